@@ -1,0 +1,181 @@
+"""Every error of sqe-chain, one tree.
+
+    ChainError
+    ├── EnvelopeError          a value that is no valid envelope (may go to a poison policy)
+    │   ├── NotAnEnvelope, EmptyValue, TruncatedEnvelope, TrailingBytes, WrongChecksum
+    │   ├── MissingField, MalformedField, ChainTooLong, OutOfBounds, InconsistentEnvelope
+    ├── FlowError              a declaration that cannot work; names the place in the user's file
+    ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
+    ├── ServiceStopped         going on could count a message twice or never; says the ways out
+    │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
+    │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
+    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, OutputTooLarge
+    │   └── Superseded         a newer run owns the flow
+    ├── Unavailable            a broker or store that does not answer: try again
+    └── ConfigurationError     settings, topics, addresses: nothing was started
+
+An error says what was found, where, what was expected, and what to do next. Errors cross process
+boundaries by class name and text (`to_record`, `from_record`), never pickled.
+"""
+
+from __future__ import annotations
+
+
+class ChainError(Exception):
+    """Root of the tree."""
+
+    exit_status = 1
+
+    def to_record(self) -> tuple[str, str]:
+        """Class name and text, to be carried from a task to the driver."""
+        return type(self).__name__, str(self)
+
+
+class EnvelopeError(ChainError):
+    """A value is not a valid envelope."""
+
+
+class NotAnEnvelope(EnvelopeError):
+    """The magic number is missing: another message type, or plain bytes."""
+
+
+class EmptyValue(EnvelopeError):
+    """The value is empty or null."""
+
+
+class TruncatedEnvelope(EnvelopeError):
+    """The value ends before its checksum field."""
+
+
+class TrailingBytes(EnvelopeError):
+    """Bytes follow the checksum field."""
+
+
+class WrongChecksum(EnvelopeError):
+    """The CRC-32 over the bytes does not agree with the last field."""
+
+
+class MissingField(EnvelopeError):
+    """A required field is absent."""
+
+
+class MalformedField(EnvelopeError):
+    """A field has a length or a form that the format does not allow, or the protobuf does not parse."""
+
+
+class ChainTooLong(EnvelopeError):
+    """More than 32 links: probably a loop of republish services."""
+
+
+class OutOfBounds(EnvelopeError):
+    """An offset, ordinal, partition or topic name outside its bounds."""
+
+
+class InconsistentEnvelope(EnvelopeError):
+    """Lane or position do not agree with the chain (strict check only)."""
+
+
+class FlowError(ChainError):
+    """A flow's declaration cannot work."""
+
+
+class PoisonError(ChainError):
+    """An input could not be decoded, or user code failed on it, and the policy is `stop`."""
+
+
+class ServiceStopped(ChainError):
+    """The service stops because going on could count something twice or never."""
+
+    exit_status = 3
+
+
+class GapError(ServiceStopped):
+    """A writer's witness `previous` lies beyond the lane's mark: messages are missing or swapped."""
+
+
+class ChangedRepublisher(ServiceStopped):
+    """An upstream service made another number of envelopes from the same input than before (`of`)."""
+
+
+class TooManyLanes(ServiceStopped):
+    """An input partition carries more lanes than the limit."""
+
+
+class RecreatedTopic(ServiceStopped):
+    """A topic was deleted and created again."""
+
+
+class TruncatedInput(ServiceStopped):
+    """An input's log ends before, or has other records at, offsets that were already read."""
+
+
+class LostOffsets(ServiceStopped):
+    """Retention deleted records that were not yet read."""
+
+
+class NoCommittedOffset(ServiceStopped):
+    """The flow has no position in a log that no longer begins at offset 0."""
+
+
+class CompactedInput(ServiceStopped):
+    """An input topic is compacted, so records may be missing."""
+
+
+class PartitionsMismatch(ServiceStopped):
+    """The number of partitions, or the layout, is not the one the flow was born with."""
+
+
+class WeakDurability(ServiceStopped):
+    """A store or topic may lose acknowledged writes with its present settings."""
+
+
+class StoreInconsistent(ServiceStopped):
+    """Headers, plans and commits contradict each other: a store went back in time."""
+
+
+class StoreEmpty(StoreInconsistent):
+    """The store knows nothing of a flow for which Kafka holds a commit."""
+
+
+class PlanMismatch(ServiceStopped):
+    """Redoing a plan did not end where the plan says."""
+
+
+class OutputTooLarge(ServiceStopped):
+    """An output is larger than its topic accepts."""
+
+
+class Superseded(ServiceStopped):
+    """A newer run has claimed the flow; this one changes nothing any more."""
+
+    exit_status = 4
+
+
+class Unavailable(ChainError):
+    """A broker or store does not answer, or its outcome is unknown. Trying again is safe."""
+
+    exit_status = 5
+
+
+class ConfigurationError(ChainError):
+    """Settings, addresses or topics are wrong; nothing was started."""
+
+    exit_status = 2
+
+
+def _tree(root: type[ChainError]) -> dict[str, type[ChainError]]:
+    found = {root.__name__: root}
+    for child in root.__subclasses__():
+        found.update(_tree(child))
+    return found
+
+
+def from_record(name: str, text: str) -> ChainError:
+    """The error that `to_record` described.
+
+    Args:
+        name: class name; one that is not in the tree becomes a plain ChainError naming it.
+        text: the message.
+    """
+    found = _tree(ChainError).get(name)
+    return found(text) if found else ChainError(f"{name}: {text}")
