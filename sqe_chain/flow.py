@@ -1,0 +1,458 @@
+"""What a service does, declared as data: sources, steps, stages, outputs. Nothing runs here.
+
+    >>> from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+    >>> flow = Flow("word-count")
+    >>> lengths = flow.source("words", StringValue).map(lambda word: Int64Value(value=len(word.value)))
+    >>> def add(total: Int64Value, length: Int64Value) -> None:
+    ...     total.value += length.value
+    >>> stage = lengths.aggregate("per-length", key=lambda n: str(n.value), state=Int64Value, fold=add)
+    >>> stage.changes().to("totals", partitions=1)
+    >>> [node.kind for node in flow.nodes]
+    ['source', 'map', 'aggregate', 'changes', 'output']
+
+Every function may take the context of its input as one more argument. Functions must be pure: the same
+value gives the same result, and values are never changed, but for the state that a fold is given.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from google.protobuf.message import Message
+
+from sqe_chain.errors import FlowError
+
+Kind = Literal["source", "map", "filter", "flat_map", "key_by", "merge", "aggregate", "changes", "output"]
+PoisonPolicy = Literal["stop", "dead_letter", "skip"]
+Recreated = Literal["stop", "count", "skip"]
+Nulls = Literal["poison", "skip", "decode"]
+UserFunction = Callable[..., Any]  # the user's own types go through; checked where they reach an output
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PACKAGE = str(Path(__file__).parent)
+DEFAULT_STATE_PARTITIONS = 8
+DEFAULT_MAX_LANES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step of a flow.
+
+    Attributes:
+        index: its place in `Flow.nodes`; parents come before children.
+        kind: what it does.
+        place: where the user declared it, ``file:line``.
+        parents: indexes of the nodes it takes its units from.
+        function: the user's function (map, filter, flat_map, fold, or the decoder of a source).
+        takes_context: whether the function wants the context as its last argument.
+        key: the user's key function (key_by, aggregate, output); None keeps the unit's key.
+        key_takes_context: whether the key function wants the context.
+        name: stage or output name; topic of a source without a name of its own.
+        topics: input topics of a source; the one topic of an output.
+        payload: payload type of a source, state type of an aggregate.
+        raw: a source whose messages carry no envelope.
+        nulls: what a source does with null values.
+        partitions: partitions of an output.
+        headers: whether an output passes the input's headers on.
+        store: name of the store a stage wants; None for the service's default.
+    """
+
+    index: int
+    kind: Kind
+    place: str
+    parents: tuple[int, ...] = ()
+    function: UserFunction | None = None
+    takes_context: bool = False
+    key: UserFunction | None = None
+    key_takes_context: bool = False
+    name: str = ""
+    topics: tuple[str, ...] = ()
+    payload: type[Message] | None = None
+    raw: bool = False
+    nulls: Nulls = "poison"
+    partitions: int = 0
+    headers: bool = True
+    store: str | None = None
+
+
+@dataclass
+class Flow:
+    """A named flow. Names are permanent: a renamed flow or output is another writer.
+
+    Args:
+        name: flow name, ``[A-Za-z0-9._-]``; also the Kafka group id.
+        poison: what happens to inputs that cannot be decoded or on which user code fails.
+        dead_letter_topic: where `dead_letter` sends them; by default ``<name>.dead-letters``.
+        dead_letter_partitions: partitions used there.
+        state_partitions: number P of state partitions; fixed when the flow first starts.
+        max_lanes: lanes that one input partition may carry.
+        recreated: what to do with old roots that come back through a recreated topic in between.
+        allow_compacted: accept inputs with `cleanup.policy=compact`.
+
+    Raises:
+        FlowError: a name or number is out of bounds.
+    """
+
+    name: str
+    poison: PoisonPolicy = "stop"
+    dead_letter_topic: str = ""
+    dead_letter_partitions: int = 1
+    state_partitions: int = DEFAULT_STATE_PARTITIONS
+    max_lanes: int = DEFAULT_MAX_LANES
+    recreated: Recreated = "stop"
+    allow_compacted: bool = False
+    nodes: list[Node] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        place = _place()
+        _check_name("flow", self.name, place)
+        if self.poison not in ("stop", "dead_letter", "skip"):
+            raise FlowError(f"{place}: poison={self.poison!r}; one of 'stop', 'dead_letter', 'skip'")
+        if self.recreated not in ("stop", "count", "skip"):
+            raise FlowError(f"{place}: recreated={self.recreated!r}; one of 'stop', 'count', 'skip'")
+        self.dead_letter_topic = self.dead_letter_topic or f"{self.name}.dead-letters"
+        _check_topic(self.dead_letter_topic, place)
+        for what in ("state_partitions", "dead_letter_partitions", "max_lanes"):
+            if getattr(self, what) < 1:
+                raise FlowError(f"{place}: {what}={getattr(self, what)}; at least 1")
+
+    def source(
+        self,
+        topics: str | Iterable[str],
+        payload: type[Message] | UserFunction | None = None,
+        *,
+        raw: bool = False,
+        nulls: Nulls = "poison",
+    ) -> Stream:
+        """Read one or more topics.
+
+        Args:
+            topics: topic name, or several with the same payloads.
+            payload: protobuf type of the payloads, or a decoder ``bytes -> value``
+                (with the context as second argument if it takes one).
+            raw: the messages carry no envelope: their own coordinates are the root.
+            nulls: null values go to the `decode`r, are `skip`ped, or are `poison`.
+
+        Raises:
+            FlowError: a topic is read twice, or a name or type is wrong.
+        """
+        place = _place()
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not names:
+            raise FlowError(f"{place}: a source needs at least one topic")
+        for topic in names:
+            _check_topic(topic, place)
+            for other in self._of("source"):
+                if topic in other.topics:
+                    raise FlowError(
+                        f"{place}: topic {topic!r} is read already at {other.place}; use that stream twice"
+                    )
+        if len(set(names)) != len(names):
+            raise FlowError(f"{place}: a topic is named twice in {names}")
+        message_type = payload if isinstance(payload, type) and issubclass(payload, Message) else None
+        if message_type is None and not callable(payload):
+            raise FlowError(
+                f"{place}: source {names[0]!r} needs a protobuf type or a decoder, got {payload!r}"
+            )
+        if nulls not in ("poison", "skip", "decode"):
+            raise FlowError(f"{place}: nulls={nulls!r}; one of 'poison', 'skip', 'decode'")
+        if nulls == "decode" and message_type is not None:
+            raise FlowError(f"{place}: nulls='decode' needs a decoder function that accepts None")
+        function = None if message_type else payload
+        return self._add(
+            "source",
+            place,
+            function=function,
+            takes_context=_wants_context(function, 1, place),
+            name=names[0],
+            topics=names,
+            payload=message_type,
+            raw=raw,
+            nulls=nulls,
+        )
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether this flow publishes dead letters."""
+        return self.poison == "dead_letter"
+
+    def stages(self) -> list[Node]:
+        """The stages, in the order of their declaration."""
+        return self._of("aggregate")
+
+    def outputs(self) -> list[Node]:
+        """The outputs, in the order of their declaration."""
+        return self._of("output")
+
+    def sources(self) -> list[Node]:
+        """The sources, in the order of their declaration."""
+        return self._of("source")
+
+    def input_topics(self) -> list[str]:
+        """All input topics, sorted."""
+        return sorted(topic for node in self.sources() for topic in node.topics)
+
+    def children(self, index: int) -> list[Node]:
+        """The nodes that take their units from this one, in the order of their declaration."""
+        return [node for node in self.nodes if index in node.parents]
+
+    def stage_of(self, node: Node) -> Node | None:
+        """The keyed stage that a node's units come from; None before the first one."""
+        while True:
+            if node.kind == "source":
+                return None
+            node = self.nodes[node.parents[0]]
+            if node.kind == "aggregate":
+                return node
+
+    def level(self, stage: Node) -> int:
+        """How many keyed stages a unit has passed when it has passed this one: 1 for the first."""
+        upstream = self.stage_of(stage)
+        return 1 if upstream is None else 1 + self.level(upstream)
+
+    def check(self) -> None:
+        """Check what only the whole shows.
+
+        Raises:
+            FlowError: there is no source, or nothing comes of a stream.
+        """
+        if not self.nodes:
+            raise FlowError(f"flow {self.name!r} has no source")
+        for node in self.nodes:
+            if node.kind not in ("output", "aggregate") and not self.children(node.index):
+                raise FlowError(f"{node.place}: nothing is done with this {node.kind} of flow {self.name!r}")
+
+    def _of(self, kind: Kind) -> list[Node]:
+        return [node for node in self.nodes if node.kind == kind]
+
+    def _add(self, kind: Kind, place: str, **fields: Any) -> Stream:
+        node = Node(len(self.nodes), kind, place, **fields)
+        self.nodes.append(node)
+        return Stream(self, node)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What a step gives: units on their way. May be used more than once."""
+
+    flow: Flow
+    node: Node
+
+    def map(self, function: UserFunction) -> Stream:
+        """One value for each value."""
+        return self._step("map", function)
+
+    def filter(self, function: UserFunction) -> Stream:
+        """Only the values for which the function is true."""
+        return self._step("filter", function)
+
+    def flat_map(self, function: UserFunction) -> Stream:
+        """Any number of values for each value. They stay together under their one input."""
+        return self._step("flat_map", function)
+
+    def key_by(self, key: UserFunction) -> Stream:
+        """The same values under another key.
+
+        Args:
+            key: ``value -> bytes | str``; str is taken as UTF-8.
+        """
+        place = _place()
+        _check_callable("key", key, place)
+        return self.flow._add(  # noqa: SLF001 - Stream is the other half of Flow
+            "key_by", place, parents=(self.node.index,), key=key, key_takes_context=_wants_context(key, 1, place)
+        )
+
+    def merge(self, other: Stream) -> Stream:
+        """The units of both streams, in the order of their inputs.
+
+        Raises:
+            FlowError: a stream of another flow, or one behind a stage: its order would not be defined.
+        """
+        place = _place()
+        if other.flow is not self.flow:
+            raise FlowError(f"{place}: a stream of flow {other.flow.name!r} cannot be merged here")
+        for stream in (self, other):
+            if stream.node.kind == "aggregate" or self.flow.stage_of(stream.node):
+                raise FlowError(f"{place}: streams behind a stage cannot be merged; merge before the stage")
+        if other.node.index == self.node.index:
+            raise FlowError(f"{place}: a stream cannot be merged with itself; every unit would count twice")
+        parents = (self.node.index, other.node.index)
+        return self.flow._add("merge", place, parents=parents)  # noqa: SLF001
+
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[Message],
+        fold: UserFunction,
+        key: UserFunction | None = None,
+        store: str | None = None,
+    ) -> Stage:
+        """A keyed stage: fold each value into the state of its key.
+
+        Args:
+            name: stage name; permanent, states are stored under it.
+            state: protobuf type of the states; a new key starts with an empty one.
+            fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
+                emit values to the steps behind the stage. With the context as third argument, a state
+                is deleted by ``context.delete_state()``.
+            key: ``value -> bytes | str``; without it the stream's key is kept.
+            store: name of the store for this stage; by default the service's.
+
+        Raises:
+            FlowError: name clash, no protobuf type, or a stage behind `changes()`.
+        """
+        place = _place()
+        _check_name("stage", name, place)
+        for other in self.flow.stages():
+            if other.name == name:
+                raise FlowError(f"{place}: stage {name!r} exists already at {other.place}")
+        if not (isinstance(state, type) and issubclass(state, Message)):
+            raise FlowError(f"{place}: state of stage {name!r} must be a protobuf type, got {state!r}")
+        _check_callable("fold", fold, place)
+        if key is not None:
+            _check_callable("key", key, place)
+        if self._behind_changes():
+            raise FlowError(
+                f"{place}: a stage cannot stand behind changes(): its result would depend on where "
+                "batches end; emit from the fold instead"
+            )
+        stream = self.flow._add(  # noqa: SLF001
+            "aggregate",
+            place,
+            parents=(self.node.index,),
+            function=fold,
+            takes_context=_wants_context(fold, 2, place),
+            key=key,
+            key_takes_context=_wants_context(key, 1, place),
+            name=name,
+            payload=state,
+            store=store,
+        )
+        return Stage(stream.flow, stream.node)
+
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: UserFunction | None = None,
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None:
+        """Publish: what one input gives for one key goes out as one envelope.
+
+        Args:
+            topic: output topic.
+            partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
+            key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
+            name: permanent name of the output; by default the topic.
+            headers: pass the input's headers on (outputs without a stage before them).
+
+        Raises:
+            FlowError: a name clash, a loop into the flow's own input, or partitions below 1.
+        """
+        place = _place()
+        _check_topic(topic, place)
+        output = name or topic
+        _check_name("output", output, place, length=249)
+        for other in self.flow.outputs():
+            if other.name == output:
+                raise FlowError(
+                    f"{place}: output {output!r} exists already at {other.place}; give this one a name=..."
+                )
+        if topic in self.flow.input_topics():
+            raise FlowError(f"{place}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
+        if not isinstance(partitions, int) or partitions < 1:
+            raise FlowError(f"{place}: partitions={partitions!r}; at least 1")
+        if key is not None:
+            _check_callable("key", key, place)
+        self.flow._add(  # noqa: SLF001
+            "output",
+            place,
+            parents=(self.node.index,),
+            key=key,
+            key_takes_context=_wants_context(key, 1, place),
+            name=output,
+            topics=(topic,),
+            partitions=partitions,
+            headers=headers,
+        )
+
+    def _behind_changes(self) -> bool:
+        node = self.node
+        while node.kind not in ("changes", "aggregate", "source"):
+            node = self.flow.nodes[node.parents[0]]
+        return node.kind == "changes"
+
+    def _step(self, kind: Kind, function: UserFunction) -> Stream:
+        place = _place()
+        _check_callable(kind, function, place)
+        wants = _wants_context(function, 1, place)
+        if kind == "flat_map" and self._behind_changes():
+            raise FlowError(f"{place}: changes() may feed map, filter and to() only")
+        return self.flow._add(  # noqa: SLF001
+            kind, place, parents=(self.node.index,), function=function, takes_context=wants
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Stream):
+    """A keyed stage. As a stream it gives what its fold emits."""
+
+    def changes(self) -> Stream:
+        """The newest state of each key that changed, once a batch. A deleted state gives None.
+
+        May feed `map`, `filter` and `to`, no further stage.
+        """
+        return self.flow._add("changes", _place(), parents=(self.node.index,))  # noqa: SLF001
+
+
+def _place() -> str:
+    """File and line of the user's call: the first frame outside this package."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the only way to name a place cheaply
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
+    ):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _check_name(what: str, name: str, place: str, length: int = 120) -> None:
+    pattern = _NAME if length == 120 else _TOPIC
+    if not isinstance(name, str) or not pattern.fullmatch(name):
+        raise FlowError(f"{place}: {what} name {name!r}; 1 to {length} of letters, digits, '.', '_', '-'")
+
+
+def _check_topic(topic: str, place: str) -> None:
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+        raise FlowError(f"{place}: topic {topic!r}; 1 to 249 of letters, digits, '.', '_', '-'")
+
+
+def _check_callable(what: str, function: object, place: str) -> None:
+    if not callable(function):
+        raise FlowError(f"{place}: {what} needs a function, got {function!r}")
+
+
+def _wants_context(function: UserFunction | None, plain: int, place: str) -> bool:
+    """Whether a function takes one positional argument more than `plain`."""
+    if function is None:
+        return False
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return False
+    if len(positional) < plain or len(required) > plain + 1:
+        raise FlowError(f"{place}: {function!r} must take {plain} argument(s), or {plain + 1} with the context")
+    return len(required) == plain + 1
