@@ -1,0 +1,79 @@
+# `make` alone explains itself. Everything is installed into .venv from requirements.lock.
+
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.PHONY: help
+help:  ## explain the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: setup servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
+	$(BIN)/python -m services.demo $(ARGS)
+
+.PHONY: test
+test: setup servers lint  ## everything: lint, types, all tests on real servers
+	$(BIN)/pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
+	$(BIN)/pytest tests/unit $(ARGS)
+
+.PHONY: lint
+lint: python  ## ruff, formatting, mypy, import rules
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: python  ## let ruff format and mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+.PHONY: bench
+bench: setup servers  ## figures and ratios against a plain loop, in the same minute
+	$(BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: proto
+proto: python  ## generate the protobuf code anew from proto/
+	$(BIN)/python scripts/generate_proto.py
+
+.PHONY: lock
+lock: python  ## write requirements.lock anew (ARGS=--upgrade takes the newest versions)
+	scripts/lock $(ARGS)
+
+.PHONY: clean
+clean:  ## remove what was made here (downloads stay in the cache)
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find sqe_chain services tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
+
+# --- what the targets stand on --------------------------------------------------------------------
+
+.PHONY: setup
+setup: system python  ## Java, redis-server and .venv (done by the other targets when needed)
+
+.PHONY: system
+system:
+	@scripts/system-packages java redis
+
+.PHONY: python
+python: .venv/.installed
+
+# The stamp is written last, so an interrupted installation is simply done again.
+.venv/.installed: requirements.lock pyproject.toml
+	@scripts/system-packages python
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+.PHONY: servers
+servers: setup
+	@$(BIN)/python -m sqe_chain.dev fetch
