@@ -1,4 +1,6 @@
-"""Generate `sqe_chain/_proto` from `proto/`, or with `--check` say whether it is up to date.
+"""Generate `sqe_chain/_proto` from `proto/` and `services/_proto` from `services/proto`.
+
+With `--check`, say only whether they are up to date.
 
 Needs grpcio-tools (the compiler) and mypy-protobuf (the type stubs); users of the library need
 neither. The files keep their full name in protobuf's registry (`sqe_chain/v1/envelope.proto`), so
@@ -11,53 +13,76 @@ import argparse
 import shutil
 import sys
 import tempfile
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
 from grpc_tools import protoc
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("sqe_chain/v1/envelope.proto", "sqe_chain/v1/head.proto")
-TARGET = ROOT / "sqe_chain" / "_proto"
 
 
-def generate(target: Path) -> list[Path]:
-    """Write the generated modules and stubs into `target`; returns their paths.
+@dataclass(frozen=True)
+class Build:
+    """One run of the compiler.
+
+    Attributes:
+        include: directory that the sources' names, as protobuf's registry knows them, start from.
+        sources: those names.
+        target: where the generated code is checked in.
+    """
+
+    include: Path
+    sources: tuple[str, ...]
+    target: Path
+
+
+BUILDS = (
+    Build(
+        ROOT / "proto",
+        ("sqe_chain/v1/envelope.proto", "sqe_chain/v1/head.proto"),
+        ROOT / "sqe_chain" / "_proto",
+    ),
+    Build(ROOT, ("services/proto/fastening.proto",), ROOT / "services" / "_proto"),
+)
+
+
+def generate(build: Build, target: Path) -> list[Path]:
+    """Write the generated modules and stubs of one build into `target`; returns their paths.
 
     Raises:
         RuntimeError: the compiler refused a file; it has said why on stderr.
     """
     target.mkdir(parents=True, exist_ok=True)
-    written = []
     with tempfile.TemporaryDirectory() as temporary:
         status = protoc.main(
             [
                 "protoc",
-                f"-I{ROOT / 'proto'}",
+                f"-I{build.include}",
                 f"-I{resources.files('grpc_tools') / '_proto'}",
                 f"--plugin=protoc-gen-mypy={Path(sys.executable).parent / 'protoc-gen-mypy'}",
                 f"--python_out={temporary}",
                 f"--mypy_out=quiet:{temporary}",
-                *SOURCES,
+                *build.sources,
             ]
         )
         if status != 0:
             message = f"protoc ended with status {status}"
             raise RuntimeError(message)
-        for path in sorted(Path(temporary).rglob("*_pb2.py*")):
-            written.append(Path(shutil.copy(path, target / path.name)))
-    return written
+        made = sorted(Path(temporary).rglob("*_pb2.py*"))
+        return [Path(shutil.copy(path, target / path.name)) for path in made]
 
 
-def differences() -> list[str]:
-    """Names of the checked-in files that differ from what the compiler makes now."""
-    with tempfile.TemporaryDirectory() as temporary:
-        fresh = generate(Path(temporary))
-        return [
-            path.name
-            for path in fresh
-            if not (TARGET / path.name).exists() or (TARGET / path.name).read_bytes() != path.read_bytes()
-        ]
+def differences() -> list[Path]:
+    """The checked-in files that differ from what the compiler makes now."""
+    stale = []
+    for build in BUILDS:
+        with tempfile.TemporaryDirectory() as temporary:
+            for fresh in generate(build, Path(temporary)):
+                checked_in = build.target / fresh.name
+                if not checked_in.exists() or checked_in.read_bytes() != fresh.read_bytes():
+                    stale.append(checked_in)
+    return stale
 
 
 def main() -> int:
@@ -66,10 +91,11 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare only; status 1 on a difference")
     if parser.parse_args().check:
         stale = differences()
-        for name in stale:
-            sys.stderr.write(f"{TARGET / name} is out of date: run `make proto`\n")
+        for path in stale:
+            sys.stderr.write(f"{path} is out of date: run `make proto`\n")
         return 1 if stale else 0
-    generate(TARGET)
+    for build in BUILDS:
+        generate(build, build.target)
     return 0
 
 

@@ -1,0 +1,1 @@
+"""Code that protoc made from `services/proto`; `make proto` makes it again."""
