@@ -1,0 +1,10 @@
+"""Exact streaming on Kafka with PySpark: every message carries the chain of messages it came from.
+
+Importing this loads no driver and no pyspark; wrapping and reading messages needs protobuf alone.
+"""
+
+from sqe_chain.chain import Chain, Coordinates, Link
+from sqe_chain.envelope import Envelope, read, wrap
+from sqe_chain.template import republish
+
+__all__ = ["Chain", "Coordinates", "Envelope", "Link", "read", "republish", "wrap"]

@@ -4,6 +4,7 @@
     ├── EnvelopeError          a value that is no valid envelope (may go to a poison policy)
     │   ├── NotAnEnvelope, EmptyValue, TruncatedEnvelope, TrailingBytes, WrongChecksum
     │   ├── MissingField, MalformedField, ChainTooLong, OutOfBounds, InconsistentEnvelope
+    │   └── WrongPayloadType
     ├── FlowError              a declaration that cannot work; names the place in the user's file
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
     ├── ServiceStopped         going on could count a message twice or never; says the ways out
@@ -73,6 +74,10 @@ class OutOfBounds(EnvelopeError):
 
 class InconsistentEnvelope(EnvelopeError):
     """Lane or position do not agree with the chain (strict check only)."""
+
+
+class WrongPayloadType(EnvelopeError):
+    """The payloads are of another type, or of another number, than was asked for."""
 
 
 class FlowError(ChainError):
