@@ -36,7 +36,6 @@ from sqe_chain.errors import (
     WrongPayloadType,
 )
 from sqe_chain.wire import (
-    CHECKSUM_LENGTH,
     CHECKSUM_TAG,
     MAGIC,
     PREFIX,
@@ -67,6 +66,7 @@ __all__ = [
 EVENT_ID_LENGTH: Final = 16
 _OF_TAG: Final = 0x4D
 _OF_LENGTH: Final = 5
+_head_from: Final = EnvelopeHead.FromString
 _UINT32: Final = Struct("<I")
 _POSITION_LENGTHS: Final = frozenset(
     ROOT_LENGTH + ORDINAL_LENGTH * links for links in range(1, MAX_LINKS + 1)
@@ -201,16 +201,10 @@ def parse_head(value: bytes | None) -> EnvelopeHead:
         EmptyValue, NotAnEnvelope, TruncatedEnvelope, TrailingBytes, WrongChecksum: before parsing.
         MissingField, MalformedField: after it.
     """
-    if (
-        not value
-        or value[:5] != PREFIX
-        or len(value) < 2 * CHECKSUM_LENGTH
-        or value[-5] != CHECKSUM_TAG
-        or crc32(value) != RESIDUE
-    ):
+    if value is None or value[:5] != PREFIX or value[-5] != CHECKSUM_TAG or crc32(value) != RESIDUE:
         raise diagnose(value) or MalformedField("the last field is not the checksum")
     try:
-        head = EnvelopeHead.FromString(value)
+        head = _head_from(value)
     except DecodeError as error:
         raise MalformedField(
             f"checksum and magic number are right, but it is no envelope: {error}"

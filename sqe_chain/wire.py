@@ -27,9 +27,6 @@ CHECKSUM_TAG: Final = 0x7D
 """Tag of field 15, the last; it stands five bytes before the end."""
 RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32."""
-CHECKSUM_LENGTH: Final = 5
-"""Tag and value of the last field."""
-
 CHECKSUM: Final = Struct("<I")
 _REPEATED: Final = 9
 _MAX_VARINT: Final = 10
