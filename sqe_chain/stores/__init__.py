@@ -1,0 +1,67 @@
+"""Stores of states: memory, SQLite, Redis. Importing this package loads no driver.
+
+`open_store` turns an address into a store and imports only the module that it needs. What a store must
+guarantee is said in `sqe_chain.ports.StateStore`; how each one lays its data out, in docs/stores.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sqe_chain.ports import StateStore
+
+__all__ = ["SCHEMES", "open_store"]
+
+SCHEMES: Final[dict[str, tuple[str, str]]] = {
+    "memory": ("sqe_chain.stores.memory", ""),
+    "sqlite": ("sqe_chain.stores.sqlite", ""),
+    "redis": ("sqe_chain.stores.redis", "redis"),
+    "rediss": ("sqe_chain.stores.redis", "redis"),
+}
+"""Scheme of an address -> module that opens it, and the extra that brings its driver ("": none)."""
+
+
+def open_store(url: str, **options: str) -> StateStore:
+    """The store at an address. Nothing is connected yet; `StateStore.check` does that.
+
+    Options may stand in the address too (``sqlite:///var/lib/totals.db?timeout_s=10``); those given
+    as arguments win. Every store takes `max_rows` and `max_bytes`, to make its atomic steps smaller.
+
+    >>> open_store("memory://totals")
+    MemoryStore(memory://totals)
+    >>> open_store("redis://:secret@example.org/2")
+    RedisStore(redis://example.org:6379/2)
+
+    Args:
+        url: ``memory://name``, ``sqlite:///absolute/path``, ``redis://[user[:password]@]host[:port][/db]``
+            or ``rediss://…`` (TLS). Special characters of a password are percent-encoded.
+        options: settings of the store's module, as text.
+
+    Raises:
+        ConfigurationError: unknown scheme or option, a driver that is not installed, a bad address.
+    """
+    address = Address.parse(url, options)
+    if address.scheme not in SCHEMES:
+        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+        raise ConfigurationError(
+            f"no store is known for {address.scheme or 'an address without scheme'}"
+            f"{'://' if address.scheme else ''}; use one of {known}"
+        )
+    module, extra = SCHEMES[address.scheme]
+    try:
+        opener: Callable[[Address], StateStore] = importlib.import_module(module).open_address
+    except ModuleNotFoundError as error:
+        if not extra or (error.name or "").partition(".")[0] == "sqe_chain":
+            raise
+        raise ConfigurationError(
+            f"{address.scheme}:// needs the package {error.name!r}, which is not installed: "
+            f"pip install 'sqe-chain[{extra}]'"
+        ) from error
+    return opener(address)

@@ -1,0 +1,246 @@
+"""A store in this process's memory, for tests and notebooks. Deterministic; gone with the process."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores.limits import check_home, check_name, check_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqe_chain.ports import Header, Home, Rows
+    from sqe_chain.stores.address import Address
+
+_Part = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class HomeCopy:
+    """What a home store holds of one flow: its record, heartbeat and plans."""
+
+    home: Home | None = None
+    beat: int = 0
+    plans: dict[int, bytes] = field(default_factory=dict)
+
+    def copy(self) -> HomeCopy:
+        """An independent copy."""
+        return HomeCopy(self.home, self.beat, dict(self.plans))
+
+
+@dataclass(slots=True)
+class PartCopy:
+    """What a store holds of one state partition."""
+
+    header: Header | None = None
+    states: dict[bytes, bytes] = field(default_factory=dict)
+
+    def copy(self) -> PartCopy:
+        """An independent copy."""
+        return PartCopy(self.header, dict(self.states))
+
+
+@dataclass(slots=True)
+class StoreCopy:
+    """Everything a memory store holds, at one moment."""
+
+    homes: dict[str, HomeCopy] = field(default_factory=dict)
+    parts: dict[_Part, PartCopy] = field(default_factory=dict)
+
+    def copy(self) -> StoreCopy:
+        """An independent copy."""
+        return StoreCopy(
+            {flow: home.copy() for flow, home in self.homes.items()},
+            {place: part.copy() for place, part in self.parts.items()},
+        )
+
+
+class _Data:
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.content = StoreCopy()
+
+    def home(self, flow: str) -> HomeCopy:
+        return self.content.homes.setdefault(check_name(flow), HomeCopy())
+
+    def part(self, flow: str, stage: str, part: int) -> PartCopy:
+        place = (check_name(flow), check_name(stage), part)
+        return self.content.parts.setdefault(place, PartCopy())
+
+
+_stores: dict[str, _Data] = {}
+
+
+class MemoryStore:
+    """A `StateStore` in memory, shared by everything in this process that uses the same name.
+
+    A pickled copy finds the same data in the same process, and an empty store in another one.
+    Beyond the port it can be made to go back in time: `copy_part`, `copy_home` and `copy_all` give
+    what stands now, and the `restore_…` methods bring it back.
+
+    Args:
+        name: name of the data.
+        max_rows: rows that one `write` takes at most; small numbers make a protocol write in chunks.
+        max_bytes: bytes of keys and states that one `write` takes at most.
+    """
+
+    max_rows: int
+    max_bytes: int
+
+    def __init__(self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000) -> None:
+        self.name = name
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+
+    def __repr__(self) -> str:
+        return f"MemoryStore(memory://{self.name})"
+
+    @property
+    def _data(self) -> _Data:
+        return _stores.get(self.name) or _stores.setdefault(self.name, _Data())
+
+    def check(self) -> list[str]:
+        """One sentence: memory is not durable."""
+        return [
+            (
+                f"memory://{self.name}: all states are lost when this process ends; "
+                "--allow-weak-durability accepts that"
+            )
+        ]
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`."""
+        data = self._data
+        with data.lock:
+            found = data.home(flow)
+            return found.home, found.beat
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore.set_home`."""
+        check_home(after, plan)
+        data = self._data
+        with data.lock:
+            found = data.home(flow)
+            if found.home == before:
+                found.home = after
+                if plan is not None:
+                    found.plans[after.number] = bytes(plan)
+                for number in [number for number in found.plans if number < drop_below]:
+                    del found.plans[number]
+            return found.home
+
+    def beat(self, flow: str, epoch: int, run_id: str) -> bool:
+        """See `StateStore.beat`."""
+        data = self._data
+        with data.lock:
+            found = data.home(flow)
+            home = found.home
+            if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
+                return False
+            found.beat += 1
+            return True
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+        data = self._data
+        with data.lock:
+            return data.home(flow).plans.get(number)
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore.headers`."""
+        data = self._data
+        with data.lock:
+            return [data.part(flow, stage, part).header for part in parts]
+
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
+        """See `StateStore.read`; here one snapshot."""
+        data = self._data
+        with data.lock:
+            found = data.part(flow, stage, part)
+            return found.header, [found.states.get(key) for key in keys], found.header
+
+    def write(
+        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+    ) -> Header | None:
+        """See `StateStore.write`."""
+        check_rows(rows, self.max_rows, self.max_bytes)
+        data = self._data
+        with data.lock:
+            found = data.part(flow, stage, part)
+            if found.header == before:
+                for key, state in rows:
+                    if state is None:
+                        found.states.pop(key, None)
+                    else:
+                        found.states[key] = state
+                found.header = after
+            return found.header
+
+    def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        """See `StateStore.scan`; here a snapshot, in key order."""
+        data = self._data
+        with data.lock:
+            rows = sorted(data.part(flow, stage, part).states.items())
+        yield from rows
+
+    def close(self) -> None:
+        """Nothing to close; the data stays."""
+
+    def copy_part(self, flow: str, stage: str, part: int) -> PartCopy:
+        """What stands in one state partition."""
+        data = self._data
+        with data.lock:
+            return data.part(flow, stage, part).copy()
+
+    def restore_part(self, flow: str, stage: str, part: int, copy: PartCopy | None = None) -> None:
+        """Put a state partition back to a copy; None: empty it."""
+        data = self._data
+        with data.lock:
+            place = (check_name(flow), check_name(stage), part)
+            data.content.parts[place] = (copy or PartCopy()).copy()
+
+    def copy_home(self, flow: str) -> HomeCopy:
+        """The flow's claim, heartbeat and plans."""
+        data = self._data
+        with data.lock:
+            return data.home(flow).copy()
+
+    def restore_home(self, flow: str, copy: HomeCopy | None = None) -> None:
+        """Put a flow's claim, heartbeat and plans back to a copy; None: empty them."""
+        data = self._data
+        with data.lock:
+            data.content.homes[check_name(flow)] = (copy or HomeCopy()).copy()
+
+    def copy_all(self) -> StoreCopy:
+        """Everything in the store."""
+        data = self._data
+        with data.lock:
+            return data.content.copy()
+
+    def restore_all(self, copy: StoreCopy | None = None) -> None:
+        """Put everything back to a copy; None: empty the store."""
+        data = self._data
+        with data.lock:
+            data.content = (copy or StoreCopy()).copy()
+
+
+def open_address(address: Address) -> MemoryStore:
+    """The store at ``memory://name``.
+
+    Raises:
+        ConfigurationError: no name, or a path.
+    """
+    if not address.location or address.path:
+        raise ConfigurationError("memory:// needs a name and nothing else: memory://name")
+    store = MemoryStore(
+        address.location, address.whole("max_rows", 5_000), address.whole("max_bytes", 4_000_000)
+    )
+    address.finish("max_rows", "max_bytes")
+    return store

@@ -1,0 +1,108 @@
+"""The Lua scripts of the Redis store. Each is one atomic step on keys of one hash slot.
+
+The arguments that describe a record are, for each of its fields, ``=`` and the value, or nothing where
+the field is absent. A record is absent when all its fields are. A script writes the record last: if
+Redis refuses a command before, for want of memory or rights, the record tells that nothing was done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final
+
+from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and its SHA-1, by which Redis remembers it (not for security)."""
+
+    text: str
+
+    @property
+    def digest(self) -> str:
+        """Lower case hexadecimal SHA-1."""
+        return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+
+
+def _record(fields: tuple[str, ...]) -> str:
+    names = ", ".join(f"'{name}'" for name in fields)
+    return f"""
+local fields = {{ {names} }}
+local function standing(key)
+  return redis.call('HMGET', key, unpack(fields))
+end
+local function equals(record, first)
+  for i = 1, #fields do
+    local have = ''
+    if record[i] then have = '=' .. record[i] end
+    if have ~= ARGV[first + i - 1] then return false end
+  end
+  return true
+end
+local function replace(key, first)
+  for i = 1, #fields do
+    local value = ARGV[first + i - 1]
+    if value == '' then
+      redis.call('HDEL', key, fields[i])
+    else
+      redis.call('HSET', key, fields[i], string.sub(value, 2))
+    end
+  end
+end
+"""
+
+
+SET_HOME: Final = Script(
+    _record(HOME_FIELDS)
+    + """
+-- KEYS: home, plans.
+-- ARGV: 1-5 the home before, 6-10 the home after, 11 '' or the number below which plans are dropped,
+-- 12 the plan's number and 13 the plan, if there is one.
+local stands = standing(KEYS[1])
+if not equals(stands, 1) then return stands end
+if #ARGV > 11 then redis.call('HSET', KEYS[2], ARGV[12], ARGV[13]) end
+if ARGV[11] ~= '' then
+  for _, number in ipairs(redis.call('HKEYS', KEYS[2])) do
+    if number < ARGV[11] then redis.call('HDEL', KEYS[2], number) end
+  end
+end
+replace(KEYS[1], 6)
+return standing(KEYS[1])
+"""
+)
+"""Compare and set a home, with a plan. Its time grows with the plans kept: some 0.2 ms for 1,000."""
+
+BEAT: Final = Script(
+    """
+-- KEYS: home, beat. ARGV: epoch, run id.
+local stands = redis.call('HMGET', KEYS[1], 'epoch', 'run_id')
+if ARGV[2] == '' or stands[1] ~= ARGV[1] or stands[2] ~= ARGV[2] then return 0 end
+redis.call('INCR', KEYS[2])
+return 1
+"""
+)
+"""Move the heartbeat on, for the holder of the claim only."""
+
+WRITE: Final = Script(
+    _record(HEADER_FIELDS)
+    + """
+-- KEYS: header, states.
+-- ARGV: 1-6 the header before, 7-12 the header after, 13 the number of arguments that follow as
+-- key, state, key, state, ...; all arguments behind them are keys to delete.
+-- unpack() in batches: Lua's stack ends at some 8,000 values.
+local stands = standing(KEYS[1])
+if not equals(stands, 1) then return stands end
+local last = 13 + tonumber(ARGV[13])
+for i = 14, last, 4000 do
+  redis.call('HSET', KEYS[2], unpack(ARGV, i, math.min(i + 3999, last)))
+end
+for i = last + 1, #ARGV, 4000 do
+  redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 3999, #ARGV)))
+end
+replace(KEYS[1], 7)
+return standing(KEYS[1])
+"""
+)
+"""Compare and set a header, with rows."""

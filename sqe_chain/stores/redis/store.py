@@ -1,0 +1,254 @@
+"""The Redis store: one script for each atomic step, all keys of a step in one hash slot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores.limits import check_home, check_rows
+from sqe_chain.stores.redis import layout, scripts
+from sqe_chain.stores.redis.client import Argument, RedisClient, RedisSettings, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqe_chain.ports import Header, Home, Rows
+    from sqe_chain.stores.address import Address
+
+_MAX_ROWS: Final = 5_000
+_MAX_BYTES: Final = 4_000_000
+"""What one script takes: it blocks the server for some 5 ms with so many small rows (docs/stores.md)."""
+
+_READ_KEYS: Final = 1_000
+"""Keys of one HMGET: no single command blocks the server for long."""
+
+_TRIP_KEYS: Final = 20_000
+"""Keys of one round trip; what it answers is held in memory on both sides."""
+
+_PAGE_BYTES: Final = 1_000_000
+"""What a page of a scan should have."""
+
+_STRONG: Final = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
+"""Settings with which an acknowledged write is neither lost by a crash nor evicted."""
+
+_OPTIONS: Final = (
+    "username", "password_file", "password_env", "ca_file", "cert_file", "key_file",
+    "timeout_s", "connect_timeout_s", "max_rows", "max_bytes",
+)  # fmt: skip
+
+
+class RedisStore:
+    """A `StateStore` in Redis 6.2 or later. The object carries settings only and can be pickled.
+
+    The layout is documented in docs/stores.md, for other programs may read it.
+
+    Args:
+        settings: how to reach the server.
+        max_rows: rows that one `write` takes at most.
+        max_bytes: bytes of keys and states that one `write` takes at most.
+    """
+
+    max_rows: int
+    max_bytes: int
+
+    def __init__(
+        self, settings: RedisSettings, max_rows: int = _MAX_ROWS, max_bytes: int = _MAX_BYTES
+    ) -> None:
+        self.settings = settings
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+
+    def __repr__(self) -> str:
+        return f"RedisStore({self.settings})"
+
+    @property
+    def _client(self) -> RedisClient:
+        return RedisClient.of_this_process(self.settings)
+
+    def check(self) -> list[str]:
+        """See `StateStore.check`: the server's settings that may lose or evict what it acknowledged."""
+        client = self._client
+        client.ping()
+        weak = []
+        for name, wanted in _STRONG.items():
+            found = client.setting(name)
+            if found is None:
+                weak.append(
+                    f"{self.settings}: the setting {name} cannot be read, so it may be weak; it should be "
+                    f"{wanted}. --allow-weak-durability accepts that"
+                )
+            elif found != wanted:
+                weak.append(
+                    f"{self.settings}: {name} is {found}, so acknowledged states may be lost; set it to "
+                    f"{wanted}. --allow-weak-durability accepts that"
+                )
+        return weak
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`."""
+        key = layout.home_key(flow)
+        fields, beat = self._client.together(
+            [("HMGET", key, *layout.HOME_FIELDS), ("GET", layout.beat_key(flow))]
+        )
+        return layout.home_of(_values(fields), key), int(cast("bytes | None", beat) or 0)
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore.set_home`."""
+        check_home(after, plan)
+        key = layout.home_key(flow)
+        arguments: list[Argument] = [
+            *layout.home_arguments(before),
+            *layout.home_arguments(after),
+            layout.number_text(drop_below) if drop_below > 0 else b"",
+        ]
+        if plan is not None:
+            arguments += [layout.number_text(after.number), plan]
+        stands = self._client.run(scripts.SET_HOME, [key, layout.plans_key(flow)], arguments)
+        return layout.home_of(_values(stands), key)
+
+    def beat(self, flow: str, epoch: int, run_id: str) -> bool:
+        """See `StateStore.beat`."""
+        keys = [layout.home_key(flow), layout.beat_key(flow)]
+        return self._client.run(scripts.BEAT, keys, [layout.number_text(epoch), run_id.encode()]) == 1
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+        if number < 0:
+            return None
+        command = ("HGET", layout.plans_key(flow), layout.number_text(number))
+        return cast("bytes | None", self._client.together([command])[0])
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore.headers`; one round trip, each header at a moment of its own."""
+        keys = [layout.header_key(flow, stage, part) for part in parts]
+        replies = self._client.together([_header_command(key) for key in keys]) if keys else []
+        return [layout.header_of(_values(reply), key) for key, reply in zip(keys, replies, strict=True)]
+
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
+        """See `StateStore.read`; one round trip for each 20,000 keys."""
+        header_key = layout.header_key(flow, stage, part)
+        states_key = layout.states_key(flow, stage, part)
+        commands: list[Sequence[Argument]] = [_header_command(header_key)]
+        commands += [
+            ("HMGET", states_key, *keys[start : start + _READ_KEYS])
+            for start in range(0, len(keys), _READ_KEYS)
+        ]
+        commands.append(_header_command(header_key))
+        trip = _TRIP_KEYS // _READ_KEYS
+        first, *middle, last = [
+            _values(reply)
+            for start in range(0, len(commands), trip)
+            for reply in self._client.together(commands[start : start + trip])
+        ]
+        states = [state for values in middle for state in values]
+        return layout.header_of(first, header_key), states, layout.header_of(last, header_key)
+
+    def write(
+        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+    ) -> Header | None:
+        """See `StateStore.write`."""
+        check_rows(rows, self.max_rows, self.max_bytes)
+        header_key = layout.header_key(flow, stage, part)
+        kept: list[Argument] = []
+        deleted: list[Argument] = []
+        for key, state in rows:
+            if state is None:
+                deleted.append(key)
+            else:
+                kept += (key, state)
+        arguments = [
+            *layout.header_arguments(before), *layout.header_arguments(after), len(kept), *kept, *deleted,
+        ]  # fmt: skip
+        keys = [header_key, layout.states_key(flow, stage, part)]
+        return layout.header_of(_values(self._client.run(scripts.WRITE, keys, arguments)), header_key)
+
+    def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        """See `StateStore.scan`; a key may come twice if the hash shrinks in the meantime."""
+        key = layout.states_key(flow, stage, part)
+        cursor, count = 0, 100
+        while True:
+            cursor, page = self._client.page(key, cursor, count)
+            yield from page.items()
+            if cursor == 0:
+                return
+            size = sum(map(len, page.values())) // max(len(page), 1) + 1
+            count = max(1, min(1_000, _PAGE_BYTES // size))
+
+    def close(self) -> None:
+        """Close this process's connections; a later call opens them again."""
+        RedisClient.forget(self.settings)
+
+
+def _header_command(key: str) -> Sequence[Argument]:
+    return ("HMGET", key, *layout.HEADER_FIELDS)
+
+
+def _values(reply: Reply) -> list[bytes | None]:
+    return cast("list[bytes | None]", reply)
+
+
+def open_address(address: Address) -> RedisStore:
+    """The store at ``redis://…`` or ``rediss://…``.
+
+    Options: `username`, `password_file` or `password_env` (a file or an environment variable of this
+    process that holds the password), `ca_file`, `cert_file`, `key_file` (TLS; the files must exist on
+    each machine that runs tasks), `timeout_s`, `connect_timeout_s`, `max_rows`, `max_bytes`.
+
+    Raises:
+        ConfigurationError: bad number of a database, unknown options, a secret that cannot be read.
+    """
+    db = address.path.strip("/") or "0"
+    if not (db.isascii() and db.isdigit()):
+        raise ConfigurationError(f"{address.scheme}://: the path must be a database number, as in /0")
+    settings = RedisSettings(
+        host=address.host or "localhost",
+        port=address.port or 6379,
+        db=int(db),
+        username=address.text("username", address.username),
+        password=_password(address),
+        tls=address.scheme == "rediss",
+        ca_file=_file(address, "ca_file"),
+        cert_file=_file(address, "cert_file"),
+        key_file=_file(address, "key_file"),
+        timeout_s=address.seconds("timeout_s", 10.0),
+        connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
+    )
+    max_rows, max_bytes = address.whole("max_rows", _MAX_ROWS), address.whole("max_bytes", _MAX_BYTES)
+    address.finish(*_OPTIONS)
+    return RedisStore(settings, max_rows, max_bytes)
+
+
+def _password(address: Address) -> str:
+    path, variable = address.text("password_file"), address.text("password_env")
+    if bool(address.password) + bool(path) + bool(variable) > 1:
+        raise ConfigurationError(
+            f"{address.scheme}://: give the password once: in the address, password_file or password_env"
+        )
+    if path:
+        try:
+            return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"password_file {path} cannot be read: {type(error).__name__}") from None
+    if variable:
+        if variable not in os.environ:
+            raise ConfigurationError(f"password_env: there is no environment variable {variable}")
+        return os.environ[variable]
+    return address.password
+
+
+def _file(address: Address, name: str) -> str:
+    path = address.text(name)
+    if path and not Path(path).is_file():
+        raise ConfigurationError(f"{name} {path} does not exist")
+    return path

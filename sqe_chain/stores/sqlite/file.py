@@ -1,0 +1,231 @@
+"""One process's connection to a SQLite file: opening, transactions, and the one place of its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+APPLICATION_ID: Final = 0x73716563
+"""``PRAGMA application_id`` of our files: "sqec"."""
+
+SCHEMA_VERSION: Final = 1
+"""``PRAGMA user_version`` of our files."""
+
+SCHEMA: Final = """
+CREATE TABLE homes (
+    flow TEXT NOT NULL PRIMARY KEY, epoch INTEGER NOT NULL, run_id TEXT NOT NULL, owner TEXT NOT NULL,
+    number INTEGER NOT NULL, plan_id TEXT NOT NULL, beat INTEGER NOT NULL
+) STRICT;
+CREATE TABLE plans (
+    flow TEXT NOT NULL, number INTEGER NOT NULL, plan BLOB NOT NULL, PRIMARY KEY (flow, number)
+) STRICT;
+CREATE TABLE headers (
+    flow TEXT NOT NULL, stage TEXT NOT NULL, part INTEGER NOT NULL, epoch INTEGER NOT NULL,
+    run_id TEXT NOT NULL, number INTEGER NOT NULL, plan_id TEXT NOT NULL, begun_id TEXT NOT NULL,
+    cursor BLOB, PRIMARY KEY (flow, stage, part)
+) STRICT;
+CREATE TABLE states (
+    flow TEXT NOT NULL, stage TEXT NOT NULL, part INTEGER NOT NULL, key BLOB NOT NULL,
+    state BLOB NOT NULL, PRIMARY KEY (flow, stage, part, key)
+) STRICT, WITHOUT ROWID;
+"""
+"""The tables; `cursor` is NULL when no plan is begun."""
+
+_TRY_AGAIN: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_INTERRUPT,
+    }
+)
+_SETTINGS: Final = frozenset(
+    {
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_AUTH,
+        sqlite3.SQLITE_NOLFS,
+    }
+)
+
+
+def absolute(path: str) -> str:
+    """The absolute path of a file whose directory exists.
+
+    Raises:
+        ConfigurationError: the directory is missing, or the path is a directory.
+    """
+    found = Path(os.path.normpath(Path.cwd() / path.replace("//", "/")))
+    if not found.parent.is_dir():
+        raise ConfigurationError(
+            f"sqlite://{found}: the directory {found.parent} does not exist; make it first"
+        )
+    if found.is_dir():
+        raise ConfigurationError(f"sqlite://{found} is a directory; a file is needed")
+    return str(found)
+
+
+def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
+    """What an error of the driver means to us: the only place where that is decided.
+
+    Args:
+        error: the driver's error.
+        path: the file, for the text.
+
+    Returns:
+        The error to raise; None for errors of the program itself, which shall crash.
+    """
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is None:
+        return None
+    text = f"sqlite://{path}: {error} ({error.sqlite_errorname})"
+    primary = code & 0xFF
+    if primary in _TRY_AGAIN:
+        return Unavailable(text)
+    if primary in _SETTINGS:
+        return ConfigurationError(text)
+    if primary == sqlite3.SQLITE_CORRUPT:
+        return StoreInconsistent(f"{text}; the file is damaged: restore it, or rebuild the flow's states")
+    return None
+
+
+class SqliteFile:
+    """A connection that the threads of one process share, one transaction at a time."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        self._path = path
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._timeout_s = timeout_s
+        self._identity = (0, 0)
+
+    @classmethod
+    def of_this_process(cls, path: str, timeout_s: float) -> SqliteFile:
+        """The process's own connection to this file.
+
+        A forked child gets a new one. Its parent's entry stays, unused and open: SQLite forbids a
+        child to use or close what it inherited.
+        """
+        place = (os.getpid(), path, timeout_s)
+        return _files.get(place) or _files.setdefault(place, cls(path, timeout_s))
+
+    @classmethod
+    def forget(cls, path: str, timeout_s: float) -> None:
+        """Close the process's connection to this file, if there is one."""
+        found = _files.pop((os.getpid(), path, timeout_s), None)
+        if found is not None:
+            found.close()
+
+    @contextlib.contextmanager
+    def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
+        """One transaction: committed at the end, rolled back by an exception.
+
+        Args:
+            write: take the write lock first, so that what is read stands until the end.
+
+        Raises:
+            Unavailable: locked by others for too long, disk full, input/output error.
+            ConfigurationError: not our database, or no right to use it.
+            StoreInconsistent: damaged, or another file now stands at this path.
+        """
+        with self._lock:
+            try:
+                connection = self._opened()
+                connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+            except sqlite3.Error as error:
+                known = mapped(error, self._path)
+                if known is None:
+                    raise
+                raise known from error
+
+    def close(self) -> None:
+        """Close the connection; waits for a transaction of another thread."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            connection = sqlite3.connect(
+                self._path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
+            )
+            try:
+                _prepare(connection, self._path)
+                self._identity = _identity(self._path)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        elif _identity(self._path) != self._identity:
+            # SQLite would go on writing into the file that is no longer there, and nobody would notice.
+            raise StoreInconsistent(
+                f"sqlite://{self._path}: the file was deleted or replaced while it was open; "
+                "stop every service that uses it, then start again"
+            )
+        return self._connection
+
+
+_files: dict[tuple[int, str, float], SqliteFile] = {}
+
+
+def _identity(path: str) -> tuple[int, int]:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - called for each transaction, and pathlib costs twice as much
+    except FileNotFoundError:
+        return (0, 0)
+    return status.st_dev, status.st_ino
+
+
+def _prepare(connection: sqlite3.Connection, path: str) -> None:
+    version, application, tables = _versions(connection)
+    if application == 0 and version == 0 and tables == 0:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        if _versions(connection) == (0, 0, 0):
+            for statement in SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("COMMIT")
+        version, application, tables = _versions(connection)
+    if application != APPLICATION_ID:
+        raise ConfigurationError(f"sqlite://{path} is the database of another program; name another file")
+    if version != SCHEMA_VERSION:
+        raise ConfigurationError(
+            f"sqlite://{path} has schema {version}, this version of sqe-chain knows {SCHEMA_VERSION}"
+        )
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise ConfigurationError(
+            f"sqlite://{path}: this file system allows journal mode {mode} only, not wal"
+        )
+    connection.execute("PRAGMA synchronous = FULL")
+
+
+def _versions(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    return (
+        connection.execute("PRAGMA user_version").fetchone()[0],
+        connection.execute("PRAGMA application_id").fetchone()[0],
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0],
+    )

@@ -1,0 +1,217 @@
+"""A store in one SQLite file: the embedded default, for one machine and any number of processes on it.
+
+Each step is one transaction: ``BEGIN IMMEDIATE`` takes the write lock before anything is compared, and
+with ``journal_mode=WAL`` and ``synchronous=FULL`` what was committed survives a power failure.
+The schema is documented in docs/stores.md.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import Header, Home, Rows
+from sqe_chain.stores.limits import check_home, check_name, check_rows
+from sqe_chain.stores.sqlite.file import SqliteFile, absolute
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator, Sequence
+
+    from sqe_chain.stores.address import Address
+
+_SCAN_ROWS: Final = 200
+"""Rows of one page of a scan; no lock is held between two pages."""
+
+
+class SqliteStore:
+    """A `StateStore` in a SQLite file. The object carries settings only and can be pickled.
+
+    The file must lie on a local disk: SQLite's locks do not work over network file systems.
+
+    Args:
+        path: the file; made when it is missing. Its directory must exist.
+        timeout_s: how long to wait for another process's transaction before `Unavailable`, in seconds.
+        max_rows: rows that one `write` takes at most.
+        max_bytes: bytes of keys and states that one `write` takes at most.
+
+    Raises:
+        ConfigurationError: the directory does not exist.
+    """
+
+    max_rows: int
+    max_bytes: int
+
+    def __init__(
+        self, path: str, timeout_s: float = 10.0, max_rows: int = 20_000, max_bytes: int = 16_000_000
+    ) -> None:
+        self.path = absolute(path)
+        self.timeout_s = timeout_s
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+
+    def __repr__(self) -> str:
+        return f"SqliteStore(sqlite://{self.path})"
+
+    @property
+    def _file(self) -> SqliteFile:
+        return SqliteFile.of_this_process(self.path, self.timeout_s)
+
+    def check(self) -> list[str]:
+        """Open the file; [] for its settings are fixed, and strong.
+
+        Raises:
+            Unavailable: locked by another process, or the disk is full.
+            ConfigurationError: not a database, another program's, or no right to write it.
+        """
+        with self._file.transaction(write=True):
+            return []
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`."""
+        with self._file.transaction() as connection:
+            return _home(connection, check_name(flow))
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore.set_home`."""
+        check_home(after, plan)
+        with self._file.transaction(write=True) as connection:
+            stands, beat = _home(connection, check_name(flow))
+            if stands != before:
+                return stands
+            connection.execute(
+                "INSERT OR REPLACE INTO homes (flow, epoch, run_id, owner, number, plan_id, beat)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (flow, after.epoch, after.run_id, after.owner, after.number, after.plan_id, beat),
+            )
+            if plan is not None:
+                connection.execute(
+                    "INSERT OR REPLACE INTO plans (flow, number, plan) VALUES (?, ?, ?)",
+                    (flow, after.number, plan),
+                )
+            if drop_below > 0:
+                connection.execute("DELETE FROM plans WHERE flow = ? AND number < ?", (flow, drop_below))
+            return after
+
+    def beat(self, flow: str, epoch: int, run_id: str) -> bool:
+        """See `StateStore.beat`."""
+        with self._file.transaction(write=True) as connection:
+            done = connection.execute(
+                "UPDATE homes SET beat = beat + 1 WHERE flow = ? AND epoch = ? AND run_id = ? AND run_id <> ''",
+                (check_name(flow), epoch, run_id),
+            )
+            return done.rowcount == 1
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+        with self._file.transaction() as connection:
+            row = connection.execute(
+                "SELECT plan FROM plans WHERE flow = ? AND number = ?", (check_name(flow), number)
+            ).fetchone()
+        return row[0] if row else None
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore.headers`; here one snapshot."""
+        with self._file.transaction() as connection:
+            return [_header(connection, (check_name(flow), check_name(stage), part)) for part in parts]
+
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
+        """See `StateStore.read`; here one snapshot, so both headers are the same."""
+        place = (check_name(flow), check_name(stage), part)
+        select = "SELECT state FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
+        with self._file.transaction() as connection:
+            header = _header(connection, place)
+            rows = [connection.execute(select, (*place, key)).fetchone() for key in keys]
+        return header, [row[0] if row else None for row in rows], header
+
+    def write(
+        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+    ) -> Header | None:
+        """See `StateStore.write`."""
+        check_rows(rows, self.max_rows, self.max_bytes)
+        place = (check_name(flow), check_name(stage), part)
+        with self._file.transaction(write=True) as connection:
+            stands = _header(connection, place)
+            if stands != before:
+                return stands
+            connection.executemany(
+                "INSERT INTO states (flow, stage, part, key, state) VALUES (?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET state = excluded.state",
+                ((*place, key, state) for key, state in rows if state is not None),
+            )
+            connection.executemany(
+                "DELETE FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?",
+                ((*place, key) for key, state in rows if state is None),
+            )
+            connection.execute(
+                "INSERT OR REPLACE INTO headers"
+                " (flow, stage, part, epoch, run_id, number, plan_id, begun_id, cursor)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *place,
+                    after.epoch,
+                    after.run_id,
+                    after.number,
+                    after.plan_id,
+                    after.begun_id,
+                    after.cursor,
+                ),
+            )
+            return after
+
+    def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        """See `StateStore.scan`; here in key order, in pages."""
+        place = (check_name(flow), check_name(stage), part)
+        select = "SELECT key, state FROM states WHERE flow = ? AND stage = ? AND part = ?"
+        page: list[tuple[bytes, bytes]]
+        with self._file.transaction() as connection:
+            page = connection.execute(f"{select} ORDER BY key LIMIT ?", (*place, _SCAN_ROWS)).fetchall()
+        while page:
+            yield from page
+            with self._file.transaction() as connection:
+                page = connection.execute(
+                    f"{select} AND key > ? ORDER BY key LIMIT ?", (*place, page[-1][0], _SCAN_ROWS)
+                ).fetchall()
+
+    def close(self) -> None:
+        """Close this process's connection; a later call opens it again."""
+        SqliteFile.forget(self.path, self.timeout_s)
+
+
+def _home(connection: sqlite3.Connection, flow: str) -> tuple[Home | None, int]:
+    row = connection.execute(
+        "SELECT epoch, run_id, owner, number, plan_id, beat FROM homes WHERE flow = ?", (flow,)
+    ).fetchone()
+    return (Home(*row[:5]), row[5]) if row else (None, 0)
+
+
+def _header(connection: sqlite3.Connection, place: tuple[str, str, int]) -> Header | None:
+    row = connection.execute(
+        "SELECT epoch, run_id, number, plan_id, begun_id, cursor FROM headers"
+        " WHERE flow = ? AND stage = ? AND part = ?",
+        place,
+    ).fetchone()
+    return Header(*row) if row else None
+
+
+def open_address(address: Address) -> SqliteStore:
+    """The store at ``sqlite:///absolute/path`` or ``sqlite://relative/path``.
+
+    Raises:
+        ConfigurationError: no path, no such directory, unknown options.
+    """
+    path = address.location + address.path
+    if not path.strip("/"):
+        raise ConfigurationError("sqlite:// needs a file: sqlite:///var/lib/sqe-chain/totals.db")
+    store = SqliteStore(
+        path,
+        timeout_s=address.seconds("timeout_s", 10.0),
+        max_rows=address.whole("max_rows", 20_000),
+        max_bytes=address.whole("max_bytes", 16_000_000),
+    )
+    address.finish("timeout_s", "max_rows", "max_bytes")
+    return store
