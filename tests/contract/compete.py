@@ -1,0 +1,50 @@
+"""One competitor of the races in test_state_store.py: in a thread, or as a process of its own.
+
+As a program: ``compete.py URL FLOW NAME ROUNDS``; it prints "ready", waits for a line, competes, and
+prints how many claims and how many increments it won.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqe_chain.ports import Header, Home
+from sqe_chain.stores import open_store
+
+if TYPE_CHECKING:
+    from sqe_chain.ports import StateStore
+
+
+def compete(store: StateStore, flow: str, name: str, rounds: int) -> tuple[int, int]:
+    """Try, again and again, to take the next epoch, and to add one to a counter under the next number."""
+    claims = increments = 0
+    for _ in range(rounds):
+        home, _ = store.home(flow)
+        claim = Home(home.epoch + 1 if home else 1, name, "", -1, "")
+        claims += store.set_home(flow, home, claim) == claim
+
+        header, states, again = store.read(flow, "race", 0, [b"counter"])
+        if header != again:
+            continue  # somebody wrote in between: the state may belong to either header
+        mine = replace(header or Header(1, "", 0, ""), run_id=name, number=header.number + 1 if header else 1)
+        counted = str(int(states[0] or b"0") + 1).encode()
+        increments += store.write(flow, "race", 0, header, mine, [(b"counter", counted)]) == mine
+    return claims, increments
+
+
+def main() -> None:
+    """Compete with the arguments of the command line."""
+    url, flow, name, rounds = sys.argv[1:]
+    store = open_store(url)
+    store.check()
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+    claims, increments = compete(store, flow, name, int(rounds))
+    sys.stdout.write(f"{claims} {increments}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,497 @@
+"""What `ports.StateStore` promises, asked of every store: memory, SQLite, and a real Redis.
+
+Each test gets an empty store, or a flow name that nothing else uses. The model at the end compares
+random sequences of calls with a few lines of obvious Python.
+"""
+
+from __future__ import annotations
+
+import pickle
+import runpy
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+
+from sqe_chain.ports import Header, Home, StateStore
+from sqe_chain.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BIG = 2**53 + 1
+"""The first whole number that a double cannot hold."""
+
+CLAIM = Home(1, "run-a", '{"host": "ä"}', -1, "")
+BORN = Header(1, "run-a", 0, "plan-0")
+NEXT = Header(1, "run-a", 1, "plan-1")
+
+ODD_KEYS = [b"", b"\0", b"\xff\xfe not utf-8", b"=", b"a\r\nb", b"{slot}", b"k" * 1024, bytes(range(256))]
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a store."""
+    match request.param:
+        case "memory":
+            return f"memory://{uuid.uuid4().hex}"
+        case "sqlite":
+            return f"sqlite://{tmp_path}/states.db"
+        case _:
+            return str(request.getfixturevalue("redis_url"))
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[StateStore]:
+    """A store whose clients are closed after the test."""
+    opened = open_store(url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def flow() -> str:
+    """A flow that no other test uses: a real server is shared."""
+    return f"flow-{uuid.uuid4().hex}"
+
+
+# --- claims and plans ----------------------------------------------------------------------------------
+
+
+def test_a_flow_that_was_never_claimed_has_no_home(store: StateStore, flow: str) -> None:
+    assert store.home(flow) == (None, 0)
+    assert store.plan(flow, 0) is None
+
+
+def test_an_absent_home_is_made(store: StateStore, flow: str) -> None:
+    assert store.set_home(flow, None, CLAIM) == CLAIM
+    assert store.home(flow) == (CLAIM, 0)
+
+
+def test_a_home_is_replaced_when_the_one_before_stands(store: StateStore, flow: str) -> None:
+    store.set_home(flow, None, CLAIM)
+    second = replace(CLAIM, epoch=2, run_id="run-b")
+    assert store.set_home(flow, CLAIM, second) == second
+    assert store.home(flow)[0] == second
+
+
+@pytest.mark.parametrize("field", ["epoch", "run_id", "owner", "number", "plan_id"])
+def test_a_home_that_differs_in_any_field_is_not_replaced(store: StateStore, flow: str, field: str) -> None:
+    store.set_home(flow, None, CLAIM)
+    other: dict[str, int | str] = {"epoch": 7, "run_id": "x", "owner": "x", "number": 7, "plan_id": "x"}
+    expected = replace(CLAIM, **{field: other[field]})  # type: ignore[arg-type]  # fields of two types
+    sealed = replace(CLAIM, number=0, plan_id="p")
+    assert store.set_home(flow, expected, sealed, b"plan") == CLAIM
+    assert store.home(flow) == (CLAIM, 0)
+    assert store.plan(flow, 0) is None
+
+
+def test_a_home_expected_to_be_absent_is_not_replaced_and_one_that_is_absent_is_not_made(
+    store: StateStore, flow: str
+) -> None:
+    assert store.set_home(flow, CLAIM, replace(CLAIM, epoch=2)) is None
+    assert store.home(flow) == (None, 0)
+    store.set_home(flow, None, CLAIM)
+    assert store.set_home(flow, None, replace(CLAIM, epoch=2)) == CLAIM
+    assert store.home(flow)[0] == CLAIM
+
+
+def test_a_step_sent_again_after_a_lost_reply_finds_itself_done(store: StateStore, flow: str) -> None:
+    sealed = replace(CLAIM, number=0, plan_id="p0")
+    store.set_home(flow, None, CLAIM)
+    assert store.set_home(flow, CLAIM, sealed, b"plan") == sealed
+    assert store.set_home(flow, CLAIM, sealed, b"plan") == sealed
+    store.write(flow, "s", 0, None, BORN, [])
+    assert store.write(flow, "s", 0, BORN, NEXT, [(b"k", b"1")]) == NEXT
+    assert store.write(flow, "s", 0, BORN, NEXT, [(b"k", b"other")]) == NEXT
+    assert store.read(flow, "s", 0, [b"k"])[1] == [b"1"]
+
+
+def test_a_plan_is_stored_with_its_home_and_dropped_when_told(store: StateStore, flow: str) -> None:
+    home = CLAIM
+    store.set_home(flow, None, home)
+    plans = {number: bytes([number]) * 10 + b"\xff\0" for number in range(12)}
+    for number, plan in plans.items():
+        sealed = replace(CLAIM, number=number, plan_id=f"p{number}")
+        assert store.set_home(flow, home, sealed, plan, drop_below=number - 3) == sealed
+        home = sealed
+    assert [store.plan(flow, number) for number in range(-1, 13)] == [
+        *[None] * 9, plans[8], plans[9], plans[10], plans[11], None,
+    ]  # fmt: skip
+
+
+def test_a_refused_step_drops_no_plan(store: StateStore, flow: str) -> None:
+    sealed = replace(CLAIM, number=0, plan_id="p0")
+    store.set_home(flow, None, sealed, b"plan")
+    store.set_home(flow, CLAIM, replace(CLAIM, number=9, plan_id="p9"), b"late", drop_below=9)
+    assert store.plan(flow, 0) == b"plan"
+    assert store.plan(flow, 9) is None
+
+
+def test_a_step_without_a_plan_keeps_the_plans(store: StateStore, flow: str) -> None:
+    sealed = replace(CLAIM, number=0, plan_id="p0")
+    store.set_home(flow, None, sealed, b"plan")
+    store.set_home(flow, sealed, replace(sealed, epoch=2, run_id="run-b"))
+    assert store.plan(flow, 0) == b"plan"
+
+
+def test_plans_are_dropped_by_number_and_not_by_text(store: StateStore, flow: str) -> None:
+    numbers = [9, 10, 99, 100, BIG]
+    home: Home | None = None
+    for number in numbers:
+        sealed = replace(CLAIM, number=number)
+        store.set_home(flow, home, sealed, b"%d" % number)
+        home = sealed
+    after = replace(CLAIM, number=BIG + 1)
+    store.set_home(flow, home, after, b"last", drop_below=100)
+    assert [store.plan(flow, number) for number in numbers] == [None, None, None, b"100", b"%d" % BIG]
+
+
+def test_only_the_holder_of_the_claim_moves_the_heartbeat(store: StateStore, flow: str) -> None:
+    assert not store.beat(flow, 1, "run-a")
+    store.set_home(flow, None, CLAIM)
+    assert store.beat(flow, 1, "run-a")
+    assert store.beat(flow, 1, "run-a")
+    assert not store.beat(flow, 2, "run-a")
+    assert not store.beat(flow, 1, "run-b")
+    assert store.home(flow) == (CLAIM, 2)
+
+
+def test_nobody_holds_a_released_claim(store: StateStore, flow: str) -> None:
+    store.set_home(flow, None, replace(CLAIM, run_id=""))
+    assert not store.beat(flow, 1, "")
+    assert store.home(flow)[1] == 0
+
+
+def test_a_new_claim_keeps_the_heartbeat_counter(store: StateStore, flow: str) -> None:
+    store.set_home(flow, None, CLAIM)
+    store.beat(flow, 1, "run-a")
+    store.set_home(flow, CLAIM, replace(CLAIM, epoch=2, run_id="run-b"))
+    assert store.home(flow)[1] == 1
+
+
+# --- states and headers --------------------------------------------------------------------------------
+
+
+def test_what_was_never_written_has_no_header_and_no_states(store: StateStore, flow: str) -> None:
+    assert store.headers(flow, "s", [0, 1]) == [None, None]
+    assert store.headers(flow, "s", []) == []
+    assert store.read(flow, "s", 0, [b"a", b"b"]) == (None, [None, None], None)
+    assert list(store.scan(flow, "s", 0)) == []
+
+
+def test_rows_and_header_are_written_together(store: StateStore, flow: str) -> None:
+    assert store.write(flow, "s", 0, None, BORN, [(b"a", b"1"), (b"b", b"2")]) == BORN
+    assert store.read(flow, "s", 0, [b"b", b"a", b"c", b"b"]) == (BORN, [b"2", b"1", None, b"2"], BORN)
+    assert store.write(flow, "s", 0, BORN, NEXT, [(b"a", b"3"), (b"c", b"")]) == NEXT
+    assert store.read(flow, "s", 0, [b"a", b"b", b"c"]) == (NEXT, [b"3", b"2", b""], NEXT)
+
+
+def test_none_deletes_a_state(store: StateStore, flow: str) -> None:
+    store.write(flow, "s", 0, None, BORN, [(b"a", b"1"), (b"b", b"2")])
+    store.write(flow, "s", 0, BORN, NEXT, [(b"a", None), (b"never", None)])
+    assert dict(store.scan(flow, "s", 0)) == {b"b": b"2"}
+    again = replace(NEXT, number=2)
+    store.write(flow, "s", 0, NEXT, again, [(b"a", b"new"), (b"b", None)])
+    assert dict(store.scan(flow, "s", 0)) == {b"a": b"new"}
+
+
+@pytest.mark.parametrize("field", ["epoch", "run_id", "number", "plan_id", "begun_id", "cursor"])
+@pytest.mark.parametrize("cursor", [None, b"", b"key"])
+def test_a_header_that_differs_in_any_field_refuses_rows(
+    store: StateStore, flow: str, field: str, cursor: bytes | None
+) -> None:
+    stands = replace(BORN, begun_id="plan-1", cursor=cursor)
+    store.write(flow, "s", 0, None, stands, [(b"a", b"1"), (b"b", b"2")])
+    other: dict[str, int | str | bytes | None] = {
+        "epoch": 2, "run_id": "x", "number": 7, "plan_id": "x", "begun_id": "",
+        "cursor": b"" if cursor is None else None,
+    }  # fmt: skip
+    expected = replace(stands, **{field: other[field]})  # type: ignore[arg-type]  # fields of many types
+    assert store.write(flow, "s", 0, expected, NEXT, [(b"a", b"X"), (b"b", None), (b"c", b"X")]) == stands
+    assert store.read(flow, "s", 0, [b"a", b"b", b"c"]) == (stands, [b"1", b"2", None], stands)
+
+
+def test_an_absent_header_refuses_and_a_standing_one_is_not_made_again(store: StateStore, flow: str) -> None:
+    assert store.write(flow, "s", 0, BORN, NEXT, [(b"a", b"1")]) is None
+    assert store.read(flow, "s", 0, [b"a"]) == (None, [None], None)
+    store.write(flow, "s", 0, None, BORN, [])
+    assert store.write(flow, "s", 0, None, NEXT, [(b"a", b"1")]) == BORN
+    assert store.read(flow, "s", 0, [b"a"]) == (BORN, [None], BORN)
+
+
+def test_no_cursor_and_the_cursor_of_the_empty_key_are_told_apart(store: StateStore, flow: str) -> None:
+    begun = replace(BORN, begun_id="plan-1", cursor=b"")
+    assert store.write(flow, "s", 0, None, BORN, []) == BORN
+    assert store.write(flow, "s", 0, BORN, begun, [(b"", b"1")]) == begun
+    assert store.headers(flow, "s", [0]) == [begun]
+    assert store.write(flow, "s", 0, begun, NEXT, [(b"z", b"1")]) == NEXT
+    assert store.headers(flow, "s", [0]) == [NEXT]
+
+
+def test_a_persist_in_chunks_goes_from_cursor_to_cursor(store: StateStore, flow: str) -> None:
+    header: Header = BORN
+    store.write(flow, "s", 0, None, header, [])
+    for key in sorted(ODD_KEYS):
+        begun = replace(BORN, begun_id="plan-1", cursor=key)
+        assert store.write(flow, "s", 0, header, begun, [(key, b"state of " + key)]) == begun
+        assert store.headers(flow, "s", [0]) == [begun]
+        header = begun
+    assert store.write(flow, "s", 0, header, NEXT, []) == NEXT
+    assert store.read(flow, "s", 0, ODD_KEYS) == (NEXT, [b"state of " + key for key in ODD_KEYS], NEXT)
+
+
+def test_keys_and_states_are_any_bytes(store: StateStore, flow: str) -> None:
+    rows = [(key, key[::-1] + b"\0") for key in sorted(ODD_KEYS)]
+    store.write(flow, "s", 0, None, BORN, rows)
+    assert dict(store.scan(flow, "s", 0)) == dict(rows)
+    store.write(flow, "s", 0, BORN, NEXT, [(key, None) for key, _ in rows])
+    assert store.read(flow, "s", 0, ODD_KEYS)[1] == [None] * len(ODD_KEYS)
+
+
+def test_numbers_that_no_double_can_hold_are_compared_exactly(store: StateStore, flow: str) -> None:
+    home = replace(CLAIM, epoch=BIG, number=BIG)
+    store.set_home(flow, None, home, b"plan")
+    assert store.set_home(flow, replace(home, epoch=BIG - 1), CLAIM) == home
+    assert store.set_home(flow, replace(home, number=BIG - 1), CLAIM) == home
+    assert store.beat(flow, BIG, "run-a")
+    assert not store.beat(flow, BIG - 1, "run-a")
+    assert store.plan(flow, BIG) == b"plan"
+    assert store.plan(flow, BIG - 1) is None
+    header = replace(BORN, epoch=BIG, number=2**63 - 1)
+    store.write(flow, "s", 0, None, header, [])
+    assert store.write(flow, "s", 0, replace(header, number=2**63 - 2), NEXT, []) == header
+    assert store.write(flow, "s", 0, replace(header, epoch=BIG - 1), NEXT, []) == header
+    assert store.headers(flow, "s", [0]) == [header]
+
+
+def test_flows_stages_and_parts_do_not_touch_each_other(store: StateStore, flow: str) -> None:
+    places = [(flow, "s", 0), (flow, "s", 1), (flow, "t", 0), (f"{flow}.b", "s", 0), (flow, "s", 10)]
+    for number, place in enumerate(places):
+        store.write(*place, None, replace(BORN, number=number), [(b"k", b"%d" % number)])
+    for number, place in enumerate(places):
+        header = replace(BORN, number=number)
+        assert store.read(*place, [b"k"]) == (header, [b"%d" % number], header)
+    assert [header and header.number for header in store.headers(flow, "s", [10, 5, 0, 1])] == [4, None, 0, 1]
+
+
+def test_a_state_of_one_megabyte(store: StateStore, flow: str) -> None:
+    state = bytes(range(256)) * 4096
+    assert store.write(flow, "s", 0, None, BORN, [(b"k" * 1024, state)]) == BORN
+    assert store.read(flow, "s", 0, [b"k" * 1024])[1] == [state]
+    assert list(store.scan(flow, "s", 0)) == [(b"k" * 1024, state)]
+
+
+def test_a_single_row_may_be_larger_than_a_step(store: StateStore, flow: str) -> None:
+    store.max_bytes = 1000
+    assert store.write(flow, "s", 0, None, BORN, [(b"k", b"x" * 5000)]) == BORN
+    with pytest.raises(ValueError, match="chunks"):
+        store.write(flow, "s", 0, BORN, NEXT, [(b"k", b"x" * 900), (b"l", b"x" * 200)])
+    assert store.headers(flow, "s", [0]) == [BORN]
+
+
+def test_a_step_with_too_many_rows_is_the_callers_mistake(store: StateStore, flow: str) -> None:
+    rows = [(b"%08d" % number, b"") for number in range(store.max_rows + 1)]
+    with pytest.raises(ValueError, match="chunks"):
+        store.write(flow, "s", 0, None, BORN, rows)
+    assert store.write(flow, "s", 0, None, BORN, rows[:-1]) == BORN
+
+
+def test_twenty_thousand_keys(store: StateStore, flow: str) -> None:
+    keys = [b"key-%06d" % number for number in range(20_000)]
+    header: Header | None = None
+    for start in range(0, len(keys), store.max_rows):
+        chunk = keys[start : start + store.max_rows]
+        after = replace(BORN, begun_id="plan-1", cursor=chunk[-1])
+        assert store.write(flow, "s", 0, header, after, [(key, key[::-1]) for key in chunk]) == after
+        header = after
+    asked = [*reversed(keys), b"none"]
+    before, states, behind = store.read(flow, "s", 0, asked)
+    assert before == behind == header
+    assert states == [*[key[::-1] for key in reversed(keys)], None]
+    assert dict(store.scan(flow, "s", 0)) == {key: key[::-1] for key in keys}
+
+
+def test_deleting_as_many_rows_as_a_step_takes(store: StateStore, flow: str) -> None:
+    keys = [b"%08d" % number for number in range(store.max_rows)]
+    store.write(flow, "s", 0, None, BORN, [(key, b"1") for key in keys])
+    assert store.write(flow, "s", 0, BORN, NEXT, [(key, None) for key in keys]) == NEXT
+    assert list(store.scan(flow, "s", 0)) == []
+
+
+def test_a_name_that_could_reach_into_anothers_keys_is_refused(store: StateStore) -> None:
+    for name in ("", "a/b", "a}:home", "a b", "ä"):
+        with pytest.raises(ValueError, match="name"):
+            store.home(name)
+        with pytest.raises(ValueError, match="name"):
+            store.headers("flow", name, [0])
+
+
+# --- addresses, processes, races -------------------------------------------------------------------------
+
+
+def test_a_pickled_store_finds_the_same_data(store: StateStore, flow: str) -> None:
+    store.set_home(flow, None, CLAIM)
+    copy: StateStore = pickle.loads(pickle.dumps(store))  # noqa: S301  our own bytes
+    assert copy.home(flow)[0] == CLAIM
+    assert (copy.max_rows, copy.max_bytes) == (store.max_rows, store.max_bytes)
+
+
+def test_a_closed_store_opens_again(store: StateStore, flow: str) -> None:
+    store.set_home(flow, None, CLAIM)
+    store.close()
+    store.close()
+    assert store.home(flow)[0] == CLAIM
+
+
+def test_the_size_of_a_step_is_an_option_of_the_address(url: str) -> None:
+    small = open_store(url, max_rows="3", max_bytes="100")
+    assert (small.max_rows, small.max_bytes) == (3, 100)
+
+
+def test_competitors_never_win_together(url: str, store: StateStore, flow: str) -> None:
+    """Every success took one epoch, and added one to the counter: none is lost, none is shared."""
+    runs = _in_threads if url.startswith("memory") else _in_processes
+    won = runs(url, flow, 4, 60)
+    home, _ = store.home(flow)
+    header, states, _ = store.read(flow, "race", 0, [b"counter"])
+    assert home is not None
+    assert header is not None
+    assert sum(claims for claims, _ in won) == home.epoch
+    assert sum(increments for _, increments in won) == header.number == int(states[0] or b"0")
+    assert sum(claims > 0 for claims, _ in won) > 1, "nobody competed"
+
+
+def test_threads_share_a_store(url: str, store: StateStore, flow: str) -> None:
+    won = _in_threads(url, flow, 4, 25)
+    home, _ = store.home(flow)
+    assert home is not None
+    assert sum(claims for claims, _ in won) == home.epoch
+
+
+def _in_threads(url: str, flow: str, competitors: int, rounds: int) -> list[tuple[int, int]]:
+    compete: Callable[[StateStore, str, str, int], tuple[int, int]]
+    compete = runpy.run_path(str(Path(__file__).with_name("compete.py")))["compete"]
+    store = open_store(url)
+    with ThreadPoolExecutor(competitors) as pool:
+        return list(pool.map(lambda name: compete(store, flow, f"run-{name}", rounds), range(competitors)))
+
+
+def _in_processes(url: str, flow: str, competitors: int, rounds: int) -> list[tuple[int, int]]:
+    program = [sys.executable, str(Path(__file__).with_name("compete.py")), url, flow]
+    processes = [
+        subprocess.Popen(
+            [*program, f"run-{name}", str(rounds)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in range(competitors)
+    ]
+    try:
+        assert [process.stdout.readline() for process in processes if process.stdout] == [
+            "ready\n"
+        ] * competitors
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        replies = [process.communicate(timeout=60)[0].split() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+    return [(int(claims), int(increments)) for claims, increments in replies]
+
+
+# --- a model ---------------------------------------------------------------------------------------------
+
+_KEYS = st.sampled_from([b"", b"a", b"b", b"\xff\0"])
+_HOMES = st.builds(
+    Home, st.integers(1, 3), st.sampled_from(["", "r"]), st.just("o"), st.integers(0, 3), st.just("p")
+)
+_HEADERS = st.builds(
+    Header, st.integers(1, 2), st.just("r"), st.integers(0, 2), st.just("p"), st.sampled_from(["", "b"]),
+    st.none() | _KEYS,
+)  # fmt: skip
+
+
+class AgainstModel(RuleBasedStateMachine):
+    """Random calls to a store, each compared with what a dictionary says."""
+
+    store: StateStore
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flow = f"model-{uuid.uuid4().hex}"
+        self.home: Home | None = None
+        self.beats = 0
+        self.plans: dict[int, bytes] = {}
+        self.header: Header | None = None
+        self.states: dict[bytes, bytes] = {}
+
+    @rule(right=st.booleans(), guess=st.none() | _HOMES, after=_HOMES, plan=st.none() | st.binary(max_size=3),
+          drop_below=st.integers(0, 3))  # fmt: skip
+    def set_home(
+        self, *, right: bool, guess: Home | None, after: Home, plan: bytes | None, drop_below: int
+    ) -> None:
+        before = self.home if right else guess
+        if before == self.home:
+            self.home = after
+            if plan is not None:
+                self.plans[after.number] = plan
+            self.plans = {number: kept for number, kept in self.plans.items() if number >= drop_below}
+        assert self.store.set_home(self.flow, before, after, plan, drop_below) == self.home
+
+    @rule(epoch=st.integers(1, 3), run_id=st.sampled_from(["", "r"]))
+    def beat(self, epoch: int, run_id: str) -> None:
+        holds = (
+            self.home is not None and run_id != "" and (self.home.epoch, self.home.run_id) == (epoch, run_id)
+        )
+        self.beats += holds
+        assert self.store.beat(self.flow, epoch, run_id) == holds
+
+    @rule(right=st.booleans(), guess=st.none() | _HEADERS, after=_HEADERS,
+          rows=st.dictionaries(_KEYS, st.none() | st.binary(max_size=2)))  # fmt: skip
+    def write(
+        self, *, right: bool, guess: Header | None, after: Header, rows: dict[bytes, bytes | None]
+    ) -> None:
+        before = self.header if right else guess
+        if before == self.header:
+            self.header = after
+            states = {**self.states, **rows}
+            self.states = {key: state for key, state in states.items() if state is not None}
+        assert self.store.write(self.flow, "s", 3, before, after, sorted(rows.items())) == self.header
+
+    @rule(keys=st.lists(_KEYS))
+    def read(self, keys: list[bytes]) -> None:
+        states = [self.states.get(key) for key in keys]
+        assert self.store.read(self.flow, "s", 3, keys) == (self.header, states, self.header)
+
+    @rule()
+    def look(self) -> None:
+        assert self.store.home(self.flow) == (self.home, self.beats)
+        assert [self.store.plan(self.flow, number) for number in range(4)] == [
+            self.plans.get(number) for number in range(4)
+        ]
+        assert dict(self.store.scan(self.flow, "s", 3)) == self.states
+        assert self.store.headers(self.flow, "s", [3, 4]) == [self.header, None]
+
+
+def test_random_calls_agree_with_a_model(store: StateStore) -> None:
+    def machine() -> AgainstModel:
+        found = AgainstModel()
+        found.store = store
+        return found
+
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+        ),
+    )
