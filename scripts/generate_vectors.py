@@ -1,0 +1,136 @@
+"""Write `proto/vectors.json`, or with `--check` say whether it is up to date.
+
+The vectors are for implementations in other languages. What they hold is made by this library, but
+hashes and positions are computed a second time by tests/unit/test_vectors.py, from the rules alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain import Coordinates, Envelope, read, republish, wrap
+from sqe_chain.chain import path_hash, read_lane
+
+PATH = Path(__file__).resolve().parent.parent / "proto" / "vectors.json"
+RAW_ID = bytes(range(16))
+MIDDLE_ID = bytes(range(16, 32))
+LAST_ID = bytes(range(32, 48))
+TIME_MS = 1_700_000_000_123
+
+
+def envelopes() -> dict[str, bytes]:
+    """Envelopes that show one thing each, by name."""
+    first, second = StringValue(value="3 screws"), StringValue(value="grüße")
+    origin = wrap(first, key="robot-7", timestamp_ms=TIME_MS, event_id=bytes(range(100, 116)))
+    at_raw = Coordinates(topic="robot.raw", topic_id=RAW_ID, partition=2, offset=7, leader_epoch=1)
+    hop = republish(read(origin), at_raw, first, output="standard/robot.ok", key="robot-7", ordinal=1, of=2)
+    at_middle = Coordinates(
+        topic="robot.ok", topic_id=MIDDLE_ID, partition=0, offset=2**63 - 1, leader_epoch=2**31
+    )
+    return {
+        "wrapped at the origin": origin,
+        "null key": wrap(first, key=None, timestamp_ms=TIME_MS, event_id=bytes(16)),
+        "empty key, time 0, empty payload": wrap(StringValue(), key=b"", timestamp_ms=0, event_id=bytes(16)),
+        "collection": wrap(
+            [first, StringValue(), second], key="ü", timestamp_ms=TIME_MS, event_id=bytes(16)
+        ),
+        "republished once": hop,
+        "republished from a raw message": republish(
+            None, at_raw, first, output="standard/robot.ok", key="robot-7", timestamp_ms=TIME_MS
+        ),
+        "republished twice, by a shard, with previous": republish(
+            read(hop),
+            at_middle,
+            [first, second],
+            output="totals/lines",
+            key="line-1",
+            shard=3,
+            ordinal=4,
+            of=6,
+            previous=read(hop).position + bytes(4),
+        ),
+        "shard 0 is not no shard": republish(
+            read(hop), at_middle, first, output="totals/lines", key="line-1", shard=0
+        ),
+    }
+
+
+def described(value: bytes) -> dict[str, object]:
+    """One envelope with everything that can be computed from it."""
+    envelope: Envelope = read(value, strict=True)
+    chain = envelope.chain
+    return {
+        "bytes": value.hex(),
+        "event_id": envelope.event_id.hex(),
+        "timestamp_ms": envelope.timestamp_ms,
+        "key": None if envelope.key is None else envelope.key.hex(),
+        "type": envelope.type,
+        "payloads": [None if payload is None else payload.hex() for payload in envelope.payloads],
+        "links": [
+            {
+                "topic": link.topic,
+                "topic_id": link.topic_id.hex(),
+                "partition": link.partition,
+                "offset": str(link.offset),
+                "leader_epoch": link.leader_epoch,
+                "output": link.output,
+                "shard": link.shard,
+                "ordinal": link.ordinal,
+                "of": link.of,
+            }
+            for link in chain
+        ],
+        "lane": envelope.lane.to_bytes(8, "little").hex(),
+        "position": envelope.position.hex(),
+        "previous": envelope.previous.hex(),
+        "read_from_lines_3": {
+            "lane": read_lane(envelope.lane, "lines", LAST_ID, 3).to_bytes(8, "little").hex(),
+            "path": path_hash(chain, "lines", LAST_ID, 3).to_bytes(8, "little").hex(),
+        },
+    }
+
+
+def malformed() -> dict[str, dict[str, str]]:
+    """Values that must be refused, each with the name of this library's error."""
+    whole = envelopes()["republished once"]
+    return {
+        "empty": {"bytes": "", "error": "EmptyValue"},
+        "another message": {"bytes": StringValue(value="x").SerializeToString().hex(), "error": "NotAnEnvelope"},
+        "cut": {"bytes": whole[:-1].hex(), "error": "TruncatedEnvelope"},
+        "cut before the checksum": {"bytes": whole[:-5].hex(), "error": "TruncatedEnvelope"},
+        "one byte more": {"bytes": (whole + b"\0").hex(), "error": "TrailingBytes"},
+        "one bit wrong": {"bytes": (whole[:-1] + bytes((whole[-1] ^ 1,))).hex(), "error": "WrongChecksum"},
+    }
+
+
+def text() -> str:
+    """The whole file."""
+    vectors = {
+        "about": "Test vectors of the sqe-chain envelope; proto/README.md explains them.",
+        "topic_id_of_lines": LAST_ID.hex(),
+        "envelopes": {name: described(value) for name, value in envelopes().items()},
+        "malformed": malformed(),
+    }
+    return json.dumps(vectors, indent=2, ensure_ascii=False) + "\n"
+
+
+def main() -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="compare only; status 1 on a difference")
+    if parser.parse_args().check:
+        if PATH.read_text(encoding="utf-8") == text():
+            return 0
+        sys.stderr.write(f"{PATH} is out of date: run scripts/generate_vectors.py\n")
+        return 1
+    PATH.write_text(text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
