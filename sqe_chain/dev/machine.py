@@ -1,0 +1,211 @@
+"""Servers that go on after the command that started them: `sqe-chain dev up`, `status`, `down`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from sqe_chain.dev.kafka import KafkaServer
+from sqe_chain.dev.lock import exclusive
+from sqe_chain.dev.process import ProcessIdentity
+from sqe_chain.dev.redis import RedisServer
+from sqe_chain.dev.server import port_is_free
+from sqe_chain.errors import ConfigurationError
+
+KINDS = ("kafka", "redis")
+"""What `up` can start."""
+
+_LOCK_TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class DevServer:
+    """One server of a machine.
+
+    Args:
+        kind: `kafka` or `redis`.
+        address: `host:port` of Kafka, URL of Redis.
+        port: its port.
+        pid: process id.
+        started: start time of the process in clock ticks since boot; with the pid it names the process.
+        data_dir: its data.
+        log_file: what it writes about itself.
+        running: whether it ran when it was looked at.
+    """
+
+    kind: str
+    address: str
+    port: int
+    pid: int
+    started: int
+    data_dir: str
+    log_file: str
+    running: bool
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """The process, told apart from a later one with the same pid."""
+        return ProcessIdentity(self.pid, self.started)
+
+
+@dataclass(frozen=True)
+class DevMachine:
+    """The servers started in one directory.
+
+    Args:
+        directory: holds their data and the file that lists them.
+        servers: running or not.
+    """
+
+    directory: Path
+    servers: tuple[DevServer, ...]
+
+    def server(self, kind: str) -> DevServer | None:
+        """The server of this kind, running or not, if there is one."""
+        return next((server for server in self.servers if server.kind == kind), None)
+
+    def as_json(self) -> str:
+        """The directory, and under each kind its server; `kafka.address` and `redis.address` are for scripts."""
+        servers = {server.kind: asdict(server) for server in self.servers}
+        return json.dumps({"directory": str(self.directory), **servers}, indent=2)
+
+
+def default_directory() -> Path:
+    """Where `up` keeps data unless told otherwise: `sqe-chain/dev` in the user's state directory."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser().absolute() / "sqe-chain" / "dev"
+
+
+def up(
+    kinds: Sequence[str] = KINDS,
+    directory: Path | str | None = None,
+    *,
+    kafka_port: int | None = None,
+    redis_port: int | None = None,
+    heap_mb: int = 384,
+) -> DevMachine:
+    """Start what does not run yet; it goes on when this process ends. Data of an earlier `up` are kept.
+
+    Args:
+        kinds: some of `KINDS`.
+        directory: for data and the list of servers; None: `default_directory()`.
+        kafka_port: fixed port. None: the one it had before if that is free, else a free one.
+        redis_port: the same for Redis.
+        heap_mb: Kafka's Java heap in MiB.
+
+    Raises:
+        ConfigurationError: an unknown kind, a port that is taken, or something missing on the machine.
+        Unavailable: a download failed, or a server did not start in time. What was started before stays
+            up and is listed.
+    """
+    unknown = sorted(set(kinds) - set(KINDS))
+    if unknown:
+        message = f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}"
+        raise ConfigurationError(message)
+    ports = {"kafka": kafka_port, "redis": redis_port}
+    with _locked(directory) as place:
+        for kind in (kind for kind in KINDS if kind in kinds):
+            known = _read(place)
+            before = known.server(kind)
+            if before is None or not before.running:
+                started = _start(kind, place, _port(ports[kind], before), heap_mb)
+                others = tuple(server for server in known.servers if server.kind != kind)
+                _write(DevMachine(place, (*others, started)))
+        return _read(place)
+
+
+def status(directory: Path | str | None = None) -> DevMachine:
+    """What was started in this directory, and whether it still runs.
+
+    Args:
+        directory: None: `default_directory()`.
+
+    Raises:
+        ConfigurationError: the list of servers cannot be read.
+    """
+    return _read(_place(directory))
+
+
+def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMachine:
+    """Stop everything that was started in this directory. Data and addresses stay for the next `up`.
+
+    Only the very processes that `up` started are stopped, never later ones with the same pid.
+
+    Args:
+        directory: None: `default_directory()`.
+        grace_s: seconds that each server gets to end by itself.
+
+    Returns:
+        The servers as they were before; those marked as running have been stopped.
+
+    Raises:
+        ConfigurationError: the list of servers cannot be read.
+        Unavailable: another `up` or `down` is at work in this directory and does not end.
+    """
+    with _locked(directory) as place:
+        before = _read(place)
+        for server in before.servers:
+            server.identity.end(grace_s)
+        return before
+
+
+def _start(kind: str, place: Path, port: int | None, heap_mb: int) -> DevServer:
+    server: KafkaServer | RedisServer
+    if kind == "kafka":
+        server = KafkaServer(place / kind, port, heap_mb=heap_mb, detached=True)
+        address = server.start().bootstrap
+    else:
+        server = RedisServer(place / kind, port, detached=True)
+        address = server.start().url
+    return DevServer(
+        kind=kind,
+        address=address,
+        port=server.port,
+        pid=server.identity.pid,
+        started=server.identity.started,
+        data_dir=str(server.data_dir),
+        log_file=str(server.log_file),
+        running=True,
+    )
+
+
+def _port(wanted: int | None, before: DevServer | None) -> int | None:
+    if wanted is None and before is not None and port_is_free(before.port):
+        return before.port
+    return wanted
+
+
+def _place(directory: Path | str | None) -> Path:
+    return default_directory() if directory is None else Path(directory).expanduser().absolute()
+
+
+@contextmanager
+def _locked(directory: Path | str | None) -> Iterator[Path]:
+    """Only one `up` or `down` at a time in one directory."""
+    place = _place(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    with exclusive(place / "lock", _LOCK_TIMEOUT_S):
+        yield place
+
+
+def _read(place: Path) -> DevMachine:
+    listing = place / "servers.json"
+    if not listing.exists():
+        return DevMachine(place, ())
+    try:
+        servers = tuple(DevServer(**entry) for entry in json.loads(listing.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        message = f"{listing} cannot be read ({error}); stop its servers by hand, then remove it"
+        raise ConfigurationError(message) from error
+    return DevMachine(place, tuple(replace(server, running=server.identity.alive()) for server in servers))
+
+
+def _write(machine: DevMachine) -> None:
+    text = json.dumps([asdict(server) for server in machine.servers], indent=2)
+    partial = machine.directory / "servers.json.partial"
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(machine.directory / "servers.json")

@@ -1,0 +1,247 @@
+"""What every server here can do: start, stop, be killed, paused and started again with its data."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
+from sqe_chain.errors import ConfigurationError, Unavailable
+
+HOST = "127.0.0.1"
+
+_TAIL_LINES = 25
+_PORT_ATTEMPTS = 100
+_START_ATTEMPTS = 3
+_PORT_TAKEN = "ddress already in use"  # of the C library and of Java
+_LOWEST_PORT = 10_000
+_EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen on this port of the loopback interface now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def free_port() -> int:
+    """A free port outside the range from which the kernel gives ports to clients.
+
+    Why outside: a client that reconnects to a dead server's port within that range may be given the very
+    same port as its own, connects to itself, and the server cannot start there again.
+
+    Raises:
+        Unavailable: no free port was found.
+    """
+    try:
+        end = int(_EPHEMERAL_PORTS.read_text(encoding="ascii").split()[0])
+    except OSError:
+        end = 32_768
+    for _ in range(_PORT_ATTEMPTS):
+        port = random.randrange(_LOWEST_PORT, max(end, _LOWEST_PORT + 1))  # noqa: S311  no secret
+        if port_is_free(port):
+            return port
+    message = f"found no free port in {_LOWEST_PORT}..{end} on {HOST} in {_PORT_ATTEMPTS} attempts"
+    raise Unavailable(message)
+
+
+class Server(ABC):
+    """One server process with a port and a data directory that outlive it.
+
+    Use it as a context manager, or call `start` and, at the end, `close`. The process is killed when the
+    Python process that started it ends, unless it is `detached`.
+
+    Args:
+        data_dir: kept by `stop` and `close`. None: a temporary directory, removed by `close`.
+        port: fixed port on 127.0.0.1. None: a free one, which stays the same over restarts.
+        detached: leave the process running when this one ends.
+    """
+
+    kind: ClassVar[str]
+    """What the log file and error messages call it."""
+
+    start_timeout_s: ClassVar[float]
+    stop_timeout_s: ClassVar[float]
+
+    def __init__(
+        self, data_dir: Path | str | None = None, port: int | None = None, *, detached: bool = False
+    ) -> None:
+        self._port = port
+        self._detached = detached
+        self._process: subprocess.Popen[bytes] | None = None
+        self._identity: ProcessIdentity | None = None
+        self._discard: weakref.finalize[..., Server] | None = None
+        if data_dir is None:
+            self.data_dir = Path(tempfile.mkdtemp(prefix=f"sqe-chain-{self.kind}-"))
+            self._discard = weakref.finalize(self, shutil.rmtree, self.data_dir, ignore_errors=True)
+        else:
+            self.data_dir = Path(data_dir).expanduser().absolute()
+
+    # --- what each kind of server says ------------------------------------------------------------
+
+    @abstractmethod
+    def _prepare(self) -> None:
+        """Write configuration; make the data directory ready. Called before each start."""
+
+    @abstractmethod
+    def _command(self) -> Sequence[str]:
+        """Program and arguments."""
+
+    @abstractmethod
+    def _answers(self) -> bool:
+        """Whether the server does its work. Must not take longer than a second or so."""
+
+    def _environment(self) -> Mapping[str, str]:
+        return {}
+
+    # --- life-cycle ---------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        """The port.
+
+        Raises:
+            ConfigurationError: the server was never started, so none has been chosen.
+        """
+        if self._port is None:
+            message = f"{self.kind} has no port yet; call start() first"
+            raise ConfigurationError(message)
+        return self._port
+
+    @property
+    def identity(self) -> ProcessIdentity:
+        """Pid and start time of the process started last.
+
+        Raises:
+            ConfigurationError: the server was never started.
+        """
+        if self._identity is None:
+            message = f"{self.kind} was not started yet; call start() first"
+            raise ConfigurationError(message)
+        return self._identity
+
+    @property
+    def log_file(self) -> Path:
+        """What the server writes about itself, over all its starts."""
+        return self.data_dir / f"{self.kind}.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives; a paused one does."""
+        return self._identity is not None and self._identity.alive()
+
+    def start(self) -> Self:
+        """Start the server and wait until it does its work. Nothing happens if it runs already.
+
+        Raises:
+            ConfigurationError: the fixed port is taken, or the server refuses its configuration.
+            Unavailable: it did not answer in time; the text has the end of its log.
+        """
+        if self.running:
+            return self
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        may_move = self._port is None
+        tail = ""
+        for _ in range(_START_ATTEMPTS):
+            self._choose_port()
+            start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
+            self._prepare()
+            self._launch()
+            settled = wait_until(lambda: not self.running or self._answers(), self.start_timeout_s)
+            if settled and self.running:
+                return self
+            self.kill()
+            tail = self._log_tail(start_of_log)
+            if not (may_move and _PORT_TAKEN in tail):
+                break
+            self._port = None  # somebody was faster with the port we had picked
+        message = f"{self.kind} did not start; the end of {self.log_file}:\n{tail}"
+        raise Unavailable(message)
+
+    def stop(self) -> None:
+        """SIGTERM, a bounded wait, then SIGKILL. Data and port stay. Nothing happens if it is stopped."""
+        if self._identity is not None:
+            self._identity.end(self.stop_timeout_s)
+            self._reap()
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone. Data and port stay."""
+        if self._identity is not None:
+            self._identity.kill()
+            self._reap()
+
+    def pause(self) -> None:
+        """SIGSTOP: the server keeps its connections and answers nothing."""
+        self.identity.send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT: the server goes on as if nothing had happened."""
+        self.identity.send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stop if it still runs, then start with the same port and data.
+
+        Raises:
+            ConfigurationError: another process has taken the port meanwhile.
+            Unavailable: it did not answer in time.
+        """
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop; or kill, and remove the data directory, if that is a temporary one."""
+        if self._discard is None:
+            self.stop()
+        else:
+            self.kill()
+            self._discard()
+
+    def __enter__(self) -> Self:
+        """Start."""
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+    # --- details ------------------------------------------------------------------------------------
+
+    def _choose_port(self) -> None:
+        if self._port is None:
+            self._port = free_port()
+        elif not port_is_free(self._port):
+            message = (
+                f"{self.kind} cannot listen on {HOST}:{self._port}: another process has the port. "
+                f"Stop that process, or give another port."
+            )
+            raise ConfigurationError(message)
+
+    def _launch(self) -> None:
+        self._process = spawn(
+            self._command(), log=self.log_file, detached=self._detached, environment=self._environment()
+        )
+        self._identity = ProcessIdentity.of(self._process.pid)
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait(timeout=10)
+
+    def _log_tail(self, start: int) -> str:
+        with self.log_file.open("rb") as log:
+            log.seek(start)
+            lines = log.read().decode("utf-8", "replace").splitlines()
+        return "\n".join(lines[-_TAIL_LINES:])
