@@ -1,0 +1,260 @@
+"""Questions to the broker: topics, ends of partitions, commits of groups."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import confluent_kafka.admin
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as DriverPartition
+
+from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._errors import mapped
+from sqe_chain.ports import Bounds, Commit, TopicInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sqe_chain.logs.kafka._settings import Settings
+
+driver: Any = confluent_kafka.admin  # its stubs lack half of what is used here
+
+_Key = TypeVar("_Key")
+_Answer = TypeVar("_Answer")
+
+_SLICE_S = 0.1
+"""How often a wait looks at what the client's threads report."""
+
+
+class Admin:
+    """The admin client of one process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._driver, self._faults = made(driver.AdminClient, settings.client({}, {}), settings)
+
+    def close(self) -> None:
+        """Nothing to end: the driver's client ends with its last reference."""
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`."""
+        found = self._descriptions(topics)
+        if not found:
+            return {}
+        configs = {
+            name: self._settled(answer, f"Reading the configuration of topic {name}")
+            for name, answer in self._configs(found).items()
+        }
+        return {
+            name: TopicInfo(
+                name=name,
+                topic_id=self.topic_id(about),
+                partitions=len(about.partitions),
+                compacted="compact" in configs[name]["cleanup.policy"].value,
+                max_message_bytes=int(configs[name]["max.message.bytes"].value),
+                replicas=min((len(part.replicas) for part in about.partitions), default=0),
+                min_insync_replicas=int(configs[name]["min.insync.replicas"].value),
+            )
+            for name, about in found.items()
+        }
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """The ids of those of these topics that exist; half the cost of `describe`."""
+        return {name: self.topic_id(about) for name, about in self._descriptions(topics).items()}
+
+    def topic_id(self, about: Any) -> bytes:  # noqa: ANN401 - the driver's TopicDescription
+        """The 16 bytes of a topic's UUID."""
+        halves = (about.topic_id.get_most_significant_bits(), about.topic_id.get_least_significant_bits())
+        if halves == (0, 0):
+            raise ConfigurationError(
+                f"Kafka at {self._settings.bootstrap} gives no topic id for {about.name}: a topic deleted and "
+                "created again could not be told from the old one. Use brokers of version 2.8 or later."
+            )
+        return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
+
+    def _descriptions(self, topics: Iterable[str]) -> dict[str, Any]:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        answers = self._asked(
+            lambda: self._driver.describe_topics(
+                TopicCollection(names), request_timeout=self._settings.timeout_s
+            ),
+            "Describing topics",
+        )
+        found = {}
+        for name, answer in answers.items():
+            about = self._unless("UNKNOWN_TOPIC_OR_PART", answer, f"Describing topic {name}")
+            if about is not None:
+                found[name] = about
+        return found
+
+    def _configs(self, names: Iterable[str]) -> dict[str, Future[Any]]:
+        resources = [driver.ConfigResource(driver.ConfigResource.Type.TOPIC, name) for name in names]
+        answers = self._asked(
+            lambda: self._driver.describe_configs(resources, request_timeout=self._settings.timeout_s),
+            "Reading topic configurations",
+        )
+        return {resource.name: answer for resource, answer in answers.items()}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See `Log.create_topic`."""
+        answers = self._asked(
+            lambda: self._driver.create_topics(
+                [driver.NewTopic(topic, num_partitions=partitions)], request_timeout=self._settings.timeout_s
+            ),
+            f"Creating topic {topic}",
+        )
+        self._unless("TOPIC_ALREADY_EXISTS", answers[topic], f"Creating topic {topic}")
+        deadline = time.monotonic() + self._settings.timeout_s
+        while not self._has_leaders(topic):  # brokers learn of a new topic one by one
+            if time.monotonic() > deadline:
+                raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._waited()}.")
+            time.sleep(0.02)
+
+    def _has_leaders(self, topic: str) -> bool:
+        about = self._descriptions([topic]).get(topic)
+        return about is not None and all(
+            part.leader is not None and part.leader.id >= 0 for part in about.partitions
+        )
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """See `Log.bounds`."""
+        asked = list(partitions)
+        begins = self._offsets(asked, driver.OffsetSpec.earliest())
+        ends = self._offsets(asked, driver.OffsetSpec.latest())
+        return {
+            place: Bounds(begin=begins[place], stable_end=max(begins[place], ends[place])) for place in asked
+        }
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See `Log.offsets_at`."""
+        asked = list(partitions)
+        found = self._offsets(asked, driver.OffsetSpec.for_timestamp(timestamp_ms))
+        without = [place for place in asked if found[place] < 0]
+        return {**found, **(self._offsets(without, driver.OffsetSpec.latest()) if without else {})}
+
+    def _offsets(self, partitions: Sequence[TopicPartition], which: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - the driver's OffsetSpec
+        if not partitions:
+            return {}
+        answers = self._asked(
+            lambda: self._driver.list_offsets(
+                {DriverPartition(topic, partition): which for topic, partition in partitions},
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=self._settings.timeout_s,
+            ),
+            "Asking for offsets",
+        )
+        return {
+            (place.topic, place.partition): int(
+                self._settled(answer, f"Asking for the ends of {place.topic}[{place.partition}]").offset
+            )
+            for place, answer in answers.items()
+        }
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """See `Log.committed`."""
+        asked = [DriverPartition(topic, partition) for topic, partition in partitions]
+        doing = f"Reading the commits of group {group}"
+        if not asked:
+            return {}
+        answers = self._asked(
+            lambda: self._driver.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, asked)], request_timeout=self._settings.timeout_s
+            ),
+            doing,
+        )
+        found = {}
+        for place in self._settled(answers[group], doing).topic_partitions:
+            if place.error is not None:
+                raise mapped(place.error, doing, self._settings)
+            if place.offset >= 0:
+                found[place.topic, place.partition] = Commit(place.offset, place.metadata or "")
+        return found
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        """See `Log.commit`."""
+        if not commits:
+            return
+        # The admin's call, not a consumer's: it needs no client per group and never joins.
+        places = [
+            DriverPartition(topic, partition, commit.offset, commit.metadata)
+            for (topic, partition), commit in commits.items()
+        ]
+        answers = self._asked(
+            lambda: self._driver.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._settings.timeout_s
+            ),
+            f"Committing for group {group}",
+        )
+        for place in self._settled(answers[group], f"Committing for group {group}").topic_partitions:
+            if place.error is not None:
+                doing = f"Committing {place.topic}[{place.partition}] for group {group}"
+                raise mapped(place.error, doing, self._settings)
+
+    def _asked(
+        self, ask: Callable[[], dict[_Key, Future[_Answer]]], doing: str
+    ) -> dict[_Key, Future[_Answer]]:
+        try:
+            return ask()
+        except KafkaException as error:
+            raise mapped(error, doing, self._settings) from None
+        except (ValueError, TypeError) as error:
+            raise ConfigurationError(self._settings.scrub(f"{doing}: {error}.")) from None
+
+    def _settled(self, answer: Future[_Answer], doing: str) -> _Answer:
+        result = self._unless("", answer, doing)
+        if result is None:
+            raise Unavailable(f"{doing}: Kafka at {self._settings.bootstrap} gave an empty answer.")
+        return result
+
+    def _unless(self, code: str, answer: Future[_Answer], doing: str) -> _Answer | None:
+        """The answer; None when it is this error code."""
+        deadline = time.monotonic() + self._settings.timeout_s + 1  # the driver's own timeout comes first
+        while True:
+            try:
+                result = answer.result(_SLICE_S)
+            except FutureTimeout:
+                self._driver.poll(0)  # serves the reports and logs of the client's threads
+                self._faults.raise_refusal()
+                if time.monotonic() > deadline:
+                    raise Unavailable(f"{doing}: {self._silence()}") from None
+            except KafkaException as error:
+                self._driver.poll(0)
+                if error.args[0].name() == code:
+                    return None
+                self._faults.raise_refusal()
+                if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:
+                    raise Unavailable(f"{doing}: {self._silence()}") from None
+                raise mapped(error, doing, self._settings) from None
+            else:
+                return result
+
+    def _waited(self) -> str:
+        return f"{self._settings.timeout_s:g} s"
+
+    def _silence(self) -> str:
+        return (
+            f"Kafka at {self._settings.bootstrap} did not answer within {self._waited()}."
+            f"{self._faults.why()} Is it running, and reachable from here?"
+        )
+
+
+POOL: Pool[Admin] = Pool()
+
+
+def admin(settings: Settings) -> Admin:
+    """The admin client of this process."""
+    client = POOL.take(settings, lambda: Admin(settings))
+    POOL.give_back(settings, client)  # one for all threads: the driver's admin client is thread-safe
+    return client
+
+
+atexit.register(POOL.close)

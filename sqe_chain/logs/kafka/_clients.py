@@ -1,0 +1,117 @@
+"""Clients of this process: made when first needed, kept, never inherited by a forked child."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.logs.kafka._errors import mapped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from sqe_chain.logs.kafka._settings import Settings
+
+logger = logging.getLogger("sqe_chain.logs.kafka")
+
+
+class _NoNews(logging.Filter):
+    """Drops librdkafka's warnings about settings that are meant: experimental, or another client's."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        return not (
+            "CONFWARN" in text
+            and any(note in text for note in ("experimental", "producer property", "consumer property"))
+        )
+
+
+logger.addFilter(_NoNews())
+
+
+class Faults:
+    """What a client's own threads report: kept for the error that names the cause of a silence."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._refused: KafkaError | None = None
+        self._latest = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        """Take one report; librdkafka calls this while the client is polled."""
+        if error.name() in {"_AUTHENTICATION", "_SSL"}:
+            self._refused = error
+        elif error.name() != "_ALL_BROKERS_DOWN":
+            self._latest = self._settings.scrub(error.str())
+
+    def raise_refusal(self) -> None:
+        """Raise ConfigurationError if a broker refused the login since the last call."""
+        refused, self._refused = self._refused, None
+        if refused is not None:
+            raise mapped(refused, "Logging in", self._settings)
+
+    def why(self) -> str:
+        """The latest report as the end of a sentence; empty when there is none."""
+        return f" Last report: {self._latest}." if self._latest else ""
+
+
+_Driver = TypeVar("_Driver")
+
+
+def made(
+    make: Callable[..., _Driver], config: dict[str, object], settings: Settings
+) -> tuple[_Driver, Faults]:
+    """A client of the driver, and what its threads will report.
+
+    Raises:
+        ConfigurationError: a property is unknown or has a value the driver does not take.
+    """
+    faults = Faults(settings)
+    try:
+        return make({**config, "error_cb": faults, "logger": logger}), faults
+    except (KafkaException, ValueError, TypeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.str() if isinstance(reason, KafkaError) else str(reason)
+    raise ConfigurationError(settings.scrub(f"Kafka configuration cannot be used: {text}."))
+
+
+class Closable(Protocol):
+    """Something with an end."""
+
+    def close(self) -> None:
+        """End it."""
+
+
+_Client = TypeVar("_Client", bound=Closable)
+
+
+class Pool(Generic[_Client]):
+    """Idle clients of this process by key.
+
+    A client is used by one thread at a time, so two readers at once are two clients. Entries made by
+    a parent process stay, unused: destroying a client in a forked child would hang.
+    """
+
+    def __init__(self) -> None:
+        self._idle: defaultdict[tuple[int, Hashable], list[_Client]] = defaultdict(list)
+
+    def take(self, key: Hashable, make: Callable[[], _Client]) -> _Client:
+        """An idle client, or a new one."""
+        idle = self._idle[os.getpid(), key]
+        return idle.pop() if idle else make()
+
+    def give_back(self, key: Hashable, client: _Client) -> None:
+        """Keep a client that is in order."""
+        self._idle[os.getpid(), key].append(client)
+
+    def close(self, chosen: Callable[[Hashable], bool] = lambda _: True) -> None:
+        """Close this process's idle clients whose key is chosen."""
+        for pid, key in list(self._idle):
+            if pid == os.getpid() and chosen(key):
+                for client in self._idle.pop((pid, key)):
+                    client.close()

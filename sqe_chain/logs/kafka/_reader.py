@@ -1,0 +1,236 @@
+"""Reads ranges of partitions: the hot loop of every service."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import time
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Message as DriverMessage
+from confluent_kafka import TopicPartition as DriverPartition
+
+from sqe_chain.errors import ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
+from sqe_chain.logs.kafka._admin import admin
+from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._errors import mapped
+from sqe_chain.logs.kafka._settings import READER, READER_TUNING, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from confluent_kafka import KafkaError
+
+    from sqe_chain.ports import Bounds, Message, Range
+
+BLOCK = 1000
+"""Records a block holds at most: 250 to 2,000 are fastest, more leave the processor's cache."""
+
+_PATIENCE_S = 0.01
+"""How long one call waits for a full block. It returns early only when the block is full."""
+
+_error = DriverMessage.error
+_END_OF_EPOCH = re.compile(r"broker end offset is (\d+)")
+
+
+class _Unreadable(Exception):
+    """The partition cannot be read on from `position`; the reason is still to be found."""
+
+    def __init__(self, error: KafkaError, position: int) -> None:
+        super().__init__(error.str())
+        self.position = position
+        found = _END_OF_EPOCH.search(error.str())
+        self.end_of_epoch = int(found.group(1)) if found else None
+        self.epoch_differs = "truncation" in error.str()
+
+
+class Reader:
+    """One consumer, reading one range at a time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._consumer: Any
+        self._consumer, self._faults = made(Consumer, settings.client(READER, READER_TUNING), settings)
+
+    def close(self) -> None:
+        """End the consumer."""
+        with suppress(KafkaException, RuntimeError):
+            self._consumer.close()
+
+    def rest(self) -> None:
+        """Stop fetching, and forget what was fetched ahead."""
+        self._consumer.unassign()
+
+    def read(self, wanted: Range) -> Iterator[Sequence[Message]]:
+        """See `Log.read`."""
+        validate = True
+        position = wanted.start
+        while position < wanted.stop:
+            try:
+                for after, block in self._blocks(wanted, position, validate=validate):
+                    yield block
+                    position = after
+                position = wanted.stop
+            except _Unreadable as unreadable:
+                self.rest()
+                self._explain(wanted, unreadable)
+                validate = False
+        self.rest()
+
+    def _blocks(
+        self, wanted: Range, position: int, *, validate: bool
+    ) -> Iterator[tuple[int, Sequence[Message]]]:
+        """Blocks with the position after each, up to the end of the range."""
+        self._assign(wanted, position, validate=validate)
+        stop, timeout_s, consume = wanted.stop, self._settings.timeout_s, self._consumer.consume
+        end = -1  # the end of the partition, as the latest event told
+        deadline = time.monotonic() + timeout_s
+        while position < stop:
+            # In a dense log this is the rest of the range exactly, so the call does not wait.
+            block = consume(min(BLOCK, stop - position), _PATIENCE_S)
+            if any(map(_error, block)):  # before anyone looks at a value: it would be the error's text
+                block, end = self._without_events(wanted, block, position)
+            if block:
+                if block[0].offset() < position or block[0].partition() != wanted.partition:
+                    raise Unavailable(f"{_place(wanted)}: got offset {block[0].offset()} at {position}.")
+                position = block[-1].offset() + 1
+                if position > stop:
+                    block = [message for message in block if message.offset() < stop]
+                if block:
+                    yield position, block
+                deadline = time.monotonic() + timeout_s
+            elif end < stop and time.monotonic() > deadline:
+                self._give_up(wanted, position, end)
+            if end >= stop:  # an end below may lag behind a change of leader: read on
+                return
+
+    def _assign(self, wanted: Range, position: int, *, validate: bool) -> None:
+        epoch = wanted.leader_epoch - 1 if validate else -1
+        place = DriverPartition(wanted.topic, wanted.partition, position, leader_epoch=epoch)
+        self._consumer.assign([place])
+        if epoch < 0:
+            return
+        # assign() alone does not compare epochs (librdkafka #5158); seek() does, before it fetches.
+        deadline = time.monotonic() + self._settings.timeout_s
+        while True:
+            try:
+                self._consumer.seek(place)
+            except KafkaException as error:
+                if error.args[0].name() != "_STATE":  # the assignment has not begun yet
+                    raise mapped(error, _place(wanted), self._settings) from None
+                if time.monotonic() > deadline:
+                    raise mapped(error, _place(wanted), self._settings) from None
+                time.sleep(0.001)
+            else:
+                return
+
+    def _without_events(
+        self, wanted: Range, block: Sequence[DriverMessage], position: int
+    ) -> tuple[list[DriverMessage], int]:
+        """The records of a block and the end of the partition, if one of the events tells it."""
+        records, end = [], -1
+        for message in block:
+            error = message.error()
+            if error is None:
+                records.append(message)
+            elif error.name() == "_PARTITION_EOF":
+                end = message.offset() or 0
+            elif error.name() in {"_AUTO_OFFSET_RESET", "_LOG_TRUNCATION", "OFFSET_OUT_OF_RANGE"}:
+                raise _Unreadable(error, position)
+            else:
+                if "UNKNOWN_TOPIC" in error.name():
+                    self._bounds(wanted)  # tells a topic that was deleted
+                raise mapped(error, f"{_place(wanted)}, at {position},", self._settings)
+        return records, end
+
+    def _give_up(self, wanted: Range, position: int, end: int) -> None:
+        """Nothing came for the whole bounded time: say what it is."""
+        self._faults.raise_refusal()
+        try:
+            bounds = self._bounds(wanted)
+        except Unavailable as error:
+            raise Unavailable(f"{_place(wanted)}: nothing since offset {position}. {error}") from None
+        if bounds.begin > position:
+            raise _lost(wanted, position, bounds)
+        if bounds.stable_end < wanted.stop:
+            raise _truncated(wanted, f"its stable end is {bounds.stable_end}, below the end of the range")
+        raise Unavailable(
+            f"{_place(wanted)}: nothing since offset {position} within {self._settings.timeout_s:g} s, "
+            f"though the partition is stable up to {bounds.stable_end} (last end seen: {end})."
+            f"{self._faults.why()}"
+        )
+
+    def _explain(self, wanted: Range, unreadable: _Unreadable) -> None:
+        """Raise what made the partition unreadable; return if it can be read on after all."""
+        bounds = self._bounds(wanted)
+        if bounds.begin > unreadable.position:
+            raise _lost(wanted, unreadable.position, bounds)
+        first, position = unreadable.end_of_epoch, unreadable.position
+        if not unreadable.epoch_differs or first is None or bounds.stable_end < position:
+            raise _truncated(wanted, str(unreadable))
+        # The log goes on in a later epoch from `first`, before our position. That is no truncation if
+        # what lies between cannot be seen: the marker of a transaction that outlived a change of leader,
+        # aborted records, compacted ones. Whatever can be seen there is not what was read before.
+        hidden = replace(wanted, start=max(first, bounds.begin), stop=position, leader_epoch=0)
+        between = Reader(self._settings)
+        try:
+            for block in between.read(hidden):
+                seen = f"offset {block[0].offset()} holds a record that was written later, in another epoch"
+                raise _truncated(wanted, seen)
+        finally:
+            between.close()
+
+    def _bounds(self, wanted: Range) -> Bounds:
+        asker = admin(self._settings)
+        now = asker.topic_ids([wanted.topic]).get(wanted.topic)
+        if wanted.topic_id and now != wanted.topic_id:
+            found = f"the id of {wanted.topic} is {now.hex()} now" if now else f"{wanted.topic} is deleted"
+            raise RecreatedTopic(
+                f"{_place(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
+                "Its offsets belong to another topic; see --recreated."
+            )
+        return asker.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
+
+
+def _place(wanted: Range) -> str:
+    return f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
+
+
+def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
+    return LostOffsets(
+        f"{_place(wanted)}: the log begins at {bounds.begin} now; offsets {position} to {bounds.begin - 1} "
+        "were deleted before they were read. Raise the topic's retention; start again with --start."
+    )
+
+
+def _truncated(wanted: Range, found: str) -> TruncatedInput:
+    epoch = f" in leader epoch {wanted.leader_epoch - 1}" if wanted.leader_epoch else ""
+    return TruncatedInput(
+        f"{_place(wanted)}: the log was truncated: {found}. Everything before {wanted.start} was read{epoch} "
+        "and counted. Find out which broker lost its data before going on."
+    )
+
+
+POOL: Pool[Reader] = Pool()
+atexit.register(POOL.close)
+
+
+def read(settings: Settings, wanted: Range) -> Iterator[Sequence[Message]]:
+    """See `Log.read`. The consumer is kept for the next range, unless something went wrong."""
+    reader = POOL.take(settings, lambda: Reader(settings))
+    try:
+        yield from reader.read(wanted)
+    except GeneratorExit:
+        reader.rest()
+        POOL.give_back(settings, reader)
+        raise
+    except ChainError:
+        reader.close()
+        raise
+    except KafkaException as error:
+        reader.close()
+        raise mapped(error, _place(wanted), settings) from None
+    POOL.give_back(settings, reader)

@@ -1,0 +1,200 @@
+"""Publishes records: idempotent, in order, acknowledged by all in-sync replicas."""
+
+from __future__ import annotations
+
+import atexit
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException, Producer
+
+from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
+from sqe_chain.logs.kafka._admin import admin
+from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._errors import mapped
+from sqe_chain.logs.kafka._settings import WRITER, WRITER_TUNING, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from confluent_kafka import KafkaError, Message
+
+    from sqe_chain.ports import Output
+
+BATCH_OVERHEAD = 61
+"""Bytes of a record batch before its first record."""
+
+_LARGEST = 1_000_000_000  # librdkafka's bounds of message.max.bytes
+_SMALLEST = 1_000
+_SLICE_S = 0.1
+_ROOM_S = 0.01
+
+
+def largest_record_bytes(max_message_bytes: int) -> int:
+    """What librdkafka may count for one record of a topic with this `max.message.bytes`.
+
+    It counts key, value, headers with their lengths, and 36 bytes for the fields between them.
+    """
+    return min(max_message_bytes - BATCH_OVERHEAD, _LARGEST)
+
+
+class Sender:
+    """One producer, for topics that take records of at most `largest` bytes."""
+
+    def __init__(self, settings: Settings, largest: int) -> None:
+        self._settings = settings
+        self._failed: ChainError | None = None
+        # A record larger than its topic accepts is refused by produce(), before anything is sent,
+        # and batches stay below the topic's limit too: librdkafka does not split a refused one.
+        fixed = {**WRITER, "message.max.bytes": str(largest)}
+        config = {**settings.client(fixed, WRITER_TUNING), "on_delivery": self._delivered}
+        self.driver: Any
+        self.driver, self._faults = made(Producer, config, settings)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None and self._failed is None:
+            doing = f"Writing {message.topic()}[{message.partition()}]"
+            self._failed = mapped(error, doing, self._settings)
+
+    def serve(self, wait_s: float) -> None:
+        """Serve reports for at most this time; raise what they tell."""
+        self.driver.poll(wait_s)
+        self._raise()
+
+    def flush(self, deadline: float) -> None:
+        """Wait until everything is acknowledged."""
+        while self.driver.flush(_SLICE_S):
+            self._raise()
+            if time.monotonic() > deadline:
+                raise self.silent(f"{len(self.driver)} records were not acknowledged")
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+        self._faults.raise_refusal()
+
+    def silent(self, found: str) -> Unavailable:
+        """The error for a wait that was too long."""
+        return Unavailable(
+            f"Writing to Kafka at {self._settings.bootstrap}: {found} within {self._settings.flush_s:g} s."
+            f"{self._faults.why()} Are the brokers up, and enough replicas in sync (min.insync.replicas)?"
+        )
+
+    def close(self) -> None:
+        """End the producer, giving up what is not acknowledged."""
+        with suppress(KafkaException):
+            self.driver.purge()
+            self.driver.flush(0)
+
+
+POOL: Pool[Sender] = Pool()
+_LIMITS: dict[tuple[Settings, str], int] = {}
+atexit.register(POOL.close)
+
+
+class KafkaWriter:
+    """See `sqe_chain.ports.Writer`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._senders: dict[int, Sender] = {}
+        self._by_topic: dict[str, Sender] = {}
+        self._sound = True
+        self._flushed = True
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        """See `Writer.write`."""
+        self._flushed = False
+        produce = {topic: sender.driver.produce for topic, sender in self._by_topic.items()}
+        with self._unsound_after_errors():
+            for topic, partition, key, value, headers, timestamp_ms in outputs:
+                if topic not in produce:
+                    produce[topic] = self._sender(topic).driver.produce
+                # A timestamp of 0 is the time of sending. By position, for speed: topic, value, key,
+                # partition, callback, on_delivery, timestamp, headers.
+                record = (topic, value, key, partition, None, None, max(timestamp_ms, 0), headers)
+                try:
+                    produce[topic](*record)
+                except BufferError:
+                    self._wait_for_room(record)
+                except KafkaException as error:
+                    raise self._refused(error, record) from None
+            for sender in self._senders.values():
+                sender.serve(0)
+
+    def flush(self) -> None:
+        """See `Writer.flush`."""
+        deadline = time.monotonic() + self._settings.flush_s
+        with self._unsound_after_errors():
+            for sender in self._senders.values():
+                sender.flush(deadline)
+        self._flushed = True
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        for limit, sender in self._senders.items():
+            if self._sound and self._flushed:
+                POOL.give_back((self._settings, limit), sender)
+            else:
+                sender.close()
+        self._senders.clear()
+        self._by_topic.clear()
+
+    @contextmanager
+    def _unsound_after_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OutputTooLarge:
+            raise
+        except ChainError:
+            self._sound = False
+            for topic in self._by_topic:
+                _LIMITS.pop((self._settings, topic), None)  # perhaps it was changed
+            raise
+
+    def _sender(self, topic: str) -> Sender:
+        limit = _LIMITS.get((self._settings, topic))
+        if limit is None:
+            about = admin(self._settings).describe([topic]).get(topic)
+            if about is None:
+                raise ConfigurationError(
+                    f"Output topic {topic} does not exist on Kafka at {self._settings.bootstrap}. Create it first."
+                )
+            limit = _LIMITS[self._settings, topic] = largest_record_bytes(about.max_message_bytes)
+        if limit < _SMALLEST:
+            raise ConfigurationError(
+                f"Topic {topic}: max.message.bytes is too small; at least 1,061 is needed."
+            )
+        if limit not in self._senders:
+            self._senders[limit] = POOL.take((self._settings, limit), lambda: Sender(self._settings, limit))
+        self._by_topic[topic] = self._senders[limit]
+        return self._by_topic[topic]
+
+    def _wait_for_room(self, record: tuple[Any, ...]) -> None:
+        """The client's buffer is full: wait until the broker has taken some."""
+        sender = self._by_topic[record[0]]
+        deadline = time.monotonic() + self._settings.flush_s
+        while True:
+            sender.serve(_ROOM_S)
+            try:
+                sender.driver.produce(*record)
+            except BufferError:
+                if time.monotonic() > deadline:
+                    raise sender.silent("the full buffer was not taken") from None
+            except KafkaException as error:
+                raise self._refused(error, record) from None
+            else:
+                return
+
+    def _refused(self, error: KafkaException, record: tuple[Any, ...]) -> ChainError:
+        topic, value, key, partition = record[:4]
+        if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
+            return mapped(error, f"Writing {topic}[{partition}]", self._settings)
+        limit = _LIMITS.pop((self._settings, topic))  # perhaps it is raised before the next attempt
+        return OutputTooLarge(
+            f"An output for {topic}[{partition}] has {len(key or b'') + len(value or b''):,} bytes of key and "
+            f"value; its topic takes records of {limit:,} with headers and overhead. Raise the topic's "
+            "max.message.bytes, or make smaller outputs."
+        )
