@@ -224,7 +224,11 @@ def payloads_of(head: EnvelopeHead) -> list[bytes | None]:
     payload = head.payload
     if payload and not head.size:
         return [payload]
-    payloads: list[bytes | None] = [payload, *head.more]
+    return _all_payloads(head)
+
+
+def _all_payloads(head: EnvelopeHead) -> list[bytes | None]:
+    payloads: list[bytes | None] = [head.payload, *head.more]
     for index in head.deleted:
         if index >= len(payloads) or payloads[index]:
             raise MalformedField(f"payload {index} of {len(payloads)} is listed as deleted, but is not empty")
@@ -259,6 +263,7 @@ def read(value: bytes | None, *, strict: bool = False) -> Envelope:
     if strict and value is not None:
         check_order(value)
         check_consistent(head)
+        _all_payloads(head)
     return envelope
 
 
