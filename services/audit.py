@@ -1,0 +1,220 @@
+"""Does the store hold exactly what the seed says? Both stages, key by key.
+
+    python -m services.audit --store redis://HOST:PORT --seed 7 --messages 300000
+
+Imports neither flows nor folds: it reads the store by its documented layout (`services.stored`) and
+computes the totals another way (`services.expected`). Ends with status 1 when anything is off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from google.protobuf.message import DecodeError
+from rich.console import Console
+from rich.table import Table
+
+from services._proto.fastening_pb2 import LineTotal, RobotTotal
+from services.expected import Expected, Total, expected
+from services.reports import reports
+from services.stored import StoredState, stored_states
+
+FLOW = "fastening-totals"
+SHOWN_FINDINGS = 20
+
+Problem = Literal["missing key", "extra key", "missing events", "doubled events", "wrong value", "unreadable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One key that is not as it should be.
+
+    Attributes:
+        stage: stage name.
+        key: key as text.
+        problem: what is wrong.
+        detail: expected and found.
+    """
+
+    stage: str
+    key: str
+    problem: Problem
+    detail: str
+
+
+@dataclass(slots=True)
+class StageAudit:
+    """What the comparison of one stage gave.
+
+    Attributes:
+        stage: stage name.
+        keys: keys found in the store.
+        events: events counted in the store.
+        missing: events that should have been counted and were not, over all keys.
+        doubled: events counted beyond those that were reported, over all keys.
+        findings: everything that is off, by key.
+    """
+
+    stage: str
+    keys: int = 0
+    events: int = 0
+    missing: int = 0
+    doubled: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    def found(self, key: str, problem: Problem, detail: str) -> None:
+        """Note a finding."""
+        self.findings.append(Finding(self.stage, key, problem, detail))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A state as the audit compares it: its own key, the total, and what must be 0."""
+
+    name: str
+    total: Total
+    out_of_order: int = 0
+
+
+def audit(store: str, truth: Expected) -> list[StageAudit]:
+    """Compare both stages of the store with the truth.
+
+    Args:
+        store: address of the store that the service wrote to.
+        truth: what it should hold.
+    """
+    return [
+        audit_stage("per-robot", stored_states(store, FLOW, "per-robot"), truth.robots, _robot),
+        audit_stage("per-line", stored_states(store, FLOW, "per-line"), truth.lines, _line),
+    ]
+
+
+def is_exact(stages: Iterable[StageAudit]) -> bool:
+    """Whether nothing at all is off."""
+    return not any(stage.findings for stage in stages)
+
+
+def audit_stage(
+    stage: str, states: Iterable[StoredState], truth: Mapping[str, Total], parse: Callable[[bytes], _Held]
+) -> StageAudit:
+    """Compare the states of one stage with what they should be."""
+    result = StageAudit(stage)
+    seen: dict[str, int] = {}
+    for stored in states:
+        key = stored.key.decode(errors="backslashreplace")
+        result.keys += 1
+        try:
+            held = parse(stored.state)
+        except DecodeError:
+            result.found(key, "unreadable", f"{len(stored.state)} bytes that are no state of this stage")
+            continue
+        result.events += held.total.events
+        if key in seen:
+            result.doubled += held.total.events
+            result.found(key, "extra key", f"in state partitions {seen[key]} and {stored.part}")
+        elif key not in truth:
+            result.doubled += held.total.events
+            result.found(key, "extra key", f"never reported, holds {held.total.events} events")
+        else:
+            _compare(result, key, held, truth[key])
+        seen[key] = stored.part
+    for key in sorted(truth.keys() - seen.keys()):
+        result.missing += truth[key].events
+        result.found(key, "missing key", f"{truth[key].events} events were reported")
+    return result
+
+
+def _compare(result: StageAudit, key: str, held: _Held, truth: Total) -> None:
+    beyond = held.total.events - truth.events
+    if beyond > 0:
+        result.doubled += beyond
+        result.found(key, "doubled events", f"{held.total.events} instead of {truth.events}: {beyond:+}")
+    elif beyond < 0:
+        result.missing -= beyond
+        result.found(key, "missing events", f"{held.total.events} instead of {truth.events}: {beyond:+}")
+    elif held.total != truth:
+        result.found(key, "wrong value", f"{held.total} instead of {truth}")
+    if held.name != key:
+        result.found(key, "wrong value", f"the state is that of {held.name!r}")
+    if held.out_of_order:
+        result.found(key, "wrong value", f"{held.out_of_order} events came out of order")
+
+
+def _robot(state: bytes) -> _Held:
+    total = RobotTotal.FromString(state)
+    return _Held(
+        total.robot,
+        Total(
+            line=total.line,
+            events=total.events,
+            fastened=total.fastened,
+            failed=total.failed,
+            torque_mnm=total.torque_mnm,
+            last_report=total.last_report,
+        ),
+        total.out_of_order,
+    )
+
+
+def _line(state: bytes) -> _Held:
+    total = LineTotal.FromString(state)
+    return _Held(
+        total.line,
+        Total(
+            line=total.line,
+            events=total.events,
+            fastened=total.fastened,
+            failed=total.failed,
+            torque_mnm=total.torque_mnm,
+            robots=total.robots,
+        ),
+    )
+
+
+def tables(stages: Iterable[StageAudit], truth: Expected) -> list[Table]:
+    """The result for a person: one row for each stage, then what is off, at most 20 rows of it."""
+    summary = Table(title=f"audit of {truth.reports:,} reports: {truth.events:,} events")
+    for column in ("stage", "keys", "of", "events", "missing", "doubled", "off"):
+        summary.add_column(column, justify="left" if column == "stage" else "right")
+    findings: list[Finding] = []
+    for stage in stages:
+        keys = len(truth.robots if stage.stage == "per-robot" else truth.lines)
+        numbers = (stage.keys, keys, stage.events, stage.missing, stage.doubled, len(stage.findings))
+        summary.add_row(stage.stage, *(f"{number:,}" for number in numbers))
+        findings += stage.findings
+    if not findings:
+        return [summary]
+    details = Table(title=f"{len(findings):,} findings, the first {SHOWN_FINDINGS}")
+    for column in ("stage", "key", "problem", "detail"):
+        details.add_column(column, overflow="fold")
+    for finding in findings[:SHOWN_FINDINGS]:
+        details.add_row(finding.stage, finding.key, finding.problem, finding.detail)
+    return [summary, details]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m services.audit", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--store", required=True, help="redis://HOST:PORT or sqlite:///PATH")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
+    parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
+    options = parser.parse_args(arguments)
+    truth = expected(reports(options.seed, options.messages))
+    try:
+        stages = audit(options.store, truth)
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    console = Console()
+    for table in tables(stages, truth):
+        console.print(table)
+    return 0 if is_exact(stages) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

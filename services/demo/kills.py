@@ -1,0 +1,141 @@
+"""When to kill whom, and which kills count. Pure: seeded randomness and the time come in as arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from services.demo.life import Life
+
+ANY_MOMENT_WITHIN_S = 3.0
+PATIENCE_S = 10.0
+FIRST_GUESS_OF_BATCH_S = 0.2
+LIVES_FOR_EACH_KILL = 4
+
+
+class Moment(Enum):
+    """What a life is doing when it is killed."""
+
+    ANY = "at any moment"
+    SEALED = "between seal and commit"
+    PUBLISHED = "between publishing and commit"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """How a life is going to end.
+
+    Attributes:
+        moment: what it must be doing.
+        share: random, 0 to 1: how far on within it.
+    """
+
+    moment: Moment
+    share: float
+
+    def is_due(self, life: Life, now_s: float, unacknowledged: int, enough: int) -> bool:
+        """Whether to strike now.
+
+        Args:
+            life: whom.
+            now_s: the time, on the clock of `Life.apply`.
+            unacknowledged: messages that stand in its output topic beyond its last commit.
+            enough: how many of these make a kill worth while; less will do as time goes on.
+        """
+        if life.proved_s is None:
+            return False
+        if self.moment is Moment.SEALED:
+            within = self.share * (life.batch_s or FIRST_GUESS_OF_BATCH_S)
+            return life.open_plan is not None and now_s >= life.sealed_s + within
+        if self.moment is Moment.PUBLISHED:
+            patience = max(0.0, 1.0 - (now_s - life.proved_s) / PATIENCE_S)
+            return unacknowledged >= max(1.0, self.share * enough * patience)
+        return now_s >= life.proved_s + self.share * ANY_MOMENT_WITHIN_S
+
+
+@dataclass(slots=True)
+class Kill:
+    """One kill.
+
+    Attributes:
+        service: the victim.
+        life: number of its life.
+        proved: it had published or persisted in that life.
+        open_plan: the plan that it left between seal and commit.
+        said_twice: messages that it had published since its last commit: the next life says them again.
+        finished: the life after it reported that it has finished that plan.
+    """
+
+    service: str
+    life: int
+    proved: bool
+    open_plan: int | None
+    said_twice: int
+    finished: bool = False
+
+
+class Kills:
+    """The kills of one service: how many count, and how the next one shall be.
+
+    Args:
+        service: the victim.
+        wanted: kills that must count.
+        wanted_open: how many of them must fall between seal and commit, finished by the life after.
+        random: seeded.
+    """
+
+    def __init__(self, service: str, wanted: int, wanted_open: int, random: Random) -> None:
+        self.service = service
+        self.wanted = wanted
+        self.wanted_open = wanted_open
+        self.all: list[Kill] = []
+        self._random = random
+
+    @property
+    def counted(self) -> int:
+        """Kills that count."""
+        return sum(kill.proved for kill in self.all)
+
+    @property
+    def finished_open(self) -> int:
+        """Kills between seal and commit whose plan the life after has finished."""
+        return sum(kill.proved and kill.finished for kill in self.all)
+
+    @property
+    def said_twice(self) -> int:
+        """Messages that the victim had published beyond its commits, over all kills."""
+        return sum(kill.said_twice for kill in self.all)
+
+    @property
+    def done(self) -> bool:
+        """Whether nobody needs to die any more."""
+        return self.counted >= self.wanted and self.finished_open >= self.wanted_open
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so many kills have failed to count that something else must be wrong."""
+        return not self.done and len(self.all) >= LIVES_FOR_EACH_KILL * max(self.wanted, self.wanted_open)
+
+    def next_aim(self) -> Aim:
+        """How the life that begins now shall end; the wanted open plans and replays come first."""
+        share = self._random.random()
+        if self.wanted_open:
+            missing = self.wanted_open - self.finished_open
+            likely = missing > 0 and (self._random.random() < 0.7 or self.wanted - self.counted <= missing)  # noqa: PLR2004
+            return Aim(Moment.SEALED if likely else Moment.ANY, share * 0.8 if likely else share)
+        often = self._random.random() < 0.8  # noqa: PLR2004 - kills that make replays are the point
+        return Aim(Moment.PUBLISHED if often else Moment.ANY, share)
+
+    def record(self, life: Life, said_twice: int) -> Kill:
+        """Note a kill, when all that the victim had said is known."""
+        kill = Kill(life.service, life.number, life.proved_s is not None, life.open_plan, said_twice)
+        self.all.append(kill)
+        return kill
+
+    def recovered(self, redone: tuple[int, ...]) -> bool:
+        """Note what the life after the last kill finished; whether that was the plan left open."""
+        if not self.all or self.all[-1].open_plan is None:
+            return False
+        self.all[-1].finished = self.all[-1].open_plan in redone
+        return self.all[-1].finished

@@ -1,0 +1,116 @@
+"""What one life of a service has done so far, as its JSON log lines tell it. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One event of a service.
+
+    Attributes:
+        event: ``claimed``, ``recovered``, ``sealed``, ``published``, ``persisted``, ``committed`` …
+        plan: number of the plan it belongs to; None for a service without stages.
+        redone: numbers of the plans that a recovery finished.
+        inputs: messages read in a batch.
+        replays: messages of it that were replays and ignored.
+        outputs: messages published.
+    """
+
+    event: str
+    plan: int | None = None
+    redone: tuple[int, ...] = ()
+    inputs: int = 0
+    replays: int = 0
+    outputs: int = 0
+
+
+def parse_line(text: str) -> LogLine | None:
+    """The event that a line of output tells; None for any other line (the JVM writes there too)."""
+    if not text.startswith("{"):
+        return None
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return None
+    event = fields.get("event")
+    if not isinstance(event, str):
+        return None
+    plan = fields.get("plan")
+    return LogLine(
+        event=event,
+        plan=plan if isinstance(plan, int) else None,
+        redone=tuple(fields.get("redone") or ()),
+        inputs=fields.get("inputs") or 0,
+        replays=fields.get("replays") or 0,
+        outputs=fields.get("outputs") or 0,
+    )
+
+
+@dataclass(slots=True)
+class Life:
+    """A service from its start to its death.
+
+    Attributes:
+        service: which one.
+        number: 1 for its first life.
+        state: what it was last seen doing.
+        proved_s: when it first had published or persisted something; None before. Killing a service
+            that has done neither would prove nothing.
+        open_plan: number of the plan that is sealed and not yet committed.
+        sealed_s: when that was.
+        redone: plans that it finished for the life before; None until it has recovered.
+        batches: batches committed.
+        inputs: messages in them.
+        replays: replays among these.
+        batch_s: how long the last plan took from seal to commit.
+        outputs: messages published in batches that are committed.
+        open_outputs: messages published since the last commit, as far as it has said so.
+    """
+
+    service: str
+    number: int
+    state: str = "starting"
+    proved_s: float | None = None
+    open_plan: int | None = None
+    sealed_s: float = 0.0
+    redone: tuple[int, ...] | None = None
+    batches: int = 0
+    inputs: int = 0
+    replays: int = 0
+    batch_s: float | None = None
+    outputs: int = 0
+    open_outputs: int = 0
+
+    @property
+    def name(self) -> str:
+        """As messages name it."""
+        return f"{self.service} #{self.number}"
+
+    def prove(self, now_s: float) -> None:
+        """It has published or persisted something."""
+        if self.proved_s is None:
+            self.proved_s = now_s
+
+    def apply(self, line: LogLine, now_s: float) -> None:
+        """Take note of an event."""
+        self.state = line.event
+        if line.event == "recovered":
+            self.redone = line.redone
+        elif line.event == "sealed":
+            self.open_plan = line.plan
+            self.sealed_s = now_s
+        elif line.event in ("published", "persisted"):
+            self.prove(now_s)
+            self.open_outputs += line.outputs
+        elif line.event == "committed":
+            self.batches += 1
+            self.inputs += line.inputs
+            self.replays += line.replays
+            self.outputs += self.open_outputs
+            self.open_outputs = 0
+            if self.open_plan is not None:
+                self.batch_s = now_s - self.sealed_s
+            self.open_plan = None

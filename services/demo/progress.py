@@ -1,0 +1,111 @@
+"""What is going on, for a person: one live table in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+PLAIN_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One service, as it is shown.
+
+    Attributes:
+        service: its name.
+        life: number of its life.
+        state: what it was last seen doing.
+        kills: kills that count, of those wanted.
+        open_plans: kills between seal and commit whose plan was finished, of those wanted; empty if none.
+        done: messages committed.
+        lag: messages still to do.
+        replays: replays that it has reported.
+    """
+
+    service: str
+    life: int
+    state: str
+    kills: str
+    open_plans: str
+    done: int
+    lag: int
+    replays: int
+
+
+class Progress:
+    """Shows rows while they change, and notes that stay.
+
+    Args:
+        console: where to.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begin = time.monotonic()
+        self._plain_due = self._begin + PLAIN_EVERY_S
+        self._live = (
+            Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+        )
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the beginning."""
+        return time.monotonic() - self._begin
+
+    def __enter__(self) -> Self:
+        """Begin to show."""
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop showing; notes stay."""
+        if self._live:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        """Say something that stays."""
+        self._console.print(f"{self.elapsed_s:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show where everybody stands; may be called often."""
+        if self._live:
+            self._live.update(_table(rows, self.elapsed_s))
+            return
+        now = time.monotonic()
+        if now >= self._plain_due:
+            self._plain_due = now + PLAIN_EVERY_S
+            self.note("; ".join(_sentence(row) for row in rows))
+
+
+def _table(rows: Sequence[Row], elapsed_s: float) -> Table:
+    table = Table(title=f"{elapsed_s:.0f} s")
+    for column in ("service", "life", "now", "kills", "open plans", "done", "lag", "replays"):
+        table.add_column(column, justify="left" if column in ("service", "now") else "right")
+    for row in rows:
+        table.add_row(
+            row.service,
+            str(row.life),
+            row.state,
+            row.kills,
+            row.open_plans,
+            f"{row.done:,}",
+            f"{row.lag:,}",
+            f"{row.replays:,}",
+        )
+    return table
+
+
+def _sentence(row: Row) -> str:
+    open_plans = f", open plans {row.open_plans}" if row.open_plans else ""
+    return f"{row.service} #{row.life} {row.state}, kills {row.kills}{open_plans}, lag {row.lag:,}"

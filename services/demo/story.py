@@ -1,0 +1,251 @@
+"""The demo from beginning to end: servers, simulator, two services, kills, audit."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from random import Random
+
+from services import audit, naive, simulate
+from services.demo.kills import Kills
+from services.demo.positions import standing, topic_end
+from services.demo.process import Process, tail
+from services.demo.progress import Progress
+from services.demo.verdict import LEAST_REPLAYS, Outcome
+from services.demo.victim import DemoFailed, Victim, summary
+from services.expected import expected
+from services.fastening import standard, totals
+from services.reports import reports
+from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.flow import Flow
+from sqe_chain.logs.kafka import KafkaLog
+
+ROOT = Path(__file__).resolve().parents[2]
+OPEN_PLANS = 2
+SIMULATOR_WITHIN_S = 120.0
+_LOOK_S = 0.02
+_MEASURE_S = 0.1
+_SHOW_S = 0.5
+_REPLAYS_WANTED = 2 * LEAST_REPLAYS
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user chose.
+
+    Attributes:
+        messages: raw reports to produce at least.
+        seed: of the simulator and of the moments of killing.
+        kills: kills of each service that must count.
+        rate: reports a second while the killing goes on.
+        interval: interval of the totals service, as `sqe-chain run` takes it.
+        timeout_s: the demo fails when it takes longer.
+        directory: data and log files.
+    """
+
+    messages: int
+    seed: int
+    kills: int
+    rate: float
+    interval: str
+    timeout_s: float
+    directory: Path
+
+
+class Story:
+    """One run of the demo.
+
+    Args:
+        options: what the user chose.
+        progress: where to show what goes on.
+    """
+
+    def __init__(self, options: Options, progress: Progress) -> None:
+        self._options = options
+        self._progress = progress
+        self._deadline = time.monotonic() + options.timeout_s
+        self._heard: SimpleQueue[tuple[str, float, str]] = SimpleQueue()
+        self._ends = ExitStack()
+        self._produced: int | None = None
+        self._measured_s = self._shown_s = 0.0
+
+    def tell(self) -> Outcome:
+        """Everything in its order; returns what is there at the end.
+
+        Raises:
+            DemoFailed: a service ended by itself, or something took too long.
+            ChainError: a server could not be started or does not answer.
+        """
+        with self._ends:
+            self._set_up()
+            self._let_them_live_and_die()
+            self._drain()
+            for victim in self._victims:
+                victim.stop()
+            return self._look_at_it()
+
+    def _set_up(self) -> None:
+        directory = self._options.directory
+        self._progress.note(f"data and logs are in {directory}")
+        kafka = self._ends.enter_context(KafkaServer(directory / "kafka"))
+        redis = self._ends.enter_context(RedisServer(directory / "redis"))
+        self._kafka, self._store = kafka.bootstrap, redis.url
+        self._log = KafkaLog(self._kafka)
+        self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
+        for flow in (standard, totals):
+            for output in flow.outputs():
+                self._log.create_topic(output.topics[0], output.partitions)
+        self._progress.note(f"Kafka runs at {self._kafka}, Redis at {self._store}")
+        random = Random(self._options.seed)
+        self._standardize = self._victim("standardize", "standard", standard, 0, random)
+        self._totals = self._victim("totals", "totals", totals, OPEN_PLANS, random)
+        self._victims = (self._standardize, self._totals)
+        self._simulator = self._process("simulate", self._simulate_command())
+        for victim in self._victims:
+            victim.start()
+
+    def _let_them_live_and_die(self) -> None:
+        """Kill until enough kills count, and until enough has been said twice."""
+        worth = int(_REPLAYS_WANTED * self._options.messages / max(1, self._options.kills))
+        while not self._enough():
+            self._go_on()
+            for victim in self._victims:
+                if victim.is_due(2 * worth) or (victim is self._standardize and self._wants_replays(victim)):
+                    self._kill(victim)
+                if victim.kills.hopeless:
+                    raise DemoFailed(f"{victim.name}: {summary(victim.kills.all)}\n{victim.tail()}")
+
+    def _wants_replays(self, victim: Victim) -> bool:
+        """Whether kills go on although enough of them count, for too little has been said twice."""
+        return victim.kills.done and not self._said_enough() and victim.unacknowledged > 0
+
+    def _said_enough(self) -> bool:
+        return self._standardize.kills.said_twice >= _REPLAYS_WANTED * self._options.messages
+
+    def _enough(self) -> bool:
+        return all(victim.kills.done for victim in self._victims) and self._said_enough()
+
+    def _kill(self, victim: Victim) -> None:
+        victim.kill()
+        self._listen(0.0)
+        self._measure()
+        kill = victim.bury()
+        more = f", plan {kill.open_plan} left between seal and commit" if kill.open_plan is not None else ""
+        more += f", {kill.said_twice:,} messages said and not committed" if kill.said_twice else ""
+        self._progress.note(
+            f"kill -9 {victim.life.name}{more}" + ("" if kill.proved else " (does not count)")
+        )
+        victim.start()
+
+    def _drain(self) -> None:
+        """Let the simulator produce what is missing, and wait until there is no lag at all."""
+        self._progress.note("enough kills; now everything must be counted")
+        self._simulator.close_input()
+        status = self._simulator.wait(SIMULATOR_WITHIN_S)
+        self._listen(0.0)
+        if status != 0 or self._produced is None:
+            raise DemoFailed(f"the simulator ended with status {status}\n{tail(self._simulator.log, 20)}")
+        self._progress.note(f"{self._produced:,} reports are produced")
+        while not self._nothing_left():
+            self._go_on()
+
+    def _nothing_left(self) -> bool:
+        """In this order: when the first is done, the input of the second grows no more."""
+        return all(standing(self._log, flow).lag == 0 for flow in (standard, totals))
+
+    def _look_at_it(self) -> Outcome:
+        truth = expected(reports(self._options.seed, self._produced or 0))
+        return Outcome(
+            truth=truth,
+            stages=audit.audit(self._store, truth),
+            records=topic_end(self._log, naive.TOPIC),
+            reported_replays=self._totals.replays,
+            naive=naive.count(naive.values(self._log, naive.TOPIC), truth),
+            kills=[victim.kills for victim in self._victims],
+        )
+
+    # --- while time passes ----------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Listen for a moment, and look whether all is well."""
+        self._listen(_LOOK_S)
+        now = time.monotonic()
+        if now > self._deadline:
+            tails = "\n".join(victim.tail() for victim in self._victims)
+            raise DemoFailed(f"not done within {self._options.timeout_s:.0f} s\n{tails}")
+        if self._simulator.ended:
+            raise DemoFailed(f"the simulator has ended\n{tail(self._simulator.log, 20)}")
+        for victim in self._victims:
+            victim.check_alive()
+        if now >= self._measured_s + _MEASURE_S:
+            self._measure()
+        if now >= self._shown_s + _SHOW_S:
+            self._shown_s = now
+            for victim, flow in zip(self._victims, (standard, totals), strict=True):
+                victim.standing = standing(self._log, flow)
+            self._progress.show([victim.row for victim in self._victims])
+
+    def _measure(self) -> None:
+        """How much the republisher has said; what it has said in this life is its proof."""
+        self._standardize.said = topic_end(self._log, naive.TOPIC)
+        self._measured_s = time.monotonic()
+        if self._standardize.said > self._standardize.said_before:
+            self._standardize.life.prove(self._measured_s)
+
+    def _listen(self, timeout_s: float) -> None:
+        """Hear everything that was said, and wait a moment for the first of it."""
+        victims = {victim.name: victim for victim in self._victims}
+        while True:
+            try:
+                name, at_s, line = (
+                    self._heard.get(timeout=timeout_s) if timeout_s else self._heard.get_nowait()
+                )
+            except Empty:
+                return
+            timeout_s = 0.0
+            if name in victims:
+                if note := victims[name].hear(line, at_s):
+                    self._progress.note(note)
+            elif line.strip().isdigit():
+                self._produced = int(line)
+
+    # --- processes ------------------------------------------------------------------------------------
+
+    def _victim(self, name: str, attribute: str, flow: Flow, open_plans: int, random: Random) -> Victim:
+        begin = self._beginner(name, attribute, flow)
+        return Victim(name, begin, Kills(name, self._options.kills, open_plans, random), self._log_file(name))
+
+    def _beginner(self, name: str, attribute: str, flow: Flow) -> Callable[[], Process]:
+        interval = self._options.interval if flow.stages() else "0s"
+        command = [
+            str(Path(sys.executable).with_name("sqe-chain")),
+            *("run", f"services.fastening:{attribute}"),
+            *("--kafka", self._kafka),
+            *("--store", self._store),
+            *("--interval", interval),
+            "--log-json",
+        ]
+        return lambda: self._process(name, command)
+
+    def _simulate_command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "services.simulate", "--until-end-of-input"),
+            *("--kafka", self._kafka),
+            *("--seed", str(self._options.seed)),
+            *("--messages", str(self._options.messages)),
+            *("--rate", str(self._options.rate)),
+        ]
+
+    def _process(self, name: str, command: list[str]) -> Process:
+        environment = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+        process = Process(name, command, self._log_file(name), self._heard, ROOT, environment)
+        self._ends.callback(process.kill)
+        return process
+
+    def _log_file(self, name: str) -> Path:
+        return self._options.directory / f"{name}.log"

@@ -1,0 +1,158 @@
+"""A service of the demo through all its lives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from services.demo.kills import Aim, Kill, Kills, Moment
+from services.demo.life import Life, parse_line
+from services.demo.positions import Standing
+from services.demo.process import Process, tail
+from services.demo.progress import Row
+
+TAIL_LINES = 30
+
+
+class DemoFailed(Exception):
+    """The demo cannot go on, or proves nothing; the text says why."""
+
+
+@dataclass(slots=True)
+class Victim:
+    """One service.
+
+    Attributes:
+        name: how it is called here.
+        begin: starts its process.
+        kills: whom to kill when.
+        log: file with the output of all its lives.
+        said_before: messages in its output topic when this life began.
+        said: messages there now.
+        standing: where it stands in its input.
+        past: its lives, but for the present one.
+    """
+
+    name: str
+    begin: Callable[[], Process]
+    kills: Kills
+    log: Path
+    said_before: int = 0
+    said: int = 0
+    standing: Standing = field(default_factory=lambda: Standing(0, 0))
+    past: list[Life] = field(default_factory=list)
+    life: Life = field(init=False)
+    _aim: Aim = field(init=False)
+    _process: Process | None = None
+
+    def __post_init__(self) -> None:
+        self.life = Life(self.name, 0)
+
+    @property
+    def replays(self) -> int:
+        """Replays that all its lives have reported; what a life could not say any more is not in it."""
+        return sum(life.replays for life in (*self.past, self.life))
+
+    @property
+    def unacknowledged(self) -> int:
+        """Messages in its output topic beyond its last commit."""
+        return max(0, self.said - self.said_before - self.life.outputs)
+
+    @property
+    def row(self) -> Row:
+        """For the progress table."""
+        kills = self.kills
+        open_plans = f"{kills.finished_open}/{kills.wanted_open}" if kills.wanted_open else ""
+        return Row(
+            service=self.name,
+            life=self.life.number,
+            state=self.life.state,
+            kills=f"{kills.counted}/{kills.wanted}",
+            open_plans=open_plans,
+            done=self.standing.done,
+            lag=self.standing.lag,
+            replays=self.replays,
+        )
+
+    def start(self) -> None:
+        """Begin the next life."""
+        if self.life.number:
+            self.past.append(self.life)
+        self.life = Life(self.name, self.life.number + 1)
+        self.said_before = self.said
+        self._aim = self.kills.next_aim()
+        self._process = self.begin()
+
+    def hear(self, line: str, at_s: float) -> str | None:
+        """Take note of a line of its output; returns what is worth telling a person."""
+        event = parse_line(line)
+        if event is None:
+            return None
+        self.life.apply(event, at_s)
+        if event.event == "recovered" and self.kills.recovered(event.redone):
+            return f"{self.life.name} has finished plan {self.kills.all[-1].open_plan}, left open by the kill"
+        return None
+
+    def is_due(self, enough: int) -> bool:
+        """Whether this life's time has come.
+
+        Args:
+            enough: messages said and not committed that make a kill worth while.
+        """
+        return not self.kills.done and self._aim.is_due(
+            self.life, time.monotonic(), self.unacknowledged, enough
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to the whole session; then everything that it has said can be heard."""
+        if self._process is not None:
+            self._process.kill()
+
+    def bury(self) -> Kill:
+        """Note the kill, when everything that it has said is heard and `said` is up to date."""
+        return self.kills.record(self.life, self.unacknowledged if self._republishes else 0)
+
+    @property
+    def aims_at_unacknowledged(self) -> bool:
+        """Whether it is to be killed while it has said more than it has committed."""
+        return self._aim.moment is Moment.PUBLISHED
+
+    @property
+    def _republishes(self) -> bool:
+        return not self.kills.wanted_open
+
+    def stop(self) -> None:
+        """SIGTERM; it must finish its batch and end with status 0.
+
+        Raises:
+            DemoFailed: it did not.
+        """
+        if self._process is None:
+            return
+        status = self._process.stop()
+        if status != 0:
+            raise DemoFailed(f"{self.life.name} ended with status {status} after SIGTERM\n{self.tail()}")
+
+    def check_alive(self) -> None:
+        """Raise DemoFailed if it has ended by itself."""
+        if self._process is not None and (status := self._process.ended) is not None:
+            raise DemoFailed(f"{self.life.name} ended by itself with status {status}\n{self.tail()}")
+
+    def tail(self) -> str:
+        """The end of its output."""
+        return f"--- end of {self.log}\n{tail(self.log, TAIL_LINES)}"
+
+
+def summary(kills: Sequence[Kill]) -> str:
+    """One sentence on the kills of one service."""
+    counted = [kill for kill in kills if kill.proved]
+    opened = [kill for kill in counted if kill.open_plan is not None]
+    text = f"killed {len(kills)} times, {len(counted)} of them after it had published or persisted"
+    if opened:
+        finished = sum(kill.finished for kill in opened)
+        text += (
+            f"; {len(opened)} between seal and commit, {finished} of these plans finished by the next life"
+        )
+    return text

@@ -1,0 +1,94 @@
+"""The totals that a plant's reports add up to, computed from the seed and nothing else.
+
+Uses no flow, no fold, no store: whoever compares with it compares two independent ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from services._proto.fastening_pb2 import RawReport, RobotReport
+
+FIELDS = ("events", "fastened", "failed", "torque_mnm")
+
+
+@dataclass(slots=True)
+class Total:
+    """What one key should hold.
+
+    Attributes:
+        line: the robot's line, or the line itself.
+        events: joints reported.
+        fastened: screws fastened.
+        failed: screws that failed.
+        torque_mnm: sum of all torques, in millinewton-metres. Torques differ from report to report, so
+            one lost and another one doubled show here even when the number of events agrees.
+        last_report: number of the newest report.
+        robots: robots that reported, of a line.
+    """
+
+    line: str
+    events: int = 0
+    fastened: int = 0
+    failed: int = 0
+    torque_mnm: int = 0
+    last_report: int = 0
+    robots: int = 0
+
+
+@dataclass(slots=True)
+class Expected:
+    """All totals.
+
+    Attributes:
+        reports: raw reports added.
+        messages: messages that the reports become, one for each report and robot.
+        robots: totals of stage 1.
+        lines: totals of stage 2.
+    """
+
+    reports: int = 0
+    messages: int = 0
+    robots: dict[str, Total] = field(default_factory=dict)
+    lines: dict[str, Total] = field(default_factory=dict)
+
+    @property
+    def events(self) -> int:
+        """Joints reported by all robots."""
+        return sum(total.events for total in self.robots.values())
+
+    @property
+    def keys(self) -> int:
+        """Keys of both stages."""
+        return len(self.robots) + len(self.lines)
+
+
+def expected(reports: Iterable[RawReport]) -> Expected:
+    """Add reports up."""
+    result = Expected()
+    for report in reports:
+        result.reports += 1
+        result.messages += len(report.robots)
+        for robot in report.robots:
+            _add(result.robots, robot, report.number)
+    for total in result.robots.values():
+        line = result.lines.setdefault(total.line, Total(line=total.line))
+        line.robots += 1
+        for name in FIELDS:
+            setattr(line, name, getattr(line, name) + getattr(total, name))
+    return result
+
+
+def _add(robots: dict[str, Total], robot: RobotReport, number: int) -> None:
+    total = robots.get(robot.robot)
+    if total is None:
+        total = robots[robot.robot] = Total(line=robot.line)
+    total.last_report = number
+    for joint in robot.joints:
+        total.events += 1
+        total.fastened += joint.fastened
+        total.failed += joint.failed
+        total.torque_mnm += joint.torque_mnm

@@ -1,0 +1,139 @@
+"""The plant's gateways: produce reports into `robot.raw`, each wrapped at its origin.
+
+    python -m services.simulate --kafka HOST:PORT --seed 7 --messages 300000 --rate 5000
+
+The last line on standard output says how many were produced; `services.audit` wants to know.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from services._proto.fastening_pb2 import RawReport
+from services.reports import reports
+from sqe_chain.envelope import wrap
+from sqe_chain.errors import ChainError
+from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.partitioner import Partitioner
+from sqe_chain.ports import Output, Writer
+
+TOPIC = "robot.raw"
+PARTITIONS = 3
+MESSAGES_AT_MOST = 10_000_000
+_BLOCK = 100
+
+
+class Pace:
+    """Lets through so many messages a second, from the moment it is made.
+
+    Args:
+        rate: messages a second; 0 for as many as there are.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._begin = clock()
+
+    def pause_s(self, produced: int) -> float:
+        """Seconds to wait before the next message when so many are produced."""
+        if not self._rate:
+            return 0.0
+        return max(0.0, self._begin + produced / self._rate - self._clock())
+
+
+def produce(
+    writer: Writer,
+    plant: Iterable[RawReport],
+    *,
+    messages: int,
+    rate: float = 0.0,
+    hurry: threading.Event,
+) -> int:
+    """Produce reports, keyed by gateway, in their order; returns how many, all acknowledged.
+
+    Args:
+        writer: idempotent, so that a message is never there twice under two offsets.
+        plant: the reports.
+        messages: produce at least so many.
+        rate: messages a second, until there is reason to hurry; 0 for no limit.
+        hurry: while it is not set, go on beyond `messages`; when it is set, produce what is missing
+            without a limit, and end.
+
+    Raises:
+        Unavailable: the broker is away, or refused a message for good.
+    """
+    pace = Pace(rate)
+    partition = Partitioner(PARTITIONS)
+    block: list[Output] = []
+    produced = 0
+    for report in plant:
+        if produced >= messages and hurry.is_set():
+            break
+        now_ms = time.time_ns() // 1_000_000
+        key = report.gateway.encode()
+        value = wrap(report, key=key, timestamp_ms=now_ms)
+        block.append((TOPIC, partition(key), key, value, None, now_ms))
+        produced += 1
+        if len(block) >= _BLOCK:
+            writer.write(block)
+            block.clear()
+            hurry.wait(pace.pause_s(produced))
+    writer.write(block)
+    writer.flush()
+    return produced
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    hurry = threading.Event()
+    if options.until_end_of_input:
+        threading.Thread(target=_hurry_at_end_of_input, args=(hurry,), daemon=True).start()
+    else:
+        hurry.set()
+    try:
+        log = KafkaLog(options.kafka)
+        log.create_topic(TOPIC, PARTITIONS)
+        produced = produce(
+            log.writer(),
+            reports(options.seed, MESSAGES_AT_MOST, time.time_ns() // 1_000_000),
+            messages=options.messages,
+            rate=options.rate,
+            hurry=hurry,
+        )
+    except ChainError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    print(produced)
+    return 0
+
+
+def _hurry_at_end_of_input(hurry: threading.Event) -> None:
+    sys.stdin.read()
+    hurry.set()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m services.simulate", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--kafka", required=True, help="HOST:PORT of a broker")
+    parser.add_argument("--seed", type=int, default=7, help="the same seed gives the same reports")
+    parser.add_argument("--messages", type=int, default=300_000, help="how many reports")
+    parser.add_argument("--rate", type=float, default=0.0, help="reports a second; 0 for no limit")
+    parser.add_argument(
+        "--until-end-of-input",
+        action="store_true",
+        help="go on beyond --messages until standard input ends, then produce the rest without a limit",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

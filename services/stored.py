@@ -1,0 +1,73 @@
+"""Read the states of a stage straight out of the store, by the layout that docs/stores.md documents.
+
+Uses the database's own client and nothing of sqe-chain, as any other program would.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+import redis
+
+
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """One key of one stage.
+
+    Attributes:
+        part: state partition that it is stored in.
+        key: key bytes.
+        state: serialized protobuf message.
+    """
+
+    part: int
+    key: bytes
+    state: bytes
+
+
+def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
+    """All states of a stage, in no particular order; no snapshot while a service runs.
+
+    Args:
+        store: ``redis://host:port`` or ``sqlite:///path``.
+        flow: flow name.
+        stage: stage name.
+
+    Raises:
+        ValueError: another kind of address.
+        FileNotFoundError: no such SQLite file.
+    """
+    scheme = urlsplit(store).scheme
+    if scheme in ("redis", "rediss"):
+        return _from_redis(store, flow, stage)
+    if scheme == "sqlite":
+        return _from_sqlite(store, flow, stage)
+    raise ValueError(f"{store.partition(':')[0]!r}: the audit reads redis:// and sqlite:// only")
+
+
+def _from_redis(store: str, flow: str, stage: str) -> Iterator[StoredState]:
+    name = re.compile(rf"sqe:\{{{re.escape(flow)}/{re.escape(stage)}/(\d+)\}}:states")
+    with closing(redis.Redis.from_url(store)) as client:
+        for found in client.scan_iter(match=f"sqe:{{{flow}/{stage}/*}}:states", count=1000):
+            place = name.fullmatch(found.decode())
+            if place is None:
+                continue
+            for key, state in client.hscan_iter(found, count=1000):
+                yield StoredState(int(place[1]), key, state)
+
+
+def _from_sqlite(store: str, flow: str, stage: str) -> Iterator[StoredState]:
+    parts = urlsplit(store)
+    path = Path(unquote(parts.netloc + parts.path))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        select = "SELECT part, key, state FROM states WHERE flow = ? AND stage = ?"
+        for part, key, state in connection.execute(select, (flow, stage)):
+            yield StoredState(part, key, state)
