@@ -484,13 +484,8 @@ class AgainstModel(RuleBasedStateMachine):
 
 
 def test_random_calls_agree_with_a_model(store: StateStore) -> None:
-    def machine() -> AgainstModel:
-        found = AgainstModel()
-        found.store = store
-        return found
-
     run_state_machine_as_test(
-        machine,
+        type("AgainstThisStore", (AgainstModel,), {"store": store}),
         settings=settings(
             max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
         ),

@@ -78,6 +78,7 @@ _SETTINGS_REPLIES: Final = (
     "ERR Client sent AUTH",
     "ERR This instance has cluster support disabled",
     "unknown command",
+    "The user executing the script can't run this command",
     "DB index is out of range",
 )
 """Beginnings of replies that waiting does not mend. All others (MISCONF, BUSY, NOREPLICAS, …) may pass."""

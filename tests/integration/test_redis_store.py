@@ -1,0 +1,344 @@
+"""What only a real Redis can show: forgotten scripts, kills, weak settings, logins, TLS, silence."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from redis import Redis
+
+from sqe_chain.dev.redis import RedisServer
+from sqe_chain.dev.server import free_port
+from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.ports import Header, Home
+from sqe_chain.stores import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from sqe_chain.ports import StateStore
+
+CLAIM = Home(1, "run-a", "", -1, "")
+BORN = Header(1, "run-a", 0, "plan-0")
+SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing but a server of this test
+
+LEAST_RIGHTS = (
+    "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hscan", "+get", "+incr",
+    "+ping", "+select",
+)  # fmt: skip
+"""What docs/stores.md says an ACL user needs."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RedisServer]:
+    """A server whose scripts, settings and life belong to these tests."""
+    with RedisServer() as started:
+        yield started
+
+
+def administer(server: RedisServer, *command: str) -> None:
+    """Send a command past the store."""
+    with Redis(port=server.port, protocol=2) as client:
+        client.execute_command(*command)
+
+
+def address(server: RedisServer, login: str = "", query: str = "") -> str:
+    """The server's address with a login and options."""
+    return f"redis://{login}127.0.0.1:{server.port}/0{query}"
+
+
+def test_scripts_are_sent_again_after_the_server_forgot_them(server: RedisServer) -> None:
+    store = open_store(server.url)
+    store.set_home("forgets", None, CLAIM)
+    store.write("forgets", "s", 0, None, BORN, [(b"k", b"1")])
+    assert store.beat("forgets", 1, "run-a")
+    administer(server, "SCRIPT", "FLUSH")
+    second = replace(CLAIM, epoch=2)
+    assert store.beat("forgets", 1, "run-a")
+    assert store.set_home("forgets", CLAIM, second) == second
+    after = replace(BORN, number=1)
+    assert store.write("forgets", "s", 0, BORN, after, [(b"k", b"2")]) == after
+    assert store.read("forgets", "s", 0, [b"k"]) == (after, [b"2"], after)
+    store.close()
+
+
+def test_what_was_acknowledged_survives_kills_in_the_middle_of_writes() -> None:
+    """Each kill finds the writer at work; the standing header is the last acknowledged or the one after."""
+    with RedisServer() as server:
+        store = open_store(server.url)
+        header = BORN
+        store.write("kill", "s", 0, None, header, fifty_rows(header))
+        for _ in range(3):
+            killer = threading.Timer(0.15, server.kill)
+            killer.start()
+            acknowledged, tried = write_until_unavailable(store, header)
+            killer.join()
+            assert not server.running
+            assert acknowledged.number > header.number, "killed before anything was written"
+            server.start()
+            found, states, _ = store.read("kill", "s", 0, [key for key, _ in fifty_rows(header)])
+            assert found in (acknowledged, tried)
+            assert found is not None
+            assert states == [state for _, state in fifty_rows(found)], "rows and header are not of one step"
+            # Sending the step again is safe, whether its effect was there or not.
+            assert store.write("kill", "s", 0, acknowledged, tried, fifty_rows(tried)) == tried
+            header = tried
+        store.close()
+
+
+def fifty_rows(header: Header) -> list[tuple[bytes, bytes | None]]:
+    """Rows that tell which step wrote them."""
+    return [(b"%03d" % key, b"%d" % header.number) for key in range(50)]
+
+
+def write_until_unavailable(store: StateStore, header: Header) -> tuple[Header, Header]:
+    """Write step after step; the last that was acknowledged, and the one whose outcome is unknown."""
+    for _ in range(1_000_000):
+        after = replace(header, number=header.number + 1)
+        try:
+            assert store.write("kill", "s", 0, header, after, fifty_rows(after)) == after
+        except Unavailable:
+            return header, after
+        header = after
+    raise AssertionError("the server was never killed")
+
+
+def test_a_new_connection_is_made_after_a_restart_without_an_error(server: RedisServer) -> None:
+    store = open_store(server.url)
+    store.set_home("restart", None, CLAIM)
+    server.kill()
+    server.start()
+    assert store.home("restart") == (CLAIM, 0)
+    store.close()
+
+
+def test_the_settings_of_our_own_server_are_strong(server: RedisServer) -> None:
+    assert open_store(server.url).check() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "weak", "strong"),
+    [
+        ("appendfsync", "everysec", "always"),
+        ("appendonly", "no", "yes"),
+        ("no-appendfsync-on-rewrite", "yes", "no"),
+        ("maxmemory-policy", "allkeys-lru", "noeviction"),
+    ],
+)
+def test_each_weak_setting_is_named_with_the_option_that_accepts_it(
+    server: RedisServer, name: str, weak: str, strong: str
+) -> None:
+    administer(server, "CONFIG", "SET", name, weak)
+    try:
+        (sentence,) = open_store(server.url).check()
+    finally:
+        administer(server, "CONFIG", "SET", name, strong)
+    assert f"{name} is {weak}" in sentence
+    assert "--allow-weak-durability" in sentence
+
+
+def test_a_user_with_the_least_rights_can_do_everything_but_read_settings(server: RedisServer) -> None:
+    administer(server, "ACL", "SETUSER", "least", "reset", "on", f">{SECRET}", "~sqe:*", *LEAST_RIGHTS)
+    administer(server, "SCRIPT", "FLUSH")
+    store = open_store(address(server, f"least:{SECRET}@"))
+    weak = store.check()
+    assert len(weak) == 4
+    assert all("cannot be read" in sentence and "--allow-weak-durability" in sentence for sentence in weak)
+    assert SECRET not in "".join(weak)
+    sealed = replace(CLAIM, number=1)
+    store.set_home("least", None, CLAIM)
+    assert store.set_home("least", CLAIM, sealed, b"plan", drop_below=1) == sealed
+    assert store.beat("least", 1, "run-a")
+    assert store.home("least") == (sealed, 1)
+    assert store.plan("least", 1) == b"plan"
+    store.write("least", "s", 0, None, BORN, [(b"k", b"1"), (b"l", b"2")])
+    after = replace(BORN, number=1)
+    assert store.write("least", "s", 0, BORN, after, [(b"k", None)]) == after
+    assert store.read("least", "s", 0, [b"k", b"l"]) == (after, [None, b"2"], after)
+    assert list(store.scan("least", "s", 0)) == [(b"l", b"2")]
+    store.close()
+
+
+@pytest.mark.parametrize("missing", ["+hdel", "+hset"])
+def test_missing_rights_are_a_matter_of_configuration_and_change_nothing(
+    server: RedisServer, missing: str
+) -> None:
+    """Redis does not undo what a script did before a command was refused, so rights are asked first."""
+    fewer = [right for right in LEAST_RIGHTS if right != missing]
+    administer(server, "ACL", "SETUSER", "fewer", "reset", "on", f">{SECRET}", "~sqe:*", *fewer)
+    flow = f"rights{missing[1:]}"
+    full = open_store(server.url)
+    full.write(flow, "s", 0, None, BORN, [(b"k", b"1"), (b"l", b"1")])
+    full.set_home(flow, None, replace(CLAIM, number=0), b"plan")
+    limited = open_store(address(server, f"fewer:{SECRET}@"))
+    with pytest.raises(ConfigurationError, match="may not run") as caught:
+        limited.write(flow, "s", 0, BORN, replace(BORN, number=1), [(b"k", None), (b"l", b"2")])
+    assert SECRET not in str(caught.value)
+    with pytest.raises(ConfigurationError, match="may not run"):
+        limited.set_home(flow, replace(CLAIM, number=0), replace(CLAIM, number=1), b"next", drop_below=1)
+    limited.close()
+    assert full.read(flow, "s", 0, [b"k", b"l"]) == (BORN, [b"1", b"1"], BORN)
+    assert full.home(flow) == (replace(CLAIM, number=0), 0)
+    assert (full.plan(flow, 0), full.plan(flow, 1)) == (b"plan", None)
+
+
+@pytest.mark.parametrize("login", [f":{SECRET}@", f"nobody:{SECRET}@"])
+def test_a_wrong_password_is_named_without_showing_it(server: RedisServer, login: str) -> None:
+    administer(server, "CONFIG", "SET", "requirepass", "right")
+    try:
+        with pytest.raises(ConfigurationError) as caught:
+            open_store(address(server, login)).check()
+        nameless = open_store(address(server))
+        nameless.close()  # connections that stand were let in for good
+        with pytest.raises(ConfigurationError):
+            nameless.check()
+        open_store(address(server, ":right@")).check()
+    finally:
+        with Redis(port=server.port, password="right", protocol=2) as client:  # noqa: S106  of this test
+            client.config_set("requirepass", "")
+    assert SECRET not in str(caught.value)
+    assert SECRET not in repr(caught.value.__cause__)
+    assert str(server.port) in str(caught.value)
+
+
+def test_the_password_may_come_from_a_file_or_the_environment(
+    server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    administer(server, "ACL", "SETUSER", "filed", "reset", "on", f">{SECRET}", "~sqe:*", *LEAST_RIGHTS)
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n")
+    monkeypatch.setenv("STORE_PASSWORD", SECRET)
+    for query in (f"?password_file={file}", "?password_env=STORE_PASSWORD"):
+        store = open_store(address(server, "filed@", query))
+        assert store.home("filed") == (None, 0)
+        assert SECRET not in repr(store)
+        store.close()
+
+
+def test_a_server_that_is_away_is_noticed_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+        open_store(f"redis://127.0.0.1:{free_port()}/0").check()
+    assert time.monotonic() - started < 2
+
+
+def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect_is_found() -> None:
+    with RedisServer() as server:
+        store = open_store(address(server, query="?timeout_s=0.3&connect_timeout_s=0.3"))
+        store.write("silent", "s", 0, None, BORN, [])
+        after = replace(BORN, number=1)
+        server.pause()
+        try:
+            started = time.monotonic()
+            with pytest.raises(Unavailable):
+                store.write("silent", "s", 0, BORN, after, [(b"k", b"1")])
+            assert time.monotonic() - started < 3
+        finally:
+            server.resume()
+        # The step lay in the server's socket and was done after all; sent again, it finds itself done.
+        assert store.write("silent", "s", 0, BORN, after, [(b"k", b"1")]) == after
+        assert store.read("silent", "s", 0, [b"k"]) == (after, [b"1"], after)
+        store.close()
+
+
+def test_a_server_without_memory_refuses_the_whole_step(server: RedisServer) -> None:
+    store = open_store(server.url)
+    store.write("full", "s", 0, None, BORN, [(b"k", b"1")])
+    administer(server, "CONFIG", "SET", "maxmemory", "1")
+    try:
+        with pytest.raises(Unavailable, match=r"(?i)memory"):
+            store.write("full", "s", 0, BORN, replace(BORN, number=1), [(b"a", b"1"), (b"k", b"2")])
+    finally:
+        administer(server, "CONFIG", "SET", "maxmemory", "0")
+    assert store.read("full", "s", 0, [b"a", b"k"]) == (BORN, [None, b"1"], BORN)
+    store.close()
+
+
+def test_a_replica_refuses_writes(server: RedisServer) -> None:
+    arguments = ("--replicaof", "127.0.0.1", str(server.port))
+    with RedisServer(extra_args=arguments) as replica, pytest.raises(Unavailable, match=r"(?i)read only"):
+        open_store(replica.url).write("replica", "s", 0, None, BORN, [(b"k", b"1")])
+
+
+def test_keys_of_another_program_are_not_overwritten(server: RedisServer) -> None:
+    store = open_store(server.url)
+    administer(server, "SET", "sqe:{other/s/0}:header", "text")
+    with pytest.raises(ConfigurationError, match="WRONGTYPE"):
+        store.write("other", "s", 0, None, BORN, [])
+    administer(server, "HSET", "sqe:{other/s/1}:header", "epoch", "1")
+    with pytest.raises(StoreInconsistent, match=r"sqe:\{other/s/1\}:header"):
+        store.headers("other", "s", [1])
+    store.close()
+
+
+def test_an_unknown_database_number_is_a_matter_of_configuration(server: RedisServer) -> None:
+    with pytest.raises(ConfigurationError, match="DB index"):
+        open_store(f"redis://127.0.0.1:{server.port}/999").check()
+
+
+def test_the_documented_layout(server: RedisServer) -> None:
+    """docs/stores.md names these keys, fields and forms for readers in other languages."""
+    store = open_store(server.url)
+    store.set_home("lay.out", None, CLAIM)
+    store.set_home("lay.out", CLAIM, Home(2, "run-b", "{}", 0, "p0"), b"plan")
+    store.beat("lay.out", 2, "run-b")
+    store.write("lay.out", "s", 7, None, Header(2, "run-b", 0, "p0", "p1", b"\xff"), [(b"k", b"state")])
+    with Redis(port=server.port, protocol=2) as client:
+        assert client.hgetall("sqe:{lay.out}:home") == {
+            b"epoch": b"00000000000000000002", b"run_id": b"run-b", b"owner": b"{}",
+            b"number": b"00000000000000000000", b"plan_id": b"p0",
+        }  # fmt: skip
+        assert client.get("sqe:{lay.out}:beat") == b"1"
+        assert client.hgetall("sqe:{lay.out}:plans") == {b"00000000000000000000": b"plan"}
+        assert client.hgetall("sqe:{lay.out/s/7}:header") == {
+            b"epoch": b"00000000000000000002", b"run_id": b"run-b", b"number": b"00000000000000000000",
+            b"plan_id": b"p0", b"begun_id": b"p1", b"cursor": b"\xff",
+        }  # fmt: skip
+        assert client.hgetall("sqe:{lay.out/s/7}:states") == {b"k": b"state"}
+        store.write(
+            "lay.out", "s", 7, Header(2, "run-b", 0, "p0", "p1", b"\xff"), Header(2, "run-b", 1, "p1"), []
+        )
+        assert client.hget("sqe:{lay.out/s/7}:header", "cursor") is None
+        assert sorted(client.keys("sqe:{lay.out*")) == [
+            b"sqe:{lay.out/s/7}:header", b"sqe:{lay.out/s/7}:states",
+            b"sqe:{lay.out}:beat", b"sqe:{lay.out}:home", b"sqe:{lay.out}:plans",
+        ]  # fmt: skip
+    store.close()
+
+
+# --- TLS -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with ca.pem (it is its own authority, for 127.0.0.1) and key.pem."""
+    directory = tmp_path_factory.mktemp("certificate")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-days", "2", "-subj", "/CN=sqe-chain-test", "-addext", "subjectAltName=IP:127.0.0.1",
+         "-keyout", str(directory / "key.pem"), "-out", str(directory / "ca.pem")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return directory
+
+
+def test_tls_is_used_and_the_certificate_is_verified(certificate: Path) -> None:
+    port = free_port()
+    arguments = (
+        "--tls-port", str(port), "--tls-cert-file", str(certificate / "ca.pem"),
+        "--tls-key-file", str(certificate / "key.pem"), "--tls-auth-clients", "no",
+    )  # fmt: skip
+    with RedisServer(extra_args=arguments):
+        trusted = open_store(f"rediss://127.0.0.1:{port}/0?ca_file={certificate / 'ca.pem'}")
+        assert trusted.check() == []
+        assert trusted.set_home("tls", None, CLAIM) == CLAIM
+        trusted.close()
+        with pytest.raises(ConfigurationError, match="CERTIFICATE_VERIFY_FAILED"):
+            open_store(f"rediss://127.0.0.1:{port}/0").check()
+        with pytest.raises(ConfigurationError, match=r"(?i)mismatch|not valid for"):
+            open_store(f"rediss://localhost:{port}/0?ca_file={certificate / 'ca.pem'}").check()

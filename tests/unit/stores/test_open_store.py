@@ -1,0 +1,128 @@
+"""Addresses of stores: what is understood, what is refused, and that no secret is ever shown."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores import SCHEMES, open_store
+from sqe_chain.stores.address import Address
+from sqe_chain.stores.redis import RedisStore
+from sqe_chain.stores.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing
+
+
+def test_importing_the_stores_loads_no_driver() -> None:
+    program = (
+        "import sys, sqe_chain.stores;"
+        "print(sorted({'redis', 'cassandra', 'sqlite3', 'confluent_kafka', 'pyspark'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("url", ["", "states.db", "postgres://host/db", "redis"])
+def test_an_unknown_scheme_is_answered_with_the_known_ones(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(url)
+    assert all(f"{scheme}://" in str(caught.value) for scheme in SCHEMES)
+
+
+def test_a_missing_driver_is_answered_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("sqe_chain.stores.redis")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "redis", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'sqe-chain\[redis\]'"):
+        open_store("redis://localhost")
+
+
+def test_an_address_of_redis_is_taken_apart() -> None:
+    store = open_store(f"rediss://an%40a:{SECRET}%23%2F@Example.org:7000/3?timeout_s=2.5", max_rows="7")
+    assert isinstance(store, RedisStore)
+    settings = store.settings
+    assert (settings.username, settings.password) == ("an@a", f"{SECRET}#/")
+    assert (settings.host, settings.port, settings.db, settings.tls) == ("example.org", 7000, 3, True)
+    assert (settings.timeout_s, settings.connect_timeout_s) == (2.5, 5.0)
+    assert store.max_rows == 7
+
+
+def test_what_redis_addresses_leave_out_has_defaults() -> None:
+    store = open_store("redis://")
+    assert isinstance(store, RedisStore)
+    assert str(store.settings) == "redis://localhost:6379/0"
+    assert str(open_store("redis://[::1]:7000")) == "RedisStore(redis://[::1]:7000/0)"
+
+
+def test_a_password_is_pickled_but_never_shown() -> None:
+    store = open_store(f"redis://user:{SECRET}@host/1")
+    assert isinstance(store, RedisStore)
+    assert pickle.loads(pickle.dumps(store)).settings.password == SECRET  # noqa: S301  our own bytes
+    assert SECRET not in f"{store} {store!r} {store.settings} {store.settings!r}"
+    assert SECRET not in repr(Address.parse(f"redis://:{SECRET}@host", {}))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://:a#{SECRET}@host:6379",
+        f"redis://:{SECRET}/{SECRET}@host:6379",
+        f"redis://user:{SECRET}@host:port",
+        f"redis://user:{SECRET}@[host:6379",
+        f"redis://user:{SECRET}@host:6379/name",
+        f"redis://user:{SECRET}@host:6379/0?password_env=NO_SUCH_VARIABLE",
+        f"redis://user:{SECRET}@host:6379/0?no_such_option=1",
+        f"redis://host?password={SECRET}",
+        f"redis://host?password_file=/no/such/file&user={SECRET}",
+        f"redis://host?ca_file=/no/such/file&user={SECRET}",
+        f"redis://:{SECRET}@host?timeout_s=0",
+        f"redis://:{SECRET}@host?timeout_s=nan",
+        f"redis://:{SECRET}@host?max_rows=-1",
+    ],
+)
+def test_bad_addresses_are_refused_without_showing_secrets(url: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        open_store(url)
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_an_unknown_option_is_answered_with_the_known_ones(tmp_path: Path) -> None:
+    for url in ("memory://name", f"sqlite://{tmp_path}/x.db", "redis://host"):
+        with pytest.raises(ConfigurationError, match=r"colour; known: .*max_bytes, max_rows"):
+            open_store(url, colour="red")
+
+
+def test_a_path_of_sqlite_is_absolute_from_three_slashes_and_relative_from_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Sub").mkdir()
+    for url in (f"sqlite://{tmp_path}/Sub/a.db", f"sqlite:///{tmp_path}/Sub/a.db", "sqlite://Sub/a.db"):
+        store = open_store(url)
+        assert isinstance(store, SqliteStore)
+        assert store.path == str(tmp_path / "Sub" / "a.db")
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"missing does not exist"):
+        open_store(f"sqlite://{tmp_path}/missing/a.db")
+    with pytest.raises(ConfigurationError, match="is a directory"):
+        open_store(f"sqlite://{tmp_path}")
+    with pytest.raises(ConfigurationError, match="needs a file"):
+        open_store("sqlite://")
+
+
+@pytest.mark.parametrize("url", ["memory://", "memory://a/b"])
+def test_memory_needs_a_name(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="needs a name"):
+        open_store(url)

@@ -1,0 +1,181 @@
+"""What is particular to SQLite: its file, its locks, its errors, its settings."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.ports import Header
+from sqe_chain.stores.sqlite import SqliteStore
+from sqe_chain.stores.sqlite.file import SqliteFile, mapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BORN = Header(1, "run-a", 0, "p0")
+NEXT = Header(1, "run-a", 1, "p1")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "states.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(str(path), timeout_s=0.2)
+    made.write("f", "s", 0, None, BORN, [(b"k", b"0")])
+    yield made
+    made.close()
+
+
+def test_its_settings_survive_a_power_failure(store: SqliteStore) -> None:
+    assert store.check() == []
+    with SqliteFile.of_this_process(store.path, store.timeout_s).transaction() as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_the_documented_schema(store: SqliteStore, path: Path) -> None:
+    """docs/stores.md names these tables and columns for readers in other languages."""
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT stage, part, key, state FROM states").fetchall() == [
+            ("s", 0, b"k", b"0")
+        ]
+        assert other.execute(
+            "SELECT epoch, run_id, number, plan_id, begun_id, cursor FROM headers"
+        ).fetchall() == [(1, "run-a", 0, "p0", "", None)]
+        assert other.execute("SELECT * FROM homes").fetchall() == []
+        assert other.execute("SELECT flow, number, plan FROM plans").fetchall() == []
+        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+    other.close()
+
+
+def test_another_processs_lock_is_waited_for_and_then_reported(store: SqliteStore, path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(Unavailable, match="SQLITE_BUSY"):
+        store.write("f", "s", 0, BORN, NEXT, [(b"k", b"1")])
+    assert store.read("f", "s", 0, [b"k"]) == (BORN, [b"0"], BORN)
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.write("f", "s", 0, BORN, NEXT, [(b"k", b"1")]) == NEXT
+
+
+def test_a_full_disk_refuses_the_whole_step(store: SqliteStore) -> None:
+    with SqliteFile.of_this_process(store.path, store.timeout_s).transaction() as connection:
+        pages = connection.execute("PRAGMA page_count").fetchone()[0]
+        connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(Unavailable, match="full"):
+        store.write("f", "s", 0, BORN, NEXT, [(b"a", b"1"), (b"k", b"x" * 100_000)])
+    assert store.read("f", "s", 0, [b"a", b"k"]) == (BORN, [None, b"0"], BORN)
+
+
+def test_an_error_in_the_middle_of_a_step_undoes_it(store: SqliteStore) -> None:
+    rows = [(b"a", b"1"), (b"k", "text where bytes belong")]
+    with pytest.raises(sqlite3.IntegrityError):
+        store.write("f", "s", 0, BORN, NEXT, rows)  # type: ignore[arg-type]  # on purpose
+    assert store.read("f", "s", 0, [b"a", b"k"]) == (BORN, [None, b"0"], BORN)
+
+
+def test_a_file_that_is_no_database_is_not_touched(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("something else, and long enough to be looked at\n" * 100)
+    before = file.read_bytes()
+    with pytest.raises(ConfigurationError, match="not a database"):
+        SqliteStore(str(file)).check()
+    assert file.read_bytes() == before
+
+
+def test_another_programs_database_is_not_touched(tmp_path: Path) -> None:
+    file = tmp_path / "other.db"
+    other = sqlite3.connect(file)
+    other.execute("CREATE TABLE homes (street TEXT)")
+    other.close()
+    before = file.read_bytes()
+    with pytest.raises(ConfigurationError, match="another program"):
+        SqliteStore(str(file)).check()
+    assert file.read_bytes() == before
+
+
+def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None:
+    store.close()
+    other = sqlite3.connect(path)
+    other.execute("PRAGMA user_version = 2")
+    other.close()
+    with pytest.raises(ConfigurationError, match="schema 2"):
+        store.check()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_file_replaced_or_deleted_while_it_is_open_is_noticed(
+    store: SqliteStore, path: Path, *, replaced: bool
+) -> None:
+    """SQLite would go on writing into a file that has no name any more, and lose everything at the end."""
+    path.rename(path.with_suffix(".old"))
+    if replaced:
+        path.write_bytes(b"")
+    with pytest.raises(StoreInconsistent, match="deleted or replaced"):
+        store.write("f", "s", 0, BORN, NEXT, [])
+
+
+def test_a_damaged_file_is_named(store: SqliteStore, path: Path) -> None:
+    with SqliteFile.of_this_process(store.path, store.timeout_s).transaction() as connection:
+        names = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'states'").fetchone()
+    store.close()
+    with path.open("r+b") as file:
+        file.seek((names[0] - 1) * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(StoreInconsistent, match="damaged"):
+        store.read("f", "s", 0, [b"k"])
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, Unavailable),
+        (sqlite3.SQLITE_LOCKED, Unavailable),
+        (sqlite3.SQLITE_FULL, Unavailable),
+        (sqlite3.SQLITE_IOERR_FSYNC, Unavailable),
+        (sqlite3.SQLITE_NOTADB, ConfigurationError),
+        (sqlite3.SQLITE_READONLY_DBMOVED, ConfigurationError),
+        (sqlite3.SQLITE_CANTOPEN_ISDIR, ConfigurationError),
+        (sqlite3.SQLITE_CORRUPT_INDEX, StoreInconsistent),
+        (sqlite3.SQLITE_CONSTRAINT_NOTNULL, type(None)),
+        (sqlite3.SQLITE_ERROR, type(None)),
+    ],
+)
+def test_what_extended_result_codes_mean(code: int, kind: type) -> None:
+    error = sqlite3.OperationalError("text")
+    error.sqlite_errorcode = code
+    error.sqlite_errorname = "NAME"
+    assert isinstance(mapped(error, "path"), kind)
+
+
+def test_many_processes_may_open_a_new_file_at_once(path: Path) -> None:
+    program = "import sys; from sqe_chain.stores.sqlite import SqliteStore; SqliteStore(sys.argv[1]).check()"
+    processes = [subprocess.Popen([sys.executable, "-c", program, str(path)]) for _ in range(6)]
+    assert [process.wait(timeout=30) for process in processes] == [0] * 6
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_opens_a_connection_of_its_own(store: SqliteStore) -> None:
+    here = SqliteFile.of_this_process(store.path, store.timeout_s)
+    child = os.fork()
+    if child == 0:
+        try:
+            own = SqliteFile.of_this_process(store.path, store.timeout_s) is not here
+            written = store.write("f", "s", 0, BORN, NEXT, [(b"k", b"1")]) == NEXT
+            store.close()
+        finally:
+            os._exit(0 if own and written else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert store.read("f", "s", 0, [b"k"]) == (NEXT, [b"1"], NEXT)
