@@ -21,10 +21,16 @@ logger = logging.getLogger("sqe_chain.logs.kafka")
 
 
 class _NoNews(logging.Filter):
-    """Drops librdkafka's warnings about settings that are meant: experimental, or another client's."""
+    """Drops what is no news of librdkafka's own log.
+
+    Settings that are meant though experimental or another kind of client's; and, unless debugging, the
+    failed connections of which it writes ten lines a second: errors raised here name the latest.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
+        if text.startswith(("FAIL ", "ERROR ")):
+            return logger.isEnabledFor(logging.DEBUG)
         return not (
             "CONFWARN" in text
             and any(note in text for note in ("experimental", "producer property", "consumer property"))

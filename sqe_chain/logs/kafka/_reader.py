@@ -97,7 +97,8 @@ class Reader:
                 if block[0].offset() < position or block[0].partition() != wanted.partition:
                     raise Unavailable(f"{_place(wanted)}: got offset {block[0].offset()} at {position}.")
                 position = block[-1].offset() + 1
-                if position > stop:
+                if position >= stop:
+                    self.rest()  # fetch nothing while the caller works on the last block
                     block = [message for message in block if message.offset() < stop]
                 if block:
                     yield position, block
@@ -186,8 +187,10 @@ class Reader:
     def _bounds(self, wanted: Range) -> Bounds:
         asker = admin(self._settings)
         now = asker.topic_ids([wanted.topic]).get(wanted.topic)
-        if wanted.topic_id and now != wanted.topic_id:
-            found = f"the id of {wanted.topic} is {now.hex()} now" if now else f"{wanted.topic} is deleted"
+        if now is None or (wanted.topic_id and now != wanted.topic_id):
+            found = (
+                f"the id of {wanted.topic} is {now.hex()} now" if now else f"{wanted.topic} does not exist"
+            )
             raise RecreatedTopic(
                 f"{_place(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
                 "Its offsets belong to another topic; see --recreated."

@@ -66,7 +66,7 @@ READER_TUNING = {
     "queued.min.messages": "20000",  # prefetch about one range, not the whole backlog
     "queued.max.messages.kbytes": "32768",
     "max.partition.fetch.bytes": "262144",  # the first block of a range arrives sooner, none is slower
-    "fetch.wait.max.ms": "10",  # the end of a partition is told by an empty answer; don't wait 500 for it
+    "fetch.wait.max.ms": "3",  # the end of a partition is told by an empty answer; don't wait 500 for it
     "fetch.error.backoff.ms": "50",
     "max.poll.interval.ms": "86400000",  # a cached consumer is idle between batches
 }
@@ -76,7 +76,6 @@ WRITER = {
     "enable.gapless.guarantee": "true",
     "max.in.flight.requests.per.connection": "1",
     "message.timeout.ms": "0",  # never give up one record and go on with the next; flush is bounded
-    "delivery.report.only.error": "true",
 }
 WRITER_TUNING = {
     "linger.ms": "5",

@@ -43,12 +43,14 @@ class Sender:
     """One producer, for topics that take records of at most `largest` bytes."""
 
     def __init__(self, settings: Settings, largest: int) -> None:
+        self.largest = largest
         self._settings = settings
         self._failed: ChainError | None = None
         # A record larger than its topic accepts is refused by produce(), before anything is sent,
         # and batches stay below the topic's limit too: librdkafka does not split a refused one.
         fixed = {**WRITER, "message.max.bytes": str(largest)}
-        config = {**settings.client(fixed, WRITER_TUNING), "on_delivery": self._delivered}
+        reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
+        config = {**settings.client(fixed, WRITER_TUNING), **reports}
         self.driver: Any
         self.driver, self._faults = made(Producer, config, settings)
 
@@ -192,9 +194,9 @@ class KafkaWriter:
         topic, value, key, partition = record[:4]
         if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
             return mapped(error, f"Writing {topic}[{partition}]", self._settings)
-        limit = _LIMITS.pop((self._settings, topic))  # perhaps it is raised before the next attempt
+        _LIMITS.pop((self._settings, topic), None)  # perhaps it is raised before the next attempt
         return OutputTooLarge(
             f"An output for {topic}[{partition}] has {len(key or b'') + len(value or b''):,} bytes of key and "
-            f"value; its topic takes records of {limit:,} with headers and overhead. Raise the topic's "
+            f"value; its topic takes records of {self._by_topic[topic].largest:,} with headers and overhead. Raise the topic's "
             "max.message.bytes, or make smaller outputs."
         )

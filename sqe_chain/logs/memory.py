@@ -1,0 +1,467 @@
+"""A broker in memory: deterministic, one process, for tests and notebooks.
+
+It has what real logs do to a reader: sparse offsets, leader epochs, open and aborted transactions,
+compaction, retention, truncation, topics deleted and created again.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqe_chain.errors import (
+    ConfigurationError,
+    LostOffsets,
+    OutputTooLarge,
+    RecreatedTopic,
+    TruncatedInput,
+    Unavailable,
+)
+from sqe_chain.ports import Bounds, Commit, Headers, Output, Range, TopicInfo, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+BLOCK = 1000
+"""Records a block holds at most."""
+
+_OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
+_METADATA_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMessage:
+    """One record; a `sqe_chain.ports.Message`."""
+
+    place: tuple[str, int, int]
+    content: tuple[bytes | None, bytes | None, Headers | None]
+    timestamp_ms: int
+    epoch: int
+
+    def topic(self) -> str:
+        """Topic name."""
+        return self.place[0]
+
+    def partition(self) -> int:
+        """Partition number."""
+        return self.place[1]
+
+    def offset(self) -> int:
+        """Offset."""
+        return self.place[2]
+
+    def key(self) -> bytes | None:
+        """Key bytes."""
+        return self.content[0]
+
+    def value(self) -> bytes | None:
+        """Value bytes."""
+        return self.content[1]
+
+    def headers(self) -> Headers | None:
+        """Headers; None when there are none."""
+        return self.content[2] or None
+
+    def timestamp(self) -> tuple[int, int]:
+        """Kind 1 (set by the writer) and milliseconds."""
+        return (1, self.timestamp_ms)
+
+    def leader_epoch(self) -> int | None:
+        """Leader epoch of the record."""
+        return self.epoch
+
+    def error(self) -> None:
+        """None: there are no events among the records."""
+
+
+@dataclass(slots=True)
+class _Partition:
+    begin: int = 0
+    end: int = 0
+    epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # epoch, its first offset
+    records: dict[int, MemoryMessage] = field(default_factory=dict)  # in offset order
+    open: dict[int, int] = field(default_factory=dict)  # transaction -> its first offset
+    uncommitted: dict[int, int] = field(default_factory=dict)  # offset -> transaction
+
+    def stable_end(self) -> int:
+        return min([self.end, *self.open.values()])
+
+    def enter(self, epoch: int) -> None:
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self.epochs.append((epoch, self.end))
+
+    def end_of(self, epoch: int) -> int | None:
+        """Where a leader epoch ends; None when the log never had one that late."""
+        later = [first for known, first in self.epochs if known > epoch]
+        return (later[0] if later else self.end) if epoch <= self.epoch else None
+
+    def visible(self) -> Iterator[MemoryMessage]:
+        for offset, record in self.records.items():
+            if offset not in self.uncommitted:
+                yield record
+
+
+@dataclass(slots=True)
+class _Topic:
+    info: TopicInfo
+    partitions: list[_Partition]
+
+
+@dataclass(slots=True)
+class _Broker:
+    topics: dict[str, _Topic] = field(default_factory=dict)
+    incarnations: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    commits: dict[tuple[str, str, int], Commit] = field(default_factory=dict)
+    transactions: int = 0
+    down: bool = False
+
+
+_BROKERS: defaultdict[str, _Broker] = defaultdict(_Broker)
+
+
+class MemoryTransaction:
+    """Records that become visible together, or never. From `MemoryLog.transaction`."""
+
+    def __init__(self, log: MemoryLog, number: int) -> None:
+        self._log = log
+        self._number = number
+
+    def append(self, topic: str, partition: int, value: bytes | None, key: bytes | None = None) -> int:
+        """Append one record; it stays invisible, and with it all that comes later, until the end."""
+        place = self._log._partition(topic, partition)  # noqa: SLF001 - one module, one subject
+        offset = self._log.append(topic, partition, value, key)
+        place.open.setdefault(self._number, offset)
+        place.uncommitted[offset] = self._number
+        return offset
+
+    def commit(self) -> None:
+        """Make the records visible; a marker takes one more offset in each partition."""
+        self._end(keep=True)
+
+    def abort(self) -> None:
+        """Make the records invisible for ever; a marker takes one more offset in each partition."""
+        self._end(keep=False)
+
+    def _end(self, *, keep: bool) -> None:
+        for topic in self._log._broker.topics.values():  # noqa: SLF001
+            for place in topic.partitions:
+                if place.open.pop(self._number, None) is None:
+                    continue
+                for offset in [o for o, number in place.uncommitted.items() if number == self._number]:
+                    del place.uncommitted[offset]
+                    if not keep:
+                        del place.records[offset]
+                place.end += 1
+
+
+class MemoryLog:
+    """A broker in memory; see `sqe_chain.ports.Log`.
+
+    All objects of one name in one process are one broker, so a pickled or copied log finds its records
+    again. An output lands when it is written, also when its writer never flushes.
+
+    Args:
+        name: name of the broker.
+
+    >>> log = MemoryLog("example")
+    >>> log.create_topic("robots", 1)
+    >>> log.append("robots", 0, b"screw", key=b"r1")
+    0
+    >>> [message.value() for message in log.records("robots")]
+    [b'screw']
+    """
+
+    def __init__(self, name: str = "memory") -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"MemoryLog({self.name!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MemoryLog) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @property
+    def _broker(self) -> _Broker:
+        return _BROKERS[self.name]
+
+    def _up(self) -> _Broker:
+        if self._broker.down:
+            raise Unavailable(f"Memory broker {self.name} is down.")
+        return self._broker
+
+    def _partition(self, topic: str, partition: int) -> _Partition:
+        found = self._broker.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            raise ConfigurationError(f"Memory broker {self.name} has no {topic}[{partition}].")
+        return found.partitions[partition]
+
+    def _asked(self, place: TopicPartition) -> _Partition:
+        try:
+            return self._partition(*place)
+        except ConfigurationError as error:  # a broker may just not know yet
+            raise Unavailable(str(error)) from None
+
+    # What tests do to a broker.
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        timestamp_ms: int = 0,
+        leader_epoch: int | None = None,
+        offset: int | None = None,
+    ) -> int:
+        """Append one record.
+
+        Args:
+            topic: topic name; must exist.
+            partition: partition number.
+            value: None is a tombstone.
+            key: key bytes.
+            headers: headers.
+            timestamp_ms: milliseconds since 1970.
+            leader_epoch: a later epoch than the partition's present one begins here; None: the present.
+            offset: at or beyond the end of the partition, to leave a gap; None: the end.
+
+        Returns:
+            The record's offset.
+        """
+        place = self._partition(topic, partition)
+        at = place.end if offset is None else offset
+        epoch = place.epoch if leader_epoch is None else leader_epoch
+        if at < place.end or epoch < place.epoch:
+            raise ValueError(f"{topic}[{partition}] ends at {place.end} in leader epoch {place.epoch}")
+        place.end = at
+        place.enter(epoch)
+        place.records[at] = MemoryMessage((topic, partition, at), (key, value, headers), timestamp_ms, epoch)
+        place.end = at + 1
+        return at
+
+    def records(self, topic: str) -> list[MemoryMessage]:
+        """All committed records of a topic, by partition and offset; [] when it does not exist."""
+        found = self._broker.topics.get(topic)
+        return [record for place in found.partitions for record in place.visible()] if found else []
+
+    def transaction(self) -> MemoryTransaction:
+        """Begin a transaction."""
+        self._broker.transactions += 1
+        return MemoryTransaction(self, self._broker.transactions)
+
+    def elect(self, topic: str, partition: int) -> int:
+        """Begin a new leader epoch; returns it."""
+        place = self._partition(topic, partition)
+        place.enter(place.epoch + 1)
+        return place.epoch
+
+    def truncate_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete what lies before an offset, as retention does."""
+        place = self._partition(topic, partition)
+        place.begin = max(place.begin, offset)
+        place.end = max(place.end, offset)
+        place.records = {at: record for at, record in place.records.items() if at >= offset}
+
+    def truncate_after(self, topic: str, partition: int, offset: int) -> None:
+        """Lose what lies at or after an offset, as an unclean election does; a new leader epoch begins."""
+        place = self._partition(topic, partition)
+        place.records = {at: record for at, record in place.records.items() if at < offset}
+        place.end = offset
+        place.epochs = [(epoch, first) for epoch, first in place.epochs if first < offset or not first]
+        place.enter(place.epoch + 1)
+
+    def compact(self, topic: str, partition: int) -> None:
+        """Keep the last record of each key only."""
+        place = self._partition(topic, partition)
+        last = {record.key(): offset for offset, record in place.records.items()}
+        place.records = {at: record for at, record in place.records.items() if last[record.key()] == at}
+
+    def configure(
+        self,
+        topic: str,
+        *,
+        compacted: bool = False,
+        max_message_bytes: int = 1_048_588,
+        replicas: int = 1,
+        min_insync_replicas: int = 1,
+    ) -> None:
+        """Set what `describe` tells of a topic."""
+        found = self._broker.topics[topic]
+        info = found.info
+        found.info = TopicInfo(
+            info.name,
+            info.topic_id,
+            info.partitions,
+            compacted,
+            max_message_bytes,
+            replicas,
+            min_insync_replicas,
+        )
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        del self._broker.topics[topic]
+
+    def recreate(self, topic: str, partitions: int | None = None) -> None:
+        """Delete a topic and create it again: empty, with another id."""
+        count = partitions or len(self._broker.topics[topic].partitions)
+        self.delete(topic)
+        self.create_topic(topic, count)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions up to this number."""
+        found = self._broker.topics[topic]
+        found.partitions += [_Partition() for _ in range(partitions - len(found.partitions))]
+        info = found.info
+        found.info = TopicInfo(info.name, info.topic_id, partitions, info.compacted, info.max_message_bytes)
+
+    def forget(self, group: str) -> None:
+        """Forget a group's commits, as a broker does after a week without any."""
+        commits = self._broker.commits
+        for place in [place for place in commits if place[0] == group]:
+            del commits[place]
+
+    def set_down(self, *, down: bool) -> None:
+        """While down, whatever a service asks is `Unavailable`."""
+        self._broker.down = down
+
+    def snapshot(self) -> object:
+        """The whole broker, for `restore`."""
+        return copy.deepcopy(self._broker)
+
+    def restore(self, snapshot: object) -> None:
+        """Be as at the time of the snapshot; it can be restored again."""
+        if not isinstance(snapshot, _Broker):
+            raise TypeError("expected what snapshot() returned")
+        _BROKERS[self.name] = copy.deepcopy(snapshot)
+
+    def clear(self) -> None:
+        """Forget everything, topic ids included: the next topic of a name has the first id again."""
+        _BROKERS.pop(self.name, None)
+
+    # What services ask.
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`."""
+        known = self._up().topics
+        return {topic: known[topic].info for topic in topics if topic in known}
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See `Log.create_topic`."""
+        broker = self._up()
+        if partitions < 1:
+            raise ConfigurationError(f"Topic {topic} needs at least one partition; found {partitions}.")
+        if topic in broker.topics:
+            return
+        broker.incarnations[topic] += 1
+        seed = f"{self.name}\0{topic}\0{broker.incarnations[topic]}".encode()
+        topic_id = hashlib.blake2b(seed, digest_size=16).digest()
+        parts = [_Partition() for _ in range(partitions)]
+        broker.topics[topic] = _Topic(TopicInfo(topic, topic_id, partitions), parts)
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """See `Log.bounds`."""
+        self._up()
+        places = {place: self._asked(place) for place in partitions}
+        return {key: Bounds(place.begin, place.stable_end()) for key, place in places.items()}
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See `Log.offsets_at`."""
+        self._up()
+        found = {}
+        for topic, partition in partitions:
+            place = self._asked((topic, partition))
+            later = (r.offset() for r in place.records.values() if r.timestamp_ms >= timestamp_ms)
+            found[topic, partition] = min(next(later, place.end), place.stable_end())
+        return found
+
+    def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
+        """See `Log.read`."""
+        self._up()
+        if read_range.start >= read_range.stop:
+            return
+        _check(read_range, self._broker.topics.get(read_range.topic))
+        place = self._partition(read_range.topic, read_range.partition)
+        wanted = [r for r in place.visible() if read_range.start <= r.offset() < read_range.stop]
+        for first in range(0, len(wanted), BLOCK):
+            self._up()
+            yield wanted[first : first + BLOCK]
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """See `Log.committed`."""
+        commits = self._up().commits
+        return {place: commits[group, *place] for place in partitions if (group, *place) in commits}
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        """See `Log.commit`."""
+        broker = self._up()
+        for place, commit in commits.items():
+            self._asked(place)
+            if len(commit.metadata) > _METADATA_BYTES:
+                raise ConfigurationError(
+                    f"Commit metadata for {place} is longer than {_METADATA_BYTES} bytes."
+                )
+        broker.commits.update({(group, *place): commit for place, commit in commits.items()})
+
+    def writer(self) -> MemoryWriter:
+        """See `Log.writer`."""
+        return MemoryWriter(self)
+
+
+def _check(wanted: Range, topic: _Topic | None) -> None:
+    where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
+    if topic is None or (wanted.topic_id and topic.info.topic_id != wanted.topic_id):
+        raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.")
+    place = topic.partitions[wanted.partition]
+    if place.begin > wanted.start:
+        raise LostOffsets(f"{where}: the log begins at {place.begin} now.")
+    if place.stable_end() < wanted.stop:
+        raise TruncatedInput(f"{where}: the log is stable up to {place.stable_end()} only.")
+    if not wanted.leader_epoch:
+        return
+    end = place.end_of(wanted.leader_epoch - 1)
+    if end is None:
+        raise TruncatedInput(f"{where}: the log has no leader epoch {wanted.leader_epoch - 1} any more.")
+    # A later epoch may begin before `start` if nothing of it can be seen: markers, aborted records.
+    if any(end <= record.offset() < wanted.start for record in place.visible()):
+        raise TruncatedInput(f"{where}: from {end} on the log was written later, in another leader epoch.")
+
+
+class MemoryWriter:
+    """Writes into a `MemoryLog`; see `sqe_chain.ports.Writer`."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        self._log = log
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        """See `Writer.write`."""
+        topics = self._log._up().topics  # noqa: SLF001 - one module, one subject
+        for topic, partition, key, value, headers, timestamp_ms in outputs:
+            if topic not in topics:
+                raise ConfigurationError(f"Output topic {topic} does not exist. Create it first.")
+            size = _OVERHEAD_BYTES + len(key or b"") + len(value or b"")
+            size += sum(len(name) + len(content or b"") for name, content in headers or ())
+            limit = topics[topic].info.max_message_bytes
+            if size > limit:
+                raise OutputTooLarge(
+                    f"An output for {topic}[{partition}] has {size:,} bytes; its topic takes {limit:,}."
+                )
+            self._log.append(topic, partition, value, key, headers, max(timestamp_ms, 0))
+
+    def flush(self) -> None:
+        """See `Writer.flush`."""
+        self._log._up()  # noqa: SLF001
+
+    def close(self) -> None:
+        """See `Writer.close`."""
