@@ -192,11 +192,12 @@ class KafkaServer(Server):
     def _format(self) -> None:
         """Give the empty data directory its cluster id, and its first user."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        command = [*self._java("kafka.tools.StorageTool"), "format", "--cluster-id", cluster]
-        command += ["--config", str(self._configuration)]
+        # One argument each, with "=": an id or a password may begin with a dash.
+        command = [*self._java("kafka.tools.StorageTool"), "format", f"--cluster-id={cluster}"]
+        command += [f"--config={self._configuration}"]
         if self._sasl:
             user, password = self._sasl
-            command += ["--add-scram", f"SCRAM-SHA-256=[name={user},password={password}]"]
+            command += [f"--add-scram=SCRAM-SHA-256=[name={user},password={password}]"]
         try:
             done = subprocess.run(  # noqa: S603  arguments are ours, no shell
                 command, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False

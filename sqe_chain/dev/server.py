@@ -161,8 +161,7 @@ class Server(ABC):
             start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
             self._prepare()
             self._launch()
-            settled = wait_until(lambda: not self.running or self._answers(), self.start_timeout_s)
-            if settled and self.running:
+            if wait_until(self._settled, self.start_timeout_s) and self._answers():
                 return self
             self.kill()
             tail = self._log_tail(start_of_log)
@@ -235,6 +234,9 @@ class Server(ABC):
             self._command(), log=self.log_file, detached=self._detached, environment=self._environment()
         )
         self._identity = ProcessIdentity.of(self._process.pid)
+
+    def _settled(self) -> bool:
+        return not self.running or self._answers()
 
     def _reap(self) -> None:
         if self._process is not None:
