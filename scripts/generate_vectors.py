@@ -36,9 +36,7 @@ def envelopes() -> dict[str, bytes]:
         "wrapped at the origin": origin,
         "null key": wrap(first, key=None, timestamp_ms=TIME_MS, event_id=bytes(16)),
         "empty key, time 0, empty payload": wrap(StringValue(), key=b"", timestamp_ms=0, event_id=bytes(16)),
-        "collection": wrap(
-            [first, StringValue(), second], key="ü", timestamp_ms=TIME_MS, event_id=bytes(16)
-        ),
+        "collection": wrap([first, StringValue(), second], key="ü", timestamp_ms=TIME_MS, event_id=bytes(16)),
         "republished once": hop,
         "republished from a raw message": republish(
             None, at_raw, first, output="standard/robot.ok", key="robot-7", timestamp_ms=TIME_MS
@@ -100,7 +98,10 @@ def malformed() -> dict[str, dict[str, str]]:
     whole = envelopes()["republished once"]
     return {
         "empty": {"bytes": "", "error": "EmptyValue"},
-        "another message": {"bytes": StringValue(value="x").SerializeToString().hex(), "error": "NotAnEnvelope"},
+        "another message": {
+            "bytes": StringValue(value="x").SerializeToString().hex(),
+            "error": "NotAnEnvelope",
+        },
         "cut": {"bytes": whole[:-1].hex(), "error": "TruncatedEnvelope"},
         "cut before the checksum": {"bytes": whole[:-5].hex(), "error": "TruncatedEnvelope"},
         "one byte more": {"bytes": (whole + b"\0").hex(), "error": "TrailingBytes"},
