@@ -21,7 +21,7 @@ from rich.table import Table
 from services._proto.fastening_pb2 import LineTotal, RobotTotal
 from services.expected import Expected, Total, expected
 from services.reports import reports
-from services.stored import StoredState, stored_states
+from services.stored import UNREADABLE, StoredState, stored_states
 
 FLOW = "fastening-totals"
 SHOWN_FINDINGS = 20
@@ -208,7 +208,7 @@ def main(arguments: list[str] | None = None) -> int:
     truth = expected(reports(options.seed, options.messages))
     try:
         stages = audit(options.store, truth)
-    except (ValueError, OSError) as error:
+    except UNREADABLE as error:
         parser.error(str(error))
     console = Console()
     for table in tables(stages, truth):

@@ -15,6 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 import redis
 
+UNREADABLE = (redis.RedisError, sqlite3.Error, OSError, ValueError)
+"""What reading may raise: no such server, file or layout."""
+
 
 @dataclass(frozen=True, slots=True)
 class StoredState:

@@ -168,12 +168,22 @@ def test_sqlite_is_read_by_its_documented_schema(tmp_path: Path, truth: Expected
     assert read == robot_states(truth)
 
 
-def test_an_address_that_cannot_be_audited_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("store", "why"),
+    [
+        ("memory://x", "reads redis:// and sqlite:// only"),
+        ("sqlite:///no/such/file.db", "/no/such/file.db: no such file"),
+        ("redis://127.0.0.1:1", "127.0.0.1:1"),
+    ],
+)
+def test_a_store_that_cannot_be_read_is_refused_in_one_line(
+    store: str, why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        audit.main(["--store", "memory://x", "--messages", "1"])
+        audit.main(["--store", store, "--messages", "1"])
 
     assert ended.value.code == 2
-    assert "reads redis:// and sqlite:// only" in capsys.readouterr().err
+    assert why in capsys.readouterr().err.splitlines()[-1]
 
 
 def envelopes(report: RawReport) -> list[bytes]:

@@ -1,0 +1,74 @@
+"""A killed service leaves nothing behind: not its children, not those in a process group of their own."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+from services.demo.process import Process, members_of_session, tail
+
+PARENT = """
+import os, subprocess, sys, time
+subprocess.Popen(["sleep", "600"])
+subprocess.Popen(["sleep", "600"], process_group=0)
+print("both are there", flush=True)
+time.sleep(600)
+"""
+
+
+def started(command: list[str], directory: Path) -> tuple[Process, SimpleQueue[tuple[str, float, str]]]:
+    heard: SimpleQueue[tuple[str, float, str]] = SimpleQueue()
+    return Process("it", command, directory / "it.log", heard, directory, {"GREETING": "hello"}), heard
+
+
+def test_kill_takes_the_whole_session(tmp_path: Path) -> None:
+    process, heard = started([sys.executable, "-c", PARENT], tmp_path)
+    name, at_s, line = heard.get(timeout=20)
+    assert (name, line) == ("it", "both are there\n")
+    assert at_s <= time.monotonic()
+    session = process._popen.pid
+    assert len(members_of_session(session)) == 3
+
+    process.kill()
+
+    assert members_of_session(session) == []
+    assert process.ended == -9
+    process.kill()  # twice does no harm
+
+
+def test_stop_asks_and_waits_for_the_exit_status(tmp_path: Path) -> None:
+    polite = "trap 'echo bye; exit 7' TERM; echo $GREETING; while :; do sleep 0.01; done"
+    process, heard = started(["sh", "-c", polite], tmp_path)
+    assert heard.get(timeout=20)[2] == "hello\n"
+
+    assert process.stop() == 7
+    assert heard.get(timeout=1)[2] == "bye\n"
+    assert tail(process.log, 10) == "hello\nbye"
+
+
+def test_the_end_of_the_input_can_be_told(tmp_path: Path) -> None:
+    process, heard = started(["sh", "-c", "cat; echo end"], tmp_path)
+    assert process.ended is None
+
+    process.close_input()
+
+    assert process.wait(20) == 0
+    assert heard.get(timeout=1)[2] == "end\n"
+
+
+def test_waits_are_bounded(tmp_path: Path) -> None:
+    process, _ = started(["sleep", "600"], tmp_path)
+    with pytest.raises(TimeoutError, match="it did not end within 0 s"):
+        process.wait(0.05)
+    process.kill()
+
+
+def test_the_tail_of_a_file(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("a\nb\nc\n")
+
+    assert tail(tmp_path / "log", 2) == "b\nc"
+    assert tail(tmp_path / "none", 2) == ""
