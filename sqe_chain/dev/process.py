@@ -73,6 +73,11 @@ class ProcessIdentity:
             except ProcessLookupError:
                 return
 
+    def pause(self) -> None:
+        """SIGSTOP, and wait until the kernel has stopped it; `send` SIGCONT to let it go on."""
+        self.send(signal.SIGSTOP)
+        wait_until(self._stopped, timeout_s=10)
+
     def end(self, grace_s: float) -> bool:
         """Ask the process to end, wait, and kill it when it takes longer than `grace_s` seconds.
 
@@ -90,6 +95,10 @@ class ProcessIdentity:
         """SIGKILL, and wait until the kernel has taken the process away."""
         self.send(signal.SIGKILL)
         wait_until(lambda: not self.alive(), timeout_s=10)
+
+    def _stopped(self) -> bool:
+        found = _state_and_start(self.pid)
+        return found is None or found[0] == "T"
 
 
 def spawn(

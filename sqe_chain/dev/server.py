@@ -185,7 +185,7 @@ class Server(ABC):
 
     def pause(self) -> None:
         """SIGSTOP: the server keeps its connections and answers nothing."""
-        self.identity.send(signal.SIGSTOP)
+        self.identity.pause()
 
     def resume(self) -> None:
         """SIGCONT: the server goes on as if nothing had happened."""

@@ -36,7 +36,7 @@ def test_a_process_ends_when_asked(sleeper: ProcessIdentity) -> None:
 
 
 def test_a_paused_process_ends_when_asked(sleeper: ProcessIdentity) -> None:
-    sleeper.send(signal.SIGSTOP)
+    sleeper.pause()
     assert sleeper.alive()
     assert sleeper.end(grace_s=10)
 
