@@ -52,7 +52,7 @@ lock: python  ## write requirements.lock anew (ARGS=--upgrade takes the newest v
 .PHONY: clean
 clean:  ## remove what was made here (downloads stay in the cache)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find sqe_chain services tests benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # --- what the targets stand on --------------------------------------------------------------------
 
