@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from zlib import crc32
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -415,6 +416,7 @@ def test_a_whole_envelope_has_no_diagnosis() -> None:
         (edited(origin(), event_id=None), MissingField, "neither"),
         (edited(origin(), event_id=b"short"), MalformedField, "event id has 5"),
         (edited(hop(), position=None), MissingField, "chain but no position"),
+        (edited(hop(), position=None, event_id=bytes(16)), MissingField, "chain but no position"),
         (edited(hop(), position=bytes(12)), MalformedField, "position has 12"),
         (edited(hop(), position=bytes(17)), MalformedField, "position has 17"),
         (edited(hop(), position=bytes(16 + 4 * MAX_LINKS)), MalformedField, "position has 144"),
@@ -485,6 +487,22 @@ def test_the_strict_check_finds_what_no_writer_may_do() -> None:
         read(value)
         with pytest.raises(error):
             read(value, strict=True)
+
+
+def test_another_last_field_with_a_right_checksum_is_no_end() -> None:
+    body = hop()[:-5] + b"\x75"
+    with pytest.raises(TruncatedEnvelope, match="before its checksum"):
+        parse_head(body + crc32(body).to_bytes(4, "little"))
+
+
+def test_the_strict_check_finds_bytes_that_pass_for_the_last_of() -> None:
+    chain = chain_with()
+    imitation = b"\xa2\x01\x05\x4d" + (9).to_bytes(4, "little")
+    link = chain.links[0].SerializeToString(deterministic=True) + imitation
+    value = edited(hop(), chain=ChainMessage.FromString(b"\x0a" + varint(len(link)) + link))
+    assert last_of(read(value).chain_bytes) == 9
+    with pytest.raises(InconsistentEnvelope, match="does not end with"):
+        read(value, strict=True)
 
 
 def test_a_chain_of_33_links_in_an_envelope_is_refused() -> None:
