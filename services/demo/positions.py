@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
+from sqe_chain.errors import Unavailable
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Log
+from sqe_chain.ports import Log, TopicPartition
+
+PATIENCE_S = 30.0
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +35,40 @@ class Standing:
 
 def topic_end(log: Log, topic: str) -> int:
     """Messages in a topic that nothing was ever deleted from."""
-    partitions = [(topic, number) for number in range(log.describe([topic])[topic].partitions)]
-    return sum(bounds.stable_end for bounds in log.bounds(partitions).values())
+    return patiently(lambda: _end(log, [topic]))
 
 
 def standing(log: Log, flow: Flow) -> Standing:
     """Where a service stands. Commits are asked for first, so the lag is never too small."""
-    topics = log.describe(flow.input_topics())
-    partitions = [(name, number) for name, info in topics.items() for number in range(info.partitions)]
-    done = sum(commit.offset for commit in log.committed(flow.name, partitions).values())
-    return Standing(sum(bounds.stable_end for bounds in log.bounds(partitions).values()), done)
+    topics = flow.input_topics()
+
+    def ask() -> Standing:
+        done = sum(commit.offset for commit in log.committed(flow.name, _partitions(log, topics)).values())
+        return Standing(_end(log, topics), done)
+
+    return patiently(ask)
+
+
+def patiently(ask: Callable[[], Answer], patience_s: float = PATIENCE_S) -> Answer:
+    """Ask again while the broker is busy with itself, as it is when a group is new.
+
+    Raises:
+        Unavailable: it is still busy after `patience_s` seconds.
+    """
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            return ask()
+        except Unavailable:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _end(log: Log, topics: Iterable[str]) -> int:
+    return sum(bounds.stable_end for bounds in log.bounds(_partitions(log, topics)).values())
+
+
+def _partitions(log: Log, topics: Iterable[str]) -> list[TopicPartition]:
+    found = log.describe(topics)
+    return [(name, number) for name, info in found.items() for number in range(info.partitions)]

@@ -96,6 +96,7 @@ class Story:
         redis = self._ends.enter_context(RedisServer(directory / "redis"))
         self._kafka, self._store = kafka.bootstrap, redis.url
         self._log = KafkaLog(self._kafka)
+        self._ends.callback(self._log.close)
         self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
         for flow in (standard, totals):
             for output in flow.outputs():
