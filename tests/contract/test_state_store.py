@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
@@ -134,6 +134,12 @@ def test_a_refused_step_drops_no_plan(store: StateStore, flow: str) -> None:
     store.set_home(flow, CLAIM, replace(CLAIM, number=9, plan_id="p9"), b"late", drop_below=9)
     assert store.plan(flow, 0) == b"plan"
     assert store.plan(flow, 9) is None
+
+
+def test_a_plan_below_its_own_limit_is_dropped_at_once(store: StateStore, flow: str) -> None:
+    sealed = replace(CLAIM, number=2, plan_id="p2")
+    assert store.set_home(flow, None, sealed, b"plan", drop_below=3) == sealed
+    assert store.plan(flow, 2) is None
 
 
 def test_a_step_without_a_plan_keeps_the_plans(store: StateStore, flow: str) -> None:
@@ -290,12 +296,13 @@ def test_a_state_of_one_megabyte(store: StateStore, flow: str) -> None:
     assert list(store.scan(flow, "s", 0)) == [(b"k" * 1024, state)]
 
 
-def test_a_single_row_may_be_larger_than_a_step(store: StateStore, flow: str) -> None:
-    store.max_bytes = 1000
+def test_a_single_row_may_be_larger_than_a_step(url: str, flow: str) -> None:
+    store = open_store(url, max_bytes="1000")
     assert store.write(flow, "s", 0, None, BORN, [(b"k", b"x" * 5000)]) == BORN
     with pytest.raises(ValueError, match="chunks"):
         store.write(flow, "s", 0, BORN, NEXT, [(b"k", b"x" * 900), (b"l", b"x" * 200)])
     assert store.headers(flow, "s", [0]) == [BORN]
+    store.close()
 
 
 def test_a_step_with_too_many_rows_is_the_callers_mistake(store: StateStore, flow: str) -> None:
@@ -358,23 +365,20 @@ def test_the_size_of_a_step_is_an_option_of_the_address(url: str) -> None:
 
 
 def test_competitors_never_win_together(url: str, store: StateStore, flow: str) -> None:
-    """Every success took one epoch, and added one to the counter: none is lost, none is shared."""
+    """Each flow is claimed by exactly one; each success added one to the counter, and none was lost."""
     runs = _in_threads if url.startswith("memory") else _in_processes
-    won = runs(url, flow, 4, 60)
-    home, _ = store.home(flow)
-    header, states, _ = store.read(flow, "race", 0, [b"counter"])
-    assert home is not None
-    assert header is not None
-    assert sum(claims for claims, _ in won) == home.epoch
-    assert sum(increments for _, increments in won) == header.number == int(states[0] or b"0")
-    assert sum(claims > 0 for claims, _ in won) > 1, "nobody competed"
+    check_race(store, flow, runs(url, flow, 3, 60), 60)
 
 
 def test_threads_share_a_store(url: str, store: StateStore, flow: str) -> None:
-    won = _in_threads(url, flow, 4, 25)
-    home, _ = store.home(flow)
-    assert home is not None
-    assert sum(claims for claims, _ in won) == home.epoch
+    check_race(store, flow, _in_threads(url, flow, 4, 25), 25)
+
+
+def check_race(store: StateStore, flow: str, won: list[tuple[int, int]], rounds: int) -> None:
+    header, states, _ = store.read(flow, "race", 0, [b"counter"])
+    assert header is not None
+    assert sum(claims for claims, _ in won) == rounds
+    assert sum(increments for _, increments in won) == header.number == int(states[0] or b"0") >= rounds
 
 
 def _in_threads(url: str, flow: str, competitors: int, rounds: int) -> list[tuple[int, int]]:
@@ -487,6 +491,10 @@ def test_random_calls_agree_with_a_model(store: StateStore) -> None:
     run_state_machine_as_test(
         type("AgainstThisStore", (AgainstModel,), {"store": store}),
         settings=settings(
-            max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=30,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.explicit, Phase.generate],  # shrinking against a server would take minutes
         ),
     )

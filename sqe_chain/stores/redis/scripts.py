@@ -80,10 +80,13 @@ if not equals(stands, 1) then return stands end
 """
     + _MAY_WRITE
     + """
-local kept = {}
-if ARGV[11] ~= '' then kept = redis.call('HKEYS', KEYS[2]) end
-if #ARGV > 11 then redis.call('HSET', KEYS[2], ARGV[12], ARGV[13]) end
-for _, number in ipairs(kept) do
+local numbers = {}
+if ARGV[11] ~= '' then numbers = redis.call('HKEYS', KEYS[2]) end
+if #ARGV > 11 then
+  redis.call('HSET', KEYS[2], ARGV[12], ARGV[13])
+  numbers[#numbers + 1] = ARGV[12]
+end
+for _, number in ipairs(numbers) do
   if number < ARGV[11] then redis.call('HDEL', KEYS[2], number) end
 end
 replace(KEYS[1], 6)
