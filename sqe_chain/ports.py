@@ -240,14 +240,15 @@ class StateStore(Protocol):
     The store compares, never the client: `set_home` and `write` are atomic compare-and-set steps.
     Both are safe to send again after a lost reply: the second attempt finds `after` standing and
     returns it. Flow and stage names are of the alphabet ``[A-Za-z0-9._-]``.
-
-    Attributes:
-        max_rows: rows that one `write` takes at most.
-        max_bytes: bytes of keys and states that one `write` takes at most (a single row may be larger).
     """
 
-    max_rows: int
-    max_bytes: int
+    @property
+    def max_rows(self) -> int:
+        """Rows that one `write` takes at most."""
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of keys and states that one `write` takes at most (a single row may be larger)."""
 
     def check(self) -> list[str]:
         """What is weak about the durability of this server, one clear sentence each; [] when strong.

@@ -1,0 +1,116 @@
+"""The engine that runs every task in this process, one after the other: tests, notebooks, small flows.
+
+It runs the same segment code as Spark, shuffles included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from sqe_chain.flow import Flow, Node
+from sqe_chain.ports import Header, Log, Output, StateStore
+from sqe_chain.segment.level import levels, run_level
+from sqe_chain.segment.reading import Reading
+from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, UnitRow, Units
+from sqe_chain.states import persist
+
+
+class InProcessEngine:
+    """Implements `protocol.surroundings.Engine`.
+
+    Args:
+        flow: the flow.
+        log: where to read and publish.
+        stores: the store of a stage.
+    """
+
+    def __init__(self, flow: Flow, log: Log, stores: Callable[[Node], StateStore]) -> None:
+        self._flow = flow
+        self._log = log
+        self._stores = stores
+        self._job: Job | None = None
+        self._outputs: list[Output] = []
+        self._states: list[States] = []
+        self._units: dict[int, list[UnitRow]] = {}
+
+    def process(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """Run all levels; keep outputs and changed states."""
+        self.release()
+        self._job = job
+        report = Report()
+        for task in tasks(job, portions):
+            reading = Reading(self._flow, job, self._stores)
+            for portion in task:
+                self._keep(reading.read(portion, self._log.read(portion.read)), report)
+            self._keep(reading.finish(), report)
+        for level in range(1, min(levels(self._flow), job.top_level) + 1):
+            rows = sorted(self._units.pop(level, ()))
+            if rows:
+                self._keep(run_level(self._flow, job, level, rows, self._stores), report)
+        return report
+
+    def publish(self) -> None:
+        """Write all outputs kept."""
+        self._write(self._outputs)
+
+    def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
+        """Write the changed states of one level."""
+        if self._job is None:
+            return 0
+        rows = 0
+        for states in self._states:
+            if states.level == level:
+                stage = self._flow.nodes[states.stage]
+                header = before[states.stage, states.part]
+                store = self._stores(stage)
+                rows += persist(store, self._job.step, plan_id, stage.name, states.part, states.rows, header)
+        return rows
+
+    def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """Read, transform and publish."""
+        report = self.process(job, portions)
+        self._write(self._outputs)
+        self.release()
+        return report
+
+    def release(self) -> None:
+        """Forget what was kept."""
+        self._job = None
+        self._outputs = []
+        self._states = []
+        self._units = {}
+
+    def _write(self, outputs: Sequence[Output]) -> None:
+        if not outputs:
+            return
+        writer = self._log.writer()
+        try:
+            writer.write(outputs)
+            writer.flush()
+        finally:
+            writer.close()
+
+    def _keep(self, blocks: Iterable[Block], report: Report) -> None:
+        for block in blocks:
+            if isinstance(block, Outputs):
+                self._outputs += block.records
+            elif isinstance(block, Units):
+                self._units.setdefault(block.level, []).extend(block.rows)
+            elif isinstance(block, States):
+                self._states.append(block)
+            else:
+                report.add(block)
+
+
+def tasks(job: Job, portions: Sequence[Portion]) -> list[list[Portion]]:
+    """How portions are spread: one task for each, or in place one for each partition number.
+
+    Within a task portions go by topic name, which is the order of units.
+    """
+    ordered = sorted(portions, key=lambda portion: (portion.read.topic, portion.read.partition))
+    if not job.in_place:
+        return [[portion] for portion in ordered]
+    grouped: dict[int, list[Portion]] = {}
+    for portion in ordered:
+        grouped.setdefault(portion.read.partition, []).append(portion)
+    return [grouped[partition] for partition in sorted(grouped)]

@@ -1,0 +1,85 @@
+"""Which partition a key belongs to: Kafka's own murmur2, so that keys lie where Java clients put them.
+
+Source: `org.apache.kafka.common.utils.Utils.murmur2` and `BuiltInPartitioner.partitionForKey`.
+"""
+
+from __future__ import annotations
+
+from sqe_chain.errors import PoisonError
+
+_SEED = 0x9747B28C
+_MULTIPLIER = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+_CACHED_KEYS = 200_000
+
+
+def murmur2(key: bytes) -> int:
+    """The 32-bit murmur2 hash of a key, unsigned.
+
+    >>> murmur2(b"21") == (-973932308) & 0xFFFFFFFF
+    True
+    """
+    length = len(key)
+    value = _SEED ^ length
+    whole = length & ~3
+    for index in range(0, whole, 4):
+        word = int.from_bytes(key[index : index + 4], "little") * _MULTIPLIER & _MASK
+        word = (word ^ word >> 24) * _MULTIPLIER & _MASK
+        value = value * _MULTIPLIER & _MASK ^ word
+    if length != whole:
+        value = (value ^ int.from_bytes(key[whole:], "little")) * _MULTIPLIER & _MASK
+    value = (value ^ value >> 13) * _MULTIPLIER & _MASK
+    return value ^ value >> 15
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Kafka's default partitioner gives a key.
+
+    Args:
+        key: key bytes, not null.
+        partitions: number of partitions, 1 or more.
+    """
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Partitioner:
+    """`partition_of` with a bounded memory of the keys it has seen (hashing costs 0.8 µs, this 0.02).
+
+    Args:
+        partitions: number of partitions, 1 or more.
+    """
+
+    __slots__ = ("_known", "_partitions")
+
+    def __init__(self, partitions: int) -> None:
+        self._partitions = partitions
+        self._known: dict[bytes, int] = {}
+
+    def __call__(self, key: bytes) -> int:
+        """The partition of a key."""
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _CACHED_KEYS:
+                self._known.clear()
+            found = self._known[key] = partition_of(key, self._partitions)
+        return found
+
+
+def key_bytes(key: object) -> bytes:
+    """A key as it is stored and hashed.
+
+    Args:
+        key: bytes, or str (taken as UTF-8).
+
+    Raises:
+        PoisonError: None or another type.
+    """
+    if type(key) is bytes:
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes | bytearray | memoryview):
+        return bytes(key)
+    if key is None:
+        raise PoisonError("a null key at a stage: give it a key function that never returns None")
+    raise PoisonError(f"a key must be bytes or str, got {type(key).__name__}")

@@ -1,0 +1,158 @@
+"""The plan: the sealed record of one batch, from which anyone can finish it.
+
+Plans are JSON (UTF-8), so that they can be read with any tool; binary fields are hexadecimal. A plan's
+id is a digest over its content and the id of the plan before. It is computed once, by whoever seals.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, replace
+from hashlib import blake2b
+from typing import Any
+
+from sqe_chain.ports import Range, TopicPartition
+
+TEXT_LIMIT = 500
+"""Characters of an error's text that a plan keeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """An input left out of all stages and outputs.
+
+    Attributes:
+        topic: where it stands.
+        partition: where it stands.
+        offset: where it stands.
+        policy: `skip` or `dead_letter`.
+        error: class of the error.
+        text: the error's text, bounded.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    policy: str
+    error: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """One partition's part of a batch, with a witness: the last record at or before its end.
+
+    Attributes:
+        topic: topic name.
+        topic_id: its UUID, hexadecimal.
+        partition: partition number.
+        start: first offset.
+        stop: one past the last offset.
+        last_offset: offset of the last record read so far in this partition; -1 none.
+        last_epoch: that record's leader epoch plus one; 0 none.
+        last_timestamp_ms: that record's timestamp; -1 none.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    stop: int
+    last_offset: int = -1
+    last_epoch: int = 0
+    last_timestamp_ms: int = -1
+
+    @property
+    def place(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a flow is bound to for life.
+
+    Attributes:
+        state_partitions: P.
+        stages: stage name -> number of its birth plan.
+        outputs: output name -> [topic, partitions].
+        sources: topic -> [topic id (hexadecimal), known partitions].
+    """
+
+    state_partitions: int
+    stages: dict[str, int] = field(default_factory=dict)
+    outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One batch: what it reads, where its marks end, what it leaves out.
+
+    Attributes:
+        number: 0 for the birth plan, then 1, 2, ...
+        plan_id: digest over everything else here.
+        previous_id: id of the plan before; empty for the birth plan.
+        epoch: epoch of the run that sealed it.
+        run_id: name of that run.
+        clock_ms: the batch's clock, milliseconds since 1970.
+        layout: what the flow is bound to.
+        ranges: every known partition, idle ones empty.
+        marks: "topic/partition" -> marks at the end of the batch.
+        exclusions: inputs left out.
+    """
+
+    number: int
+    plan_id: str
+    previous_id: str
+    epoch: int
+    run_id: str
+    clock_ms: int
+    layout: Layout
+    ranges: tuple[PlannedRange, ...]
+    marks: dict[str, Any]
+    exclusions: tuple[Exclusion, ...] = ()
+
+    def identified(self) -> Plan:
+        """The same plan with its id computed."""
+        return replace(self, plan_id=blake2b(replace(self, plan_id="").to_bytes(), digest_size=16).hexdigest())
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Plan:
+        """A plan from what `to_bytes` gave."""
+        raw = json.loads(data)
+        layout = raw["layout"]
+        raw["layout"] = Layout(
+            layout["state_partitions"],
+            layout["stages"],
+            {name: (topic, number) for name, (topic, number) in layout["outputs"].items()},
+            {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
+        )
+        raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
+        raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
+        return cls(**raw)
+
+    def ends(self) -> dict[TopicPartition, PlannedRange]:
+        """The range of each partition; its `stop` is where the next batch begins."""
+        return {planned.place: planned for planned in self.ranges}
+
+
+def mark_name(topic: str, partition: int) -> str:
+    """The name under which a plan keeps a partition's marks."""
+    return f"{topic}/{partition}"
+
+
+def to_read(planned: PlannedRange, leader_epoch: int) -> Range:
+    """The range as a log reads it.
+
+    Args:
+        planned: the plan's range.
+        leader_epoch: leader epoch plus one of the last record before its start; 0 unknown.
+    """
+    return Range(
+        planned.topic, bytes.fromhex(planned.topic_id), planned.partition, planned.start, planned.stop, leader_epoch
+    )

@@ -1,0 +1,151 @@
+"""Step 1: one run owns a flow. From its claim on, older runs change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
+from sqe_chain.plan import Plan
+from sqe_chain.ports import Commit, Header, Home, TopicPartition
+from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.states import Claim
+
+Commits = Mapping[TopicPartition, Commit]
+
+
+def claim(around: Surroundings, commits: Commits) -> tuple[Claim, Home]:
+    """Become the run that owns the flow, when no other is alive.
+
+    The new epoch is beyond all that the store and the commits know, so a store that went back in time
+    never hands out an epoch twice.
+
+    Args:
+        around: the flow and its ports.
+        commits: what Kafka knows of the group.
+
+    Returns:
+        The claim, and the home record as it stands.
+
+    Raises:
+        StoreEmpty: Kafka knows of plans, the store does not.
+        Superseded: the service was asked to stop while it waited as a standby.
+    """
+    name = around.flow.name
+    while True:
+        home, _ = around.patiently("read the claim", lambda: around.home.home(name))
+        _check_not_empty(around, home, commits)
+        if home is not None and home.run_id and not around.settings.takeover and not around.is_dead(home.owner):
+            _stand_by(around, home)
+            home, _ = around.patiently("read the claim", lambda: around.home.home(name))
+        epochs = [home.epoch if home else 0]
+        epochs += [header.epoch for header in _headers(around).values() if header]
+        epochs += [int(str(metadata_of(commit).get("epoch", 0))) for commit in commits.values()]
+        mine = Claim(max(epochs) + 1, around.new_run_id())
+        number, plan_id = (home.number, home.plan_id) if home else (-1, "")
+        wanted = Home(mine.epoch, mine.run_id, around.settings.owner, number, plan_id)
+        standing = around.patiently("claim", lambda home=home, wanted=wanted: around.home.set_home(name, home, wanted))  # type: ignore[misc]
+        if standing == wanted:
+            around.tell("claimed", epoch=mine.epoch, run_id=mine.run_id, plan=number)
+            return mine, wanted
+
+
+def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int], Header]:
+    """Write the claim into every header, before anything is read.
+
+    A header that is absent is created, which is legal only while its stage's birth plan is the last.
+
+    Args:
+        around: the flow and its ports.
+        mine: this run.
+        last: the last plan.
+
+    Returns:
+        (stage index, state partition) -> header, for the stages that the last plan knows.
+
+    Raises:
+        Superseded: a newer run was here first.
+        StoreInconsistent: a header is missing.
+    """
+    stamped: dict[tuple[int, int], Header] = {}
+    born = Header(mine.epoch, mine.run_id, last.number, last.plan_id)
+    found = _headers(around)
+    for stage, part in around.places():
+        birth = last.layout.stages.get(stage.name)
+        if birth is None:
+            continue
+        header = found[stage.index, part]
+        where = f"{around.flow.name}/{stage.name}/{part}"
+        while True:
+            if header is None and birth != last.number:
+                raise StoreInconsistent(
+                    f"{where}: the store has no header, though the stage was born with plan {birth} and the last one is "
+                    f"{last.number}: this state partition was lost. Restore the store, or rebuild the stage"
+                )
+            if header is not None and header.epoch >= mine.epoch and header.run_id != mine.run_id:
+                raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {mine.epoch}")
+            wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else born
+            store = around.store(stage)
+            standing = around.patiently(
+                f"stamp {where}",
+                lambda store=store, stage=stage, part=part, header=header, wanted=wanted: store.write(  # type: ignore[misc]
+                    around.flow.name, stage.name, part, header, wanted, ()
+                ),
+            )
+            if standing == wanted:
+                stamped[stage.index, part] = wanted
+                break
+            header = standing
+    return stamped
+
+
+def release(around: Surroundings, mine: Claim) -> None:
+    """Give the claim back, so that the next run need not wait."""
+    home, _ = around.home.home(around.flow.name)
+    if home is not None and (home.epoch, home.run_id) == (mine.epoch, mine.run_id):
+        around.home.set_home(around.flow.name, home, replace(home, run_id="", owner=""))
+
+
+def _headers(around: Surroundings) -> dict[tuple[int, int], Header | None]:
+    parts = range(around.flow.state_partitions)
+    found: dict[tuple[int, int], Header | None] = {}
+    for stage in around.flow.stages():
+        store = around.store(stage)
+        headers = around.patiently(
+            f"read the headers of stage {stage.name}",
+            lambda store=store, stage=stage: store.headers(around.flow.name, stage.name, parts),  # type: ignore[misc]
+        )
+        found.update({(stage.index, part): header for part, header in zip(parts, headers, strict=True)})
+    return found
+
+
+def _check_not_empty(around: Surroundings, home: Home | None, commits: Commits) -> None:
+    if home is not None and home.number >= 0:
+        return
+    for (topic, partition), commit in commits.items():
+        if "plan" in metadata_of(commit):
+            raise StoreEmpty(
+                f"flow {around.flow.name!r}: the store knows nothing of it, but its group has committed offset "
+                f"{commit.offset} of {topic}[{partition}] with plan {metadata_of(commit)['plan']}: the store was emptied, "
+                "or is another one. Give the right --store, restore it, or begin anew under another flow name"
+            )
+
+
+def _stand_by(around: Surroundings, home: Home) -> None:
+    """Wait until the run that holds the claim has released it, or its heartbeat stands still.
+
+    No clocks of two machines are compared: only whether the counter moves while this one waits.
+    """
+    name, waited, step_ms = around.flow.name, 0, 200
+    around.tell("standby", epoch=home.epoch, owner=home.owner)
+    _, last_beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
+    while waited < around.settings.standby_ms:
+        if around.clock.wait(step_ms):
+            raise ServiceStopped(f"flow {name!r}: asked to stop while run {home.run_id} was alive; nothing was done")
+        waited += step_ms
+        standing, beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
+        if standing is None or standing.run_id == "" or around.is_dead(standing.owner):
+            return
+        if beat != last_beat or (standing.epoch, standing.run_id) != (home.epoch, home.run_id):
+            home, last_beat, waited = standing, beat, 0

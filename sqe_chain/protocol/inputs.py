@@ -1,0 +1,199 @@
+"""The inputs of a service: what topics there are, what is new in them, whether they are what they were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+
+from sqe_chain.chain import stored_epoch
+from sqe_chain.errors import (
+    CompactedInput,
+    ConfigurationError,
+    LostOffsets,
+    NoCommittedOffset,
+    PartitionsMismatch,
+    RecreatedTopic,
+    TruncatedInput,
+)
+from sqe_chain.flow import Flow
+from sqe_chain.marks import MarksRecord, PartitionMarks
+from sqe_chain.plan import PlannedRange
+from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
+
+Topics = Mapping[str, TopicInfo]
+
+
+def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
+    """All topics of a flow, checked.
+
+    Raises:
+        ConfigurationError: a topic is missing.
+        CompactedInput: an input is compacted and the flow does not allow it.
+        PartitionsMismatch: an output topic has fewer partitions than declared.
+        Unavailable: the broker does not answer.
+    """
+    wanted = {topic: "input" for topic in flow.input_topics()}
+    needed = {node.topics[0]: node.partitions for node in flow.outputs()}
+    if flow.dead_letters:
+        needed[flow.dead_letter_topic] = max(flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0))
+    wanted.update(dict.fromkeys(needed, "output"))
+    found = log.describe(wanted)
+    missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in found]
+    if missing:
+        raise ConfigurationError(
+            f"flow {flow.name!r}: {', '.join(missing)} not found at the broker; create them, or run with --create-topics N"
+        )
+    for topic in flow.input_topics():
+        if found[topic].compacted and not flow.allow_compacted:
+            raise CompactedInput(
+                f"input {topic!r} has cleanup.policy=compact: records vanish from it, so totals would depend on when "
+                "it is read; declare Flow(allow_compacted=True) if that is what you want"
+            )
+    for topic, number in needed.items():
+        if found[topic].partitions < number:
+            raise PartitionsMismatch(
+                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}; add "
+                "partitions to the topic (more than declared stay unused)"
+            )
+    return found
+
+
+def first_offsets(
+    flow: Flow, bounds: Mapping[TopicPartition, Bounds], start: str | None
+) -> dict[TopicPartition, tuple[int, bool]]:
+    """Where a flow that has no position begins, and whether that is in the middle of a log.
+
+    Args:
+        flow: the flow.
+        bounds: of its input partitions.
+        start: `earliest`, `latest`, or None: only where nothing is missing.
+
+    Raises:
+        NoCommittedOffset: a log no longer begins at 0, and `start` is not given.
+    """
+    offsets: dict[TopicPartition, tuple[int, bool]] = {}
+    for (topic, partition), bound in bounds.items():
+        if start == "latest":
+            offsets[topic, partition] = bound.stable_end, bound.stable_end > 0
+            continue
+        if bound.begin > 0 and start is None:
+            raise NoCommittedOffset(
+                f"flow {flow.name!r} has no position in {topic}[{partition}], whose log begins at {bound.begin}: "
+                "earlier records are gone; say --start earliest (what is there) or --start latest"
+            )
+        offsets[topic, partition] = bound.begin, bound.begin > 0
+    return offsets
+
+
+def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> MarksRecord:
+    """The marks of a partition of which nothing was read."""
+    return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle).to_json()
+
+
+def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
+    """Check that a topic is still the one that was read.
+
+    Raises:
+        RecreatedTopic: it has another id, or is gone.
+        PartitionsMismatch: it has fewer partitions.
+    """
+    if info is None or info.topic_id.hex() != known.topic_id:
+        found = info.topic_id.hex() if info else "no topic"
+        raise RecreatedTopic(
+            f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what was "
+            "read and what stands there now are different facts. Give the flow another name to begin anew"
+        )
+    if info.partitions <= known.partition:
+        raise PartitionsMismatch(f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read")
+
+
+def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None:
+    """Check that a partition still holds what is to be read next.
+
+    Raises:
+        LostOffsets: retention was faster.
+        TruncatedInput: the log ends before what was read already.
+    """
+    topic, partition = place
+    if bound.begin > next_offset:
+        raise LostOffsets(
+            f"{topic}[{partition}]: next to read is {next_offset}, but the log begins at {bound.begin}: "
+            f"{bound.begin - next_offset} offsets were lost to retention before they were counted. Restore them, or "
+            "begin anew under another flow name with --start earliest"
+        )
+    if bound.stable_end < next_offset:
+        raise TruncatedInput(
+            f"{topic}[{partition}]: read was up to {next_offset}, but the log ends at {bound.stable_end}: it was "
+            "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or begin "
+            "anew under another flow name"
+        )
+
+
+def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
+    """Read the last record of a range again and compare it.
+
+    Returns:
+        False when retention has deleted it, so that nothing could be compared.
+
+    Raises:
+        TruncatedInput: another record stands there now.
+        Unavailable: no answer.
+    """
+    if known.last_offset < 0:
+        return True
+    if bound.begin > known.last_offset:
+        return False
+    topic_id = bytes.fromhex(known.topic_id)
+    one = Range(known.topic, topic_id, known.partition, known.last_offset, known.last_offset + 1)
+    found = [message for block in log.read(one) for message in block]
+    where = f"{known.topic}[{known.partition}]@{known.last_offset}"
+    if not found:
+        raise TruncatedInput(f"{where}: read before, but there is no record now: the log was truncated or compacted")
+    epoch, timestamp_ms = stored_epoch(found[0].leader_epoch()), found[0].timestamp()[1]
+    if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
+        raise TruncatedInput(
+            f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
+            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or begin "
+            "anew under another flow name"
+        )
+    return True
+
+
+def cut(
+    positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], max_records: int
+) -> dict[TopicPartition, int]:
+    """Where each partition's part of the next batch ends: what is there, shared fairly up to a limit.
+
+    Args:
+        positions: next offset of each partition.
+        bounds: of the same partitions.
+        max_records: limit over all partitions.
+    """
+    waiting = {place: bounds[place].stable_end - offset for place, offset in positions.items()}
+    ends = dict(positions)
+    left = max_records
+    for count, place in enumerate(sorted(waiting, key=lambda place: (waiting[place], place))):
+        share = max(1, left // (len(waiting) - count))
+        taken = max(0, min(waiting[place], share))
+        ends[place] += taken
+        left = max(0, left - taken)
+    return ends
+
+
+def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:
+    """Offsets that are stable and not yet read."""
+    return sum(max(0, bounds[place].stable_end - offset) for place, offset in positions.items())
+
+
+def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
+    """All partitions of topics, sorted."""
+    return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
+
+
+def metadata_of(commit: Commit | None) -> dict[str, object]:
+    """What a commit's metadata says; empty when it is not ours."""
+    try:
+        found = json.loads(commit.metadata) if commit and commit.metadata else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

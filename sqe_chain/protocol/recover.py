@@ -1,0 +1,129 @@
+"""Step 2: what a run finds, whether it is legal, and what has to be finished first. Pure decisions.
+
+Legal: every header at the last plan n or at n - 1, and no upstream header beyond a downstream one, where
+begun counts as n upstream and as n - 1 downstream. Anything else means that a store lost what it had
+acknowledged: what can be decided is redone, else the service stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqe_chain.errors import StoreInconsistent
+from sqe_chain.plan import Plan
+from sqe_chain.ports import Header
+
+Headers = Mapping[tuple[int, int], Header]
+WAYS_OUT = "restore the store, or rebuild the stage from its root topics"
+
+
+@dataclass(frozen=True, slots=True)
+class Redo:
+    """A plan to finish.
+
+    Attributes:
+        plan: the plan.
+        before: the plan before it.
+        publish: whether its outputs may not have been published.
+        top_level: the highest level that has something to do.
+    """
+
+    plan: Plan
+    before: Plan
+    publish: bool
+    top_level: int
+
+
+def to_redo(
+    last: Plan, headers: Headers, level_of: Mapping[int, int], fetch: Callable[[int], Plan | None]
+) -> list[int]:
+    """The numbers of the plans that have to be finished, oldest first.
+
+    Args:
+        last: the last plan, n.
+        headers: (stage index, state partition) -> header, stamped by this run.
+        level_of: stage index -> its level.
+        fetch: gives a plan by its number; None when the log has dropped it.
+
+    Returns:
+        Empty when every header stands at n. More than one number when the store lost acknowledged
+        writes in a way that can be redone.
+
+    Raises:
+        StoreInconsistent: it cannot be decided what was counted.
+    """
+    if not headers:
+        return []
+    for place, header in headers.items():
+        _check_known(place, header, last, fetch)
+    _check_order(headers, level_of)
+    lowest = min(header.number for header in headers.values())
+    numbers = list(range(lowest + 1, last.number + 1))
+    for number in (lowest, *numbers):
+        if number < last.number and fetch(number) is None:
+            raise StoreInconsistent(
+                f"a state partition stands at plan {lowest}, the last plan is {last.number}, and plan {number} is no "
+                f"longer kept: the store lost acknowledged writes; {WAYS_OUT}"
+            )
+    return numbers
+
+
+def redo_of(plan: Plan, before: Plan, headers: Headers, level_of: Mapping[int, int]) -> Redo:
+    """How to finish a plan, with the headers as they stand now.
+
+    One header at or begun at it proves that all its outputs were published: nothing is published
+    again, and levels above the last one with unfinished headers are not run.
+    """
+    reached = any(
+        header.number >= plan.number or (header.number == before.number and header.begun_id == plan.plan_id)
+        for header in headers.values()
+    )
+    unfinished = [level_of[stage] for (stage, _), header in headers.items() if header.number < plan.number]
+    return Redo(plan, before, not reached, max(unfinished) if reached and unfinished else 1 << 30)
+
+
+def _check_known(
+    place: tuple[int, int], header: Header, last: Plan, fetch: Callable[[int], Plan | None]
+) -> None:
+    where = f"stage {place[0]}, state partition {place[1]}"
+    if header.number > last.number:
+        raise StoreInconsistent(
+            f"{where}: stands at plan {header.number}, but the home store's last plan is {last.number}: the home store "
+            f"went back in time; {WAYS_OUT}"
+        )
+    plan = last if header.number == last.number else fetch(header.number)
+    if plan is not None and plan.plan_id != header.plan_id:
+        raise StoreInconsistent(
+            f"{where}: stands at plan {header.number} with id {header.plan_id}, sealed was {plan.plan_id}: two "
+            f"histories are mixed, a store went back in time; {WAYS_OUT}"
+        )
+    if header.begun_id:
+        begun = last if header.number + 1 == last.number else fetch(header.number + 1)
+        if begun is None or begun.plan_id != header.begun_id:
+            raise StoreInconsistent(
+                f"{where}: has begun a plan {header.begun_id} that was never sealed after {header.number}: the home "
+                f"store went back in time; {WAYS_OUT}"
+            )
+
+
+def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
+    """No upstream header beyond a downstream one."""
+    for level in range(1, max(level_of.values(), default=0)):
+        upstream = _of(headers, level_of, lambda found, level=level: found <= level)  # type: ignore[misc]
+        downstream = _of(headers, level_of, lambda found, level=level: found > level)  # type: ignore[misc]
+        if not upstream or not downstream:
+            continue
+        most = max(header.number + (1 if header.begun_id else 0) for header in upstream)
+        least = min(header.number for header in downstream)
+        if most > least:
+            raise StoreInconsistent(
+                f"a stage of level {level} has reached plan {most}, but one behind it stands at {least}: what the first "
+                f"would emit again is lost to the second; a store lost acknowledged writes; {WAYS_OUT}"
+            )
+
+
+def _of(
+    headers: Headers, level_of: Mapping[int, int], wanted: Callable[[int], bool]
+) -> Sequence[Header]:
+    return [header for (stage, _), header in headers.items() if wanted(level_of[stage])]

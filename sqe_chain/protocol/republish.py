@@ -1,0 +1,231 @@
+"""A service without stages: read, transform, publish, commit. It needs no store.
+
+A crash publishes again; receivers ignore it by lane and position. Several runs alive at once are
+harmless. Marks are kept in memory, for the witnesses only: a hole upstream must not be passed on under
+good order.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from sqe_chain.errors import PartitionsMismatch, RecreatedTopic
+from sqe_chain.marks import MarksRecord
+from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.aggregation import DAY_MS
+from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
+from sqe_chain.segment.results import Job, Portion, Report
+from sqe_chain.states import Claim, Step
+
+
+@dataclass(slots=True)
+class Position:
+    """Where a republisher stands in one partition.
+
+    Attributes:
+        offset: next to read.
+        topic_id: of the topic.
+        epoch: leader epoch plus one of the last record read; 0 unknown.
+        marks: what was seen since this run began.
+    """
+
+    offset: int
+    topic_id: bytes
+    epoch: int
+    marks: MarksRecord
+
+
+@dataclass(slots=True)
+class Republishing:
+    """One run of a service without stages.
+
+    Args:
+        around: the flow and its ports; its stores are not used.
+    """
+
+    around: Surroundings
+    _positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    _bytes_per_record: float = 100.0
+    _committed_ms: int = 0
+
+    def start(self) -> None:
+        """Find the committed positions; a first start commits them before anything is published.
+
+        Raises:
+            ServiceStopped: the position cannot be continued.
+            ConfigurationError: a topic is missing.
+        """
+        around = self.around
+        around.flow.check()
+        with around.step(RECOVER):
+            infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+            fresh = self._enter(infos)
+            if fresh:
+                self._commit(fresh)
+        around.tell("recovered", positions=len(self._positions), new=len(fresh))
+
+    def batch(self) -> bool:
+        """Read, transform, publish and commit what is new.
+
+        Returns:
+            False when there was nothing new.
+
+        Raises:
+            ServiceStopped: a witness says that going on would not be exact.
+            PoisonError: an input cannot be processed, under policy `stop`.
+        """
+        around = self.around
+        infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+        fresh = self._enter(infos)
+        if fresh:
+            self._commit(fresh)
+        offsets = {place: position.offset for place, position in self._positions.items()}
+        bounds = around.patiently("look for new records", lambda: around.log.bounds(offsets))
+        for place, offset in offsets.items():
+            inputs.check_bounds(place, offset, bounds[place])
+        limit = max(len(offsets), min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)))
+        stops = inputs.cut(offsets, bounds, limit)
+        if stops == offsets:
+            if around.clock.now_ms() - self._committed_ms > DAY_MS:
+                self._commit(list(self._positions))
+            around.tell("caught_up")
+            return False
+        started_ms = around.clock.now_ms()
+        portions = [
+            Portion(
+                Range(place[0], position.topic_id, place[1], position.offset, stops[place], position.epoch), position.marks
+            )
+            for place, position in self._positions.items()
+            if stops[place] > position.offset
+        ]
+        with around.step(PUBLISH):
+            report = self._publish(portions, started_ms, infos)
+            around.tell("published", outputs=report.outputs)
+        with around.step(COMMIT):
+            self._move(stops, report)
+            self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
+        around.tell(
+            "committed",
+            inputs=sum(end.records for end in report.ends),
+            replays=sum(end.replays for end in report.ends),
+            excluded=len(report.excluded),
+            outputs=report.outputs,
+            lag=inputs.lag(stops, bounds),
+            batch_ms=around.clock.now_ms() - started_ms,
+        )
+        return True
+
+    def beat(self) -> bool:
+        """Republishers claim nothing: always True."""
+        return True
+
+    def leave(self) -> None:
+        """Nothing to give back."""
+
+    def lag(self) -> int:
+        """Offsets that are stable and not yet read."""
+        offsets = {place: position.offset for place, position in self._positions.items()}
+        return inputs.lag(offsets, self.around.log.bounds(offsets))
+
+    def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
+        around = self.around
+        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
+        compacted = frozenset(topic for topic, info in infos.items() if info.compacted)
+        step = Step(around.flow.name, Claim(0, ""), 0, "")
+        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=compacted)
+        report = around.patiently("publish", lambda: around.engine.republish(job, portions))
+        now = around.patiently("look at the topics", lambda: around.log.describe({p.read.topic for p in portions}))
+        for portion in portions:
+            self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
+        for text in report.notices:
+            around.tell("notice", text=text)
+        return report
+
+    def _move(self, stops: dict[TopicPartition, int], report: Report) -> None:
+        for end in report.ends:
+            position = self._positions[end.topic, end.partition]
+            position.marks = end.marks
+            position.epoch = end.last_epoch or position.epoch
+        records = sum(end.records for end in report.ends)
+        if records:
+            self._bytes_per_record = max(16.0, (sum(e.size for e in report.ends) + report.output_size) / records)
+        for place, stop in stops.items():
+            self._positions[place].offset = stop
+
+    def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
+        """Take up partitions not known yet; returns those without a commit."""
+        around, flow = self.around, self.around.flow
+        for (topic, _), position in self._positions.items():
+            self._check_id(topic, position.topic_id, infos.get(topic))
+        places = [
+            place
+            for place in inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+            if place not in self._positions
+        ]
+        if not places:
+            return []
+        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
+        every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+        commits = around.patiently("read the group's commits", lambda: around.log.committed(flow.name, every))
+        grown = {topic for topic, _ in commits}
+        unknown = {place: bounds[place] for place in places if place not in commits and place[0] not in grown}
+        starts = inputs.first_offsets(flow, unknown, around.settings.start)
+        fresh = []
+        for place in places:
+            info = infos[place[0]]
+            marks = inputs.new_marks(info, place[1], entered_in_middle=True)
+            commit = commits.get(place)
+            if commit is None:
+                offset = starts[place][0] if place in starts else 0
+                marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
+                self._positions[place] = Position(offset, info.topic_id, 0, marks)
+                fresh.append(place)
+                continue
+            meta = inputs.metadata_of(commit)
+            self._check_outputs(meta)
+            if "topic_id" in meta:
+                self._check_id(place[0], bytes.fromhex(str(meta["topic_id"])), info)
+            inputs.check_bounds(place, commit.offset, bounds[place])
+            self._positions[place] = Position(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
+        return fresh
+
+    def _check_outputs(self, meta: dict[str, object]) -> None:
+        known = meta.get("outputs")
+        if not isinstance(known, dict):
+            return
+        for node in self.around.flow.outputs():
+            found = known.get(node.name)
+            if found is not None and found != [node.topics[0], node.partitions]:
+                raise PartitionsMismatch(
+                    f"{node.place}: output {node.name!r} was born with {found[1]} partitions of {found[0]!r}, declared are "
+                    f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
+                )
+
+    def _check_id(self, topic: str, known: bytes, info: TopicInfo | None) -> None:
+        if info is None or info.topic_id != known:
+            found = info.topic_id.hex() if info else "no topic"
+            raise RecreatedTopic(
+                f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Give the flow "
+                "another name, or reset its group's offsets to begin anew"
+            )
+
+    def _commit(self, places: list[TopicPartition]) -> None:
+        around = self.around
+        outputs = {node.name: [node.topics[0], node.partitions] for node in around.flow.outputs()}
+        commits = {
+            place: Commit(
+                self._positions[place].offset,
+                json.dumps(
+                    {
+                        "topic_id": self._positions[place].topic_id.hex(),
+                        "leader_epoch": self._positions[place].epoch,
+                        "outputs": outputs,
+                    }
+                ),
+            )
+            for place in places
+        }
+        around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
+        self._committed_ms = around.clock.now_ms()

@@ -1,0 +1,196 @@
+"""What surrounds a service: ports, settings, and what it tells while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeVar
+
+from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
+from sqe_chain.flow import Flow, Node
+from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.segment.results import Job, Portion, Report
+
+T = TypeVar("T")
+When = Literal["before", "after"]
+
+CLAIM, RECOVER, PROCESS, SEAL, PUBLISH, PERSIST, COMMIT = range(1, 8)
+"""The numbered steps."""
+
+
+class Engine(Protocol):
+    """Runs the tasks of one attempt at a batch. Keeps what it computed until it is released."""
+
+    def process(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """Run levels 0 to `job.top_level`; keep outputs and changed states.
+
+        Raises:
+            ChainError: whatever a task raised, by its own name.
+        """
+
+    def publish(self) -> None:
+        """Write all outputs kept, acknowledged when this returns. May be called again."""
+
+    def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
+        """Write the changed states of one level, acknowledged when this returns. May be called again.
+
+        Args:
+            level: 1 or more.
+            plan_id: id of the plan being applied.
+            before: (stage index, state partition) -> the header as it stands before this step.
+
+        Returns:
+            Rows written.
+        """
+
+    def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """For a flow without stages: read, transform and publish, acknowledged when this returns."""
+
+    def release(self) -> None:
+        """Forget what was kept."""
+
+
+class Observer(Protocol):
+    """Hears what a service does. An error raised here ends the service as a crash would."""
+
+    def step(self, number: int, when: When) -> None:
+        """A numbered step begins or has ended."""
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Something worth a log line: claimed, recovered, sealed, published, persisted, committed, ..."""
+
+
+class Clock(Protocol):
+    """Time, from outside."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+    def wait(self, milliseconds: int) -> bool:
+        """Wait that long, less when the service is asked to stop: then True."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a service runs.
+
+    Attributes:
+        interval_ms: how often a batch is made, hence how often a state is written at most.
+        start: where a new flow begins when a log no longer begins at offset 0, or `latest` for what
+            comes from now on; None: only where nothing is missing.
+        takeover: claim although another run seems alive.
+        max_records: records of one batch, over all partitions.
+        max_bytes: bytes of values of one batch, over all partitions (kept by the average so far).
+        keep_plans: sealed plans that the home store keeps; at least 2.
+        attempts: runs of one batch in which user code may fail before the service stops.
+        accept_rollback: go on although the store went back as a whole.
+        allow_weak_durability: accept stores that may lose acknowledged writes.
+        drop_stages: stored stages that the flow no longer has and that may be forgotten.
+        in_place: run level 1 in the reading tasks where the partitions allow it.
+        standby_ms: how long the other run's heartbeat must stand still.
+        back_off_ms: longest wait between two attempts to reach a broker or store.
+        owner: who this run is (JSON), for the claim.
+    """
+
+    interval_ms: int = 5_000
+    start: Literal["earliest", "latest"] | None = None
+    takeover: bool = False
+    max_records: int = 400_000
+    max_bytes: int = 96 * 1024 * 1024
+    keep_plans: int = 20
+    attempts: int = 3
+    accept_rollback: bool = False
+    allow_weak_durability: bool = False
+    drop_stages: tuple[str, ...] = ()
+    in_place: bool = True
+    standby_ms: int = 6_000
+    back_off_ms: int = 10_000
+    owner: str = "{}"
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot work."""
+        for name, least in (("max_records", 1), ("max_bytes", 1), ("keep_plans", 2), ("attempts", 1)):
+            if getattr(self, name) < least:
+                raise ConfigurationError(f"{name}={getattr(self, name)}; at least {least}")
+        if self.interval_ms < 0:
+            raise ConfigurationError(f"interval_ms={self.interval_ms}; 0 or more")
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """A flow with its ports.
+
+    Attributes:
+        flow: the flow.
+        log: Kafka.
+        stores: store name -> store; "" is the service's default and home store.
+        engine: runs the tasks.
+        observer: hears what happens.
+        clock: time.
+        settings: how to run.
+        new_run_id: gives a random name.
+        is_dead: whether the process that an owner text names is known to be dead.
+    """
+
+    flow: Flow
+    log: Log
+    stores: Mapping[str, StateStore]
+    engine: Engine
+    observer: Observer
+    clock: Clock
+    new_run_id: Callable[[], str]
+    settings: Settings = field(default_factory=Settings)
+    is_dead: Callable[[str], bool] = lambda _owner: False
+
+    @property
+    def home(self) -> StateStore:
+        """The store that holds claim and plans."""
+        return self.stores[""]
+
+    def store(self, stage: Node) -> StateStore:
+        """The store of a stage.
+
+        Raises:
+            ConfigurationError: the stage names a store that is not there.
+        """
+        found = self.stores.get(stage.store or "")
+        if found is None:
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; known are "
+                f"{sorted(name for name in self.stores if name)}"
+            )
+        return found
+
+    def places(self) -> list[tuple[Node, int]]:
+        """Every (stage, state partition)."""
+        return [(stage, part) for stage in self.flow.stages() for part in range(self.flow.state_partitions)]
+
+    def tell(self, name: str, **fields: object) -> None:
+        """Tell the observer."""
+        self.observer.event(name, fields)
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Mark the beginning and the end of a numbered step."""
+        self.observer.step(number, "before")
+        yield
+        self.observer.step(number, "after")
+
+    def patiently(self, what: str, action: Callable[[], T]) -> T:
+        """Do something that is safe to repeat, until broker and store are there.
+
+        Raises:
+            Unavailable: the service was asked to stop while it waited.
+        """
+        wait_ms = 100
+        while True:
+            try:
+                return action()
+            except Superseded:
+                raise
+            except Unavailable as error:
+                self.tell("waiting", what=what, reason=str(error), wait_ms=wait_ms)
+                if self.clock.wait(wait_ms):
+                    raise
+                wait_ms = min(wait_ms * 2, self.settings.back_off_ms)

@@ -1,0 +1,278 @@
+"""The stages of one level, in one state partition: units in, outputs, deeper units and states out."""
+
+from __future__ import annotations
+
+import marshal
+from collections.abc import Iterable, Iterator, Sequence
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.message import Message
+
+from sqe_chain.context import CarriedOrigin, Origin
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow import Flow, Node
+from sqe_chain.outputs import Gatherer
+from sqe_chain.partitioner import Partitioner
+from sqe_chain.plan import TEXT_LIMIT, Exclusion
+from sqe_chain.ports import Output
+from sqe_chain.segment.results import Block, Job, Outputs, Report, States, Stores, UnitRow, Units
+from sqe_chain.stages.aggregate import Aggregate
+from sqe_chain.states import PartitionStates
+from sqe_chain.steps import Collector, Compiler, Unit
+
+BLOCK = 1_000
+"""Units folded at a time behind a shuffle."""
+
+
+def levels(flow: Flow) -> int:
+    """The number of levels with stages; 0 for a stateless flow."""
+    return max((flow.level(stage) for stage in flow.stages()), default=0)
+
+
+def stages_at(flow: Flow, level: int) -> list[Node]:
+    """The stages of a level, in the order of their declaration."""
+    return [stage for stage in flow.stages() if flow.level(stage) == level]
+
+
+def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
+    """How an input is left out, under the flow's policy.
+
+    Raises:
+        PoisonError: the policy is `stop`.
+    """
+    if flow.poison == "stop":
+        raise PoisonError(
+            f"flow {flow.name!r}: {origin} cannot be processed: {type(error).__name__}: {error}; mend the code or "
+            "the writer, or declare poison='dead_letter' or 'skip'"
+        ) from error
+    place = origin.place
+    text = str(error)[:TEXT_LIMIT]
+    return Exclusion(place.topic, place.partition, origin.offset, flow.poison, type(error).__name__, text)
+
+
+class Shuffle:
+    """Makes rows of the units that leave a level."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._partitioner = Partitioner(flow.state_partitions)
+        self._needs = {stage.index: carried_need(flow, stage) for stage in flow.stages()}
+
+    def rows(self, stage: int, units: Sequence[Unit]) -> list[UnitRow]:
+        """Rows of serialized units, in the same order."""
+        need, partitioner = self._needs[stage], self._partitioner
+        last: Origin | None = None
+        carried = b""
+        rows: list[UnitRow] = []
+        for key, value, type_name, path, origin in units:
+            if origin is not last:
+                carried, last = marshal.dumps(origin.carried(need)), origin  # type: ignore[arg-type]
+            place = origin.place
+            rows.append(
+                (
+                    partitioner(key),
+                    stage,
+                    place.topic,
+                    place.partition,
+                    origin.offset,
+                    path,
+                    key,
+                    type_name,
+                    value,
+                    carried,
+                )
+            )
+        return rows
+
+
+def carried_need(flow: Flow, stage: Node) -> int:
+    """What units of a stage must carry of their input: 0 coordinates, 1 for envelopes, 2 for contexts."""
+    need = 2 if stage.takes_context else 0
+    pending = flow.children(stage.index)
+    while pending:
+        node = pending.pop()
+        if node.takes_context or node.key_takes_context:
+            need = 2
+        if node.kind == "output":
+            need = max(need, 1)
+        pending += flow.children(node.index)
+    return need
+
+
+class Level:
+    """The stages of one level, in one state partition."""
+
+    def __init__(self, flow: Flow, job: Job, level: int, part: int, stores: Stores, report: Report) -> None:
+        self._flow = flow
+        self._level = level
+        self._part = part
+        self._report = report
+        self._collector = Collector(flow)
+        self._gatherer = Gatherer(flow, part, job.max_bytes)
+        self._shuffle = Shuffle(flow)
+        self._partitioner = Partitioner(flow.state_partitions)
+        self._ready: list[Output] = []
+        self._compiler = Compiler(
+            flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages())
+        )
+        self._current: Origin | None = None
+        self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
+        self._wanted = level < job.top_level
+        self._stages: dict[int, tuple[Aggregate, PartitionStates]] = {}
+        self._failures: dict[tuple[str, int, int], Exclusion] = {}
+        self._folding = -1
+        for stage in stages_at(flow, level):
+            states = PartitionStates(stores(stage), job.step, stage.name, part)
+            aggregate = Aggregate(
+                stage,
+                job.clock_ms,
+                self._compiler.behind(stage),
+                self._before_input,
+                self._fail,
+                careful=flow.poison != "stop",
+            )
+            self._stages[stage.index] = aggregate, states
+
+    def fold(self, stage: int, units: Sequence[Unit]) -> None:
+        """Fold units of one stage, in the order of units.
+
+        In place, units of a key that belongs to another state partition are strays: they are counted,
+        and the attempt is worth nothing.
+        """
+        aggregate, states = self._stages[stage]
+        if states.done:
+            return
+        if stage != self._folding:
+            self._before_input(None)
+            self._folding = stage
+        missing = {unit[0] for unit in units}.difference(aggregate.entries)
+        if missing:
+            strays = {key for key in missing if self._partitioner(key) != self._part}
+            if strays:
+                self._report.strays += len(strays)
+                units = [unit for unit in units if unit[0] not in strays]
+                missing -= strays
+            keys = sorted(missing)
+            stored = states.load(keys)
+            if stored is None:
+                return
+            aggregate.add(keys, stored)
+            aggregate.skip_to = states.cursor
+        aggregate.fold(units)
+
+    def blocks(self) -> Iterator[Block]:
+        """What is ready so far."""
+        if self._ready:
+            yield self._flush()
+        if self._wanted:
+            for stage in self._deeper:
+                units = self._collector.units[stage]
+                if units:
+                    yield Units(self._level + 1, self._shuffle.rows(stage, units))
+                    units.clear()
+
+    def finish(self) -> Iterator[Block]:
+        """Changed states and what `changes()` gives, after the last unit."""
+        for index, (aggregate, states) in self._stages.items():
+            self._before_input(None)
+            if states.done or not aggregate.entries:
+                continue
+            rows = aggregate.changed()
+            self._report.touched.append((index, self._part))
+            push = self._compiler.behind(aggregate.node, changes=True)
+            if push is not None:
+                try:
+                    aggregate.push_changes(push)
+                    self._before_input(None)
+                except Exception as error:
+                    raise PoisonError(
+                        f"flow {self._flow.name!r}: the steps behind changes() of stage {aggregate.node.name!r} failed: "
+                        f"{type(error).__name__}: {error}; no single input is to blame: mend the code, start again"
+                    ) from error
+            yield States(self._level, index, self._part, rows)
+        self._report.failed += self._failures.values()
+        yield from self.blocks()
+
+    def _before_input(self, origin: Origin | None) -> None:
+        """Gather what the input before has given."""
+        made = self._collector.made
+        if made:
+            current = self._current
+            if current is None:
+                raise AssertionError("payloads without an input")
+            try:
+                self._ready += self._gatherer.gather(made, current)
+            except Exception as error:  # noqa: BLE001 - the policy decides
+                self._fail(current, error)
+            finally:
+                made.clear()
+        self._current = origin
+
+    def _fail(self, origin: Origin, error: Exception) -> None:
+        self._failures.setdefault(origin.order, exclusion_of(self._flow, origin, error))
+
+    def _flush(self) -> Outputs:
+        ready, self._ready = self._ready, []
+        self._report.outputs += len(ready)
+        self._report.output_size += sum(len(record[3] or b"") for record in ready)
+        return Outputs(ready)
+
+
+def run_level(
+    flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores
+) -> Iterator[Block]:
+    """One task behind a shuffle: fold the units of one or more state partitions.
+
+    Args:
+        flow: the flow.
+        job: what all tasks of the attempt have in common.
+        level: 1 or more.
+        rows: units of whole state partitions, sorted as tuples: by state partition, stage, topic,
+            partition, offset, path.
+        stores: the store of a stage.
+
+    Returns:
+        Blocks; the report is the last one.
+    """
+    report = Report()
+    current: Level | None = None
+    part = -1
+    pending: list[Unit] = []
+    stage = -1
+    decode = _Decoder()
+    for row in rows:
+        if row[0] != part or row[1] != stage or len(pending) >= BLOCK:
+            if current is not None and pending:
+                current.fold(stage, pending)
+                yield from current.blocks()
+                pending = []
+            if row[0] != part:
+                if current is not None:
+                    yield from current.finish()
+                part, current = row[0], Level(flow, job, level, row[0], stores, report)
+            stage = row[1]
+        pending.append(decode.unit(row))
+    if current is not None:
+        current.fold(stage, pending)
+        yield from current.finish()
+    yield report
+
+
+class _Decoder:
+    """Makes units of rows; units of one input share their origin."""
+
+    def __init__(self) -> None:
+        self._origin: CarriedOrigin | None = None
+        self._input: tuple[str, int, int] | None = None
+        self._types: dict[str, type[Message]] = {}
+
+    def unit(self, row: UnitRow) -> Unit:
+        _, _, topic, partition, offset, path, key, type_name, value, carried = row
+        place = topic, partition, offset
+        if self._origin is None or place != self._input:
+            self._origin = CarriedOrigin(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
+            self._input = place
+        message_type = self._types.get(type_name)
+        if message_type is None:
+            descriptor = descriptor_pool.Default().FindMessageTypeByName(type_name)
+            message_type = self._types[type_name] = message_factory.GetMessageClass(descriptor)
+        return key, message_type.FromString(value), "", path, self._origin

@@ -1,0 +1,144 @@
+"""What goes into a task and what comes out of it, as data: jobs, portions, blocks, reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from sqe_chain.flow import Node
+from sqe_chain.marks import MarksRecord
+from sqe_chain.plan import Exclusion
+from sqe_chain.ports import Output, Range, StateStore
+from sqe_chain.states import Step
+
+UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
+"""A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so
+far the order of units), key, type name, value, what is carried of its input."""
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of one attempt at a batch have in common.
+
+    Attributes:
+        step: flow name, claim, and the plan before.
+        clock_ms: the batch's clock.
+        in_place: level 1 runs within the reading tasks.
+        top_level: levels above are not run: a redo has nothing left to do there.
+        max_bytes: output topic -> `max.message.bytes`.
+        compacted: input topics that are compacted.
+    """
+
+    step: Step
+    clock_ms: int
+    in_place: bool = False
+    top_level: int = 1 << 30
+    max_bytes: Mapping[str, int] = field(default_factory=dict)
+    compacted: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What one task is told of one input partition.
+
+    Attributes:
+        read: the range.
+        marks: its marks at the start.
+        exclusions: inputs of the range that are left out.
+    """
+
+    read: Range
+    marks: MarksRecord
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+@dataclass(slots=True)
+class PartitionEnd:
+    """What became of one input partition.
+
+    Attributes:
+        topic: topic name.
+        partition: partition number.
+        marks: marks at the end.
+        records: records read.
+        replays: of them, those that were replays.
+        size: bytes of values read.
+        last_offset: offset of the last record; -1 when there was none.
+        last_epoch: its leader epoch plus one.
+        last_timestamp_ms: its timestamp.
+    """
+
+    topic: str
+    partition: int
+    marks: MarksRecord
+    records: int = 0
+    replays: int = 0
+    size: int = 0
+    last_offset: int = -1
+    last_epoch: int = 0
+    last_timestamp_ms: int = -1
+
+
+@dataclass(slots=True)
+class Report:
+    """What a task, or all tasks of an attempt together, have to say to the driver.
+
+    Attributes:
+        ends: one for each input partition.
+        excluded: inputs newly left out: they could not be decoded, or failed before the first stage.
+        failed: inputs on which a stage failed; the attempt is worth nothing, do it again without them.
+        touched: (stage index, state partition) whose changed states are among the results.
+        outputs: records to publish.
+        output_size: their bytes.
+        strays: keys found in place that belong to another state partition.
+        notices: texts worth a warning.
+    """
+
+    ends: list[PartitionEnd] = field(default_factory=list)
+    excluded: list[Exclusion] = field(default_factory=list)
+    failed: list[Exclusion] = field(default_factory=list)
+    touched: list[tuple[int, int]] = field(default_factory=list)
+    outputs: int = 0
+    output_size: int = 0
+    strays: int = 0
+    notices: list[str] = field(default_factory=list)
+
+    def add(self, other: Report) -> None:
+        """Take in what another task reports."""
+        self.ends += other.ends
+        self.excluded += other.excluded
+        self.failed += other.failed
+        self.touched += other.touched
+        self.outputs += other.outputs
+        self.output_size += other.output_size
+        self.strays += other.strays
+        self.notices += other.notices
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Records to publish, in order."""
+
+    records: list[Output]
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """Units for the stages of a level."""
+
+    level: int
+    rows: list[UnitRow]
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """Changed states of one stage in one state partition, in key order."""
+
+    level: int
+    stage: int
+    part: int
+    rows: list[tuple[bytes, bytes | None]]
+
+
+Block = Outputs | Units | States | Report
+Stores = Callable[[Node], StateStore]
+"""Gives the store of a stage."""

@@ -1,0 +1,153 @@
+"""Aggregate: fold the units of a key, one by one in their order, into the state of that key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf.message import Message
+
+from sqe_chain.context import Context, Origin
+from sqe_chain.flow import Node
+from sqe_chain.steps import Push, Unit, number
+
+Failed = Callable[[Origin, Exception], None]
+
+
+class Entry:
+    """One key's state while a batch runs.
+
+    Attributes:
+        state: the live protobuf state.
+        origin: the last input that touched it; None before the first.
+        deleted: the last fold deleted it.
+    """
+
+    __slots__ = ("deleted", "origin", "state")
+
+    def __init__(self, state: Message) -> None:
+        self.state = state
+        self.origin: Origin | None = None
+        self.deleted = False
+
+
+@dataclass(slots=True)
+class Aggregate:
+    """One stage's work on one state partition in one batch. Knows no store and no log.
+
+    Attributes:
+        node: the stage.
+        now_ms: the batch's clock.
+        emit: takes what the fold emits; None when nobody wants it.
+        before_input: called with the next input before its first unit is folded.
+        failed: called when the fold or the steps behind it raise; the key goes back to what it was
+            before that input, and the run goes on to find more. Raises to stop at once.
+        careful: keep what is needed to go back.
+        skip_to: keys at or before this one are folded already (a redo within a chunked persist).
+    """
+
+    node: Node
+    now_ms: int
+    emit: Push | None
+    before_input: Callable[[Origin], None]
+    failed: Failed
+    careful: bool = False
+    skip_to: bytes | None = None
+    entries: dict[bytes, Entry] = field(default_factory=dict)
+    _input: Origin | None = None
+    _failing: Origin | None = None
+    _kept: dict[bytes, tuple[bytes, Origin | None, bool]] = field(default_factory=dict)
+
+    def add(self, keys: Sequence[bytes], stored: Sequence[bytes | None]) -> None:
+        """Take in the stored states of keys not seen yet in this batch; None for a new key."""
+        state_type: Any = self.node.payload
+        for key, data in zip(keys, stored, strict=True):
+            self.entries[key] = Entry(state_type() if data is None else state_type.FromString(data))
+
+    def fold(self, units: Sequence[Unit]) -> None:
+        """Fold units in the order given.
+
+        Every key was given by `add` before.
+        """
+        entries = self.entries
+        fold: Any = self.node.function
+        plain = not self.node.takes_context and not self.careful
+        emit, skip_to, origin = self.emit, self.skip_to, self._input
+        for key, value, _, path, unit_origin in units:
+            if skip_to is not None and key <= skip_to:
+                continue
+            if unit_origin is not origin:
+                origin = self._next_input(unit_origin)
+            entry = entries[key]
+            try:
+                if plain:
+                    emissions = fold(entry.state, value)
+                else:
+                    if origin is self._failing:
+                        continue
+                    emissions = self._fold_with_care(entry, key, value, origin)
+                if emissions is not None:
+                    self._push(emissions, key, path, origin, emit)
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                self._go_back(key, origin, error)
+                continue
+            entry.origin = origin
+        self._input = origin
+
+    def changed(self) -> list[tuple[bytes, bytes | None]]:
+        """Keys and new states, in key order; None for a deleted one."""
+        return [
+            (key, None if entry.deleted else entry.state.SerializeToString(deterministic=True))
+            for key, entry in sorted(self.entries.items())
+            if entry.origin is not None
+        ]
+
+    def push_changes(self, push: Push) -> None:
+        """Give each changed key's newest state to the steps behind `changes()`.
+
+        In the order (last input that touched it, key); a deleted state as None.
+        """
+        touched = [(entry.origin, key, entry) for key, entry in self.entries.items() if entry.origin]
+        touched.sort(key=lambda one: (one[0].order, one[1]))
+        self._input = None
+        for origin, key, entry in touched:
+            if origin is not self._input:
+                self._next_input(origin)
+            push(None if entry.deleted else entry.state, key, b"", origin)
+
+    def _next_input(self, origin: Origin) -> Origin:
+        self.before_input(origin)
+        self._kept.clear()
+        self._input = origin
+        return origin
+
+    def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Any:
+        """Fold with a context, keeping what is needed to go back to before this input."""
+        if self.careful and key not in self._kept:
+            self._kept[key] = entry.state.SerializeToString(), entry.origin, entry.deleted
+        fold: Any = self.node.function
+        if not self.node.takes_context:
+            return fold(entry.state, value)
+        context = Context(origin, key, self.now_ms)
+        emissions = fold(entry.state, value, context)
+        if emissions is not None:
+            emissions = list(emissions)
+        entry.deleted = context.state_deleted
+        if entry.deleted:
+            entry.state = type(entry.state)()
+        return emissions
+
+    def _push(self, emissions: Any, key: bytes, path: bytes, origin: Origin, emit: Push | None) -> None:
+        for index, emission in enumerate(emissions):
+            if emit is not None:
+                emit(emission, key, path + number(index), origin)
+
+    def _go_back(self, key: bytes, origin: Origin, error: Exception) -> None:
+        self.failed(origin, error)
+        self._failing = origin
+        kept = self._kept.get(key)
+        if kept is not None:
+            entry = self.entries[key]
+            entry.state = type(entry.state).FromString(kept[0])
+            entry.origin, entry.deleted = kept[1], kept[2]

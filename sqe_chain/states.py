@@ -1,0 +1,183 @@
+"""Reading the states of one (stage, state partition), with its header checked around every read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.ports import Header, Rows, StateStore
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who may write: the run's epoch and random name."""
+
+    epoch: int
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One plan being applied: where headers stand before it, and who applies it.
+
+    Attributes:
+        flow: flow name.
+        claim: the run.
+        before_number: number of the plan before.
+        before_id: its id.
+    """
+
+    flow: str
+    claim: Claim
+    before_number: int
+    before_id: str
+
+
+def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
+    """The header, after a check that this run stamped it.
+
+    Args:
+        header: as read.
+        claim: this run.
+        where: flow, stage and state partition, for the error's text.
+
+    Raises:
+        Superseded: a newer run stamped it.
+        StoreInconsistent: it is missing, or shows an older stamp: the store went back in time.
+    """
+    if header is None:
+        raise StoreInconsistent(f"{where}: the header is gone; the store lost what it had acknowledged")
+    if header.epoch > claim.epoch or (header.epoch == claim.epoch and header.run_id != claim.run_id):
+        raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {claim.epoch}")
+    if header.epoch < claim.epoch:
+        raise StoreInconsistent(
+            f"{where}: stamped with epoch {claim.epoch} by this run, now {header.epoch}: the store went back in "
+            "time; start again, recovery will say what can be done"
+        )
+    return header
+
+
+class PartitionStates:
+    """The states of one stage in one state partition, for the batch at hand.
+
+    The first read decides what there is to do: `done` when the plan is applied already (a redo, or a
+    recomputation after the persist), `cursor` when it is begun. Every later read must find the same.
+
+    Args:
+        store: the stage's store.
+        step: the batch.
+        stage: stage name.
+        part: state partition.
+    """
+
+    def __init__(self, store: StateStore, step: Step, stage: str, part: int) -> None:
+        self._store = store
+        self._step = step
+        self._stage = stage
+        self._part = part
+        self._first: Header | None = None
+        self.done = False
+        self.cursor: bytes | None = None
+
+    def load(self, keys: Sequence[bytes]) -> list[bytes | None] | None:
+        """The states of these keys, None for a key without one.
+
+        Returns:
+            None instead of a list when the plan is applied already: there is nothing to do here.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: the header is not where the plan before left it.
+            Unavailable: the store does not answer.
+        """
+        before, states, after = self._store.read(self._step.flow, self._stage, self._part, keys)
+        for header in (before, after):
+            self._check(header)
+        return None if self.done else states
+
+    @property
+    def where(self) -> str:
+        """Flow, stage and state partition, for texts."""
+        return f"{self._step.flow}/{self._stage}/{self._part}"
+
+    def _check(self, header: Header | None) -> None:
+        step = self._step
+        found = check_owner(header, step.claim, self.where)
+        if self._first is not None:
+            if found != self._first:
+                raise StoreInconsistent(f"{self.where}: the header moved while it was read: {self._first} to {found}")
+            return
+        self._first = found
+        if found.number > step.before_number:
+            self.done = True
+        elif found.number == step.before_number and found.plan_id == step.before_id:
+            self.cursor = found.cursor if found.begun_id else None
+        else:
+            raise StoreInconsistent(
+                f"{self.where}: stands at plan {found.number} ({found.plan_id}), expected was "
+                f"{step.before_number} ({step.before_id}): the store went back in time; start again"
+            )
+
+
+def persist(  # noqa: PLR0913 - the coordinates of one atomic step
+    store: StateStore, step: Step, plan_id: str, stage: str, part: int, rows: Rows, before: Header
+) -> int:
+    """Step 6 for one (stage, state partition): write rows and header, in chunks if need be.
+
+    Each chunk is compared with the header that the one before it left. Sending it all again after any
+    crash or lost reply is safe: keys at or before the standing cursor are skipped.
+
+    Args:
+        store: the stage's store.
+        step: the batch.
+        plan_id: id of its plan.
+        stage: stage name.
+        part: state partition.
+        rows: changed keys in key order; those at or before `before.cursor` must be absent.
+        before: the header as it stands before this step.
+
+    Returns:
+        Rows written by this call.
+
+    Raises:
+        Superseded: a newer run owns the flow.
+        StoreInconsistent: the header is neither where it should be nor beyond.
+        Unavailable: no answer; call again.
+    """
+    where = f"{step.flow}/{stage}/{part}"
+    number = step.before_number + 1
+    last = Header(step.claim.epoch, step.claim.run_id, number, plan_id)
+    remaining = list(rows)
+    written = 0
+    while True:
+        size = _chunk(store, remaining)
+        chunk = remaining[:size]
+        after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
+        standing = store.write(step.flow, stage, part, before, after, chunk)
+        if standing == after:
+            written += size
+            if after is last:
+                return written
+            remaining, before = remaining[size:], after
+            continue
+        standing = check_owner(standing, step.claim, where)
+        if standing.number == number and standing.plan_id == plan_id:
+            return written
+        ahead = standing.begun_id == plan_id and standing.number == before.number and standing.cursor is not None
+        if not ahead or (before.cursor is not None and standing.cursor <= before.cursor):  # type: ignore[operator]
+            raise StoreInconsistent(
+                f"{where}: stands at {standing}, expected was {before}: the store went back in time; start again"
+            )
+        remaining = [row for row in remaining if row[0] > standing.cursor]  # type: ignore[operator]
+        before = standing
+
+
+def _chunk(store: StateStore, rows: Rows) -> int:
+    """How many of these rows fit into one atomic step: at least one, if there is one."""
+    size = 0
+    for index, (key, state) in enumerate(rows):
+        size += len(key) + len(state or b"")
+        if index and (index >= store.max_rows or size > store.max_bytes):
+            return index
+    return len(rows)

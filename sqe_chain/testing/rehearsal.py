@@ -1,0 +1,253 @@
+"""A flow rehearsed in one process, step by step, with real segment and protocol code."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from google.protobuf.message import Message
+
+from sqe_chain.chain import Chain
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.envelope import Envelope, read, wrap
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow, Node
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.partitioner import key_bytes, partition_of
+from sqe_chain.ports import Commit, Header, StateStore, TopicPartition
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.surroundings import Settings, Surroundings, When
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing.faults import Crash, CrashingLog, CrashingStore, Script
+
+_names = itertools.count()
+
+
+class SteppingClock:
+    """A clock that moves by a millisecond each time it is read, and waits in no time at all.
+
+    Args:
+        stop_after: waits after which it says that the service is asked to stop.
+    """
+
+    def __init__(self, stop_after: int = 100) -> None:
+        self.now = 1_700_000_000_000
+        self.waits = 0
+        self._stop_after = stop_after
+
+    def now_ms(self) -> int:
+        """See `Clock.now_ms`."""
+        self.now += 1
+        return self.now
+
+    def wait(self, milliseconds: int) -> bool:
+        """See `Clock.wait`."""
+        self.now += milliseconds
+        self.waits += 1
+        return self.waits >= self._stop_after
+
+
+class Rehearsal:
+    """One flow, its topics and its store, in memory; crash it and start it again.
+
+    Args:
+        flow: the flow; several rehearsals may share one.
+        partitions: input topic -> partitions, 1 where absent.
+        log: a broker to share with other rehearsals (a chain of services); a new one by default.
+        store: the store, or one for each name that the stages use ("" is the default and home store).
+        settings: how the service runs.
+
+    Attributes:
+        log: the broker.
+        stores: store name -> store, without the crashes.
+        script: what shall crash, what was written, what the service told.
+        service: the present run; None when none is alive.
+        crashes: runs that crashed so far.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        *,
+        partitions: Mapping[str, int] | None = None,
+        log: MemoryLog | None = None,
+        store: StateStore | Mapping[str, StateStore] | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        unique = next(_names)
+        self.flow = flow
+        self.log = log or MemoryLog(f"rehearsal-{unique}")
+        found = store if store is not None else MemoryStore(f"rehearsal-{unique}")
+        self.stores: dict[str, StateStore] = dict(found) if isinstance(found, Mapping) else {"": found}
+        self.settings = replace(settings or Settings(), allow_weak_durability=True)
+        self.script = Script()
+        self.clock = SteppingClock()
+        self.service: Aggregation | Republishing | None = None
+        self.crashes = 0
+        self._runs = itertools.count()
+        for topic in flow.input_topics():
+            self.log.create_topic(topic, (partitions or {}).get(topic, 1))
+        for output in flow.outputs():
+            self.log.create_topic(output.topics[0], output.partitions)
+        if flow.dead_letters:
+            self.log.create_topic(flow.dead_letter_topic, flow.dead_letter_partitions)
+
+    def feed(
+        self,
+        topic: str,
+        payload: Message | Sequence[Message] | bytes | None,
+        *,
+        key: bytes | str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+        leader_epoch: int | None = None,
+        timestamp_ms: int = 0,
+    ) -> int:
+        """Append one record to an input.
+
+        Args:
+            topic: input topic.
+            payload: wrapped as at the origin; bytes (a finished envelope, with a chain of its own, or
+                anything else) and None go in as they are.
+            key: record key.
+            partition: by default murmur2 of the key; 0 without a key.
+            offset: at or beyond the log's end; by default the end.
+            leader_epoch: by default the log's present one.
+            timestamp_ms: event time.
+
+        Returns:
+            The record's offset.
+        """
+        record_key = None if key is None else key_bytes(key)
+        if partition is None:
+            count = self.log.describe([topic])[topic].partitions
+            partition = 0 if record_key is None else partition_of(record_key, count)
+        value = (
+            payload
+            if payload is None or isinstance(payload, bytes)
+            else wrap(payload, key=record_key, timestamp_ms=timestamp_ms)
+        )
+        return self.log.append(
+            topic, partition, value, record_key, None, timestamp_ms, leader_epoch=leader_epoch, offset=offset
+        )
+
+    def crash(self, *, step: int, when: When = "before", after_passes: int = 0) -> None:
+        """Crash at a numbered step. Called again for the same one: crash there again, after that.
+
+        Args:
+            step: 1 claim, 2 recover, 3 process, 4 seal, 5 publish, 6 persist (once a level), 7 commit.
+            when: before or after it.
+            after_passes: how often it is passed first.
+        """
+        self.script.steps.setdefault((step, when), []).append(after_passes)
+
+    def crash_at_write(self, number: int, when: When = "before") -> None:
+        """Crash before the n-th write from now (0 is the next), or after it, with the reply lost."""
+        self.script.writes.add((len(self.script.written) + number, when))
+
+    def start(self, settings: Settings | None = None) -> Aggregation | Republishing:
+        """Start a run: claim and recover. One that is alive stays alive, as a zombie does.
+
+        Returns:
+            The run. Its `batch()` does one batch.
+        """
+        run = next(self._runs)
+        script = self.script
+        log = CrashingLog(self.log, script)
+        stores: dict[str, StateStore] = {name: CrashingStore(store, script) for name, store in self.stores.items()}
+
+        def store_of(stage: Node) -> StateStore:
+            return stores[stage.store or ""]
+
+        around = Surroundings(
+            self.flow,
+            log,
+            stores,
+            InProcessEngine(self.flow, log, store_of),
+            script,
+            self.clock,
+            lambda: f"run-{run}",
+            settings or replace(self.settings, takeover=True),
+        )
+        self.service = None
+        service = Aggregation(around) if self.flow.stages() else Republishing(around)
+        service.start()
+        self.service = service
+        return service
+
+    def batch(self) -> bool:
+        """One batch of the present run; starts one when none is alive. False: nothing was new."""
+        service = self.service or self.start()
+        return service.batch()
+
+    def run_until_caught_up(self, most_batches: int = 1_000) -> None:
+        """Batches until nothing is new; after a crash a new run is started.
+
+        Raises:
+            ConfigurationError: not caught up after so many batches.
+        """
+        for _ in range(most_batches):
+            try:
+                if not self.batch():
+                    return
+            except Crash:
+                self.crashes += 1
+                self.service = None
+        raise ConfigurationError(f"flow {self.flow.name!r} has not caught up after {most_batches} batches")
+
+    def run_until_crash(self, most_batches: int = 1_000) -> None:
+        """Batches until the next crash, or until nothing is new; the crashed run stays dead."""
+        for _ in range(most_batches):
+            try:
+                if not self.batch():
+                    return
+            except Crash:
+                self.crashes += 1
+                self.service = None
+                return
+
+    def restart(self) -> None:
+        """Let the present run die, without a word, and start another."""
+        self.service = None
+        self.start()
+
+    def states(self, stage: str) -> dict[bytes, Message]:
+        """All states of a stage, parsed."""
+        node = self._stage(stage)
+        store = self.stores[node.store or ""]
+        found: dict[bytes, Message] = {}
+        for part in range(self.flow.state_partitions):
+            for key, data in store.scan(self.flow.name, stage, part):
+                found[key] = node.payload.FromString(data)  # type: ignore[union-attr]
+        return found
+
+    def headers(self, stage: str) -> list[Header | None]:
+        """The header of each state partition of a stage."""
+        node = self._stage(stage)
+        return self.stores[node.store or ""].headers(self.flow.name, stage, range(self.flow.state_partitions))
+
+    def published(self, topic: str) -> list[Envelope]:
+        """All envelopes in a topic, by partition and offset."""
+        return [read(message.value()) for message in self.log.records(topic)]
+
+    def chains(self, topic: str) -> list[Chain]:
+        """The source topic chains of all envelopes in a topic."""
+        return [envelope.chain for envelope in self.published(topic)]
+
+    def commits(self) -> dict[TopicPartition, Commit]:
+        """The group's commits."""
+        infos = self.log.describe(self.flow.input_topics())
+        places = [(info.name, partition) for info in infos.values() for partition in range(info.partitions)]
+        return self.log.committed(self.flow.name, places)
+
+    def events(self, name: str) -> list[dict[str, object]]:
+        """What the service told under this name, all runs together."""
+        return [fields for told, fields in self.script.events if told == name]
+
+    def _stage(self, name: str) -> Node:
+        for stage in self.flow.stages():
+            if stage.name == name:
+                return stage
+        raise ConfigurationError(f"flow {self.flow.name!r} has no stage {name!r}")

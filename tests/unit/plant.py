@@ -1,0 +1,123 @@
+"""A small plant for protocol tests: a republisher, totals with one or two stages, and what must come out.
+
+The messages are those of the example services. Expected values are computed here from what was fed,
+without any of the package's code.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
+from services.fastening import add_delta, add_fastening
+from sqe_chain import ReplayFilter, read
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.testing import Rehearsal
+
+ROBOTS = {f"robot-{number}": f"line-{number % 3}" for number in range(9)}
+
+
+def split(fastening: Fastening) -> Iterator[Fastening]:
+    """One input gives one to three fastenings, of one or two robots."""
+    yield fastening
+    names = sorted(ROBOTS)
+    other = names[(names.index(fastening.robot) + 4) % len(names)]
+    for extra in range(fastening.failed):
+        robot = other if extra else fastening.robot
+        yield Fastening(robot=robot, line=ROBOTS[robot], report=fastening.report, fastened=extra + 1)
+
+
+def republisher(name: str = "standard", partitions: int = 3) -> Flow:
+    """raw -> mid, flat-mapped, keyed by robot."""
+    flow = Flow(name)
+    flow.source("raw", Fastening).flat_map(split).to("mid", key=lambda f: f.robot, partitions=partitions)
+    return flow
+
+
+def totals(stages: int = 2, state_partitions: int = 2, name: str = "totals", **options: object) -> Flow:
+    """mid -> per robot (-> per line), with emissions and changes published."""
+    flow = Flow(name, state_partitions=state_partitions, **options)  # type: ignore[arg-type]
+    first = flow.source("mid", Fastening).aggregate(
+        "per-robot", key=lambda f: f.robot, state=RobotTotal, fold=add_fastening
+    )
+    first.to("deltas", key=lambda d: d.line, partitions=2)
+    if stages == 1:
+        first.changes().to("robot.totals", partitions=2)
+        return flow
+    second = first.aggregate("per-line", key=lambda d: d.line, state=LineTotal, fold=add_delta)
+    second.changes().to("line.totals", partitions=1)
+    return flow
+
+
+@dataclass
+class Expected:
+    """Totals by a plain loop over what was fed, each input once."""
+
+    robots: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    lines: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def feed(self, fastening: Fastening) -> None:
+        for one in split(fastening):
+            for totals_of, key in ((self.robots, one.robot), (self.lines, one.line)):
+                totals_of[key]["events"] += 1
+                totals_of[key]["fastened"] += one.fastened
+
+
+class Plant:
+    """raw -> republisher -> mid -> totals, in one broker in memory."""
+
+    def __init__(self, flow: Flow, *, mid: int = 3, raw: int = 2, seed: int = 1, **options: object) -> None:
+        self.random = random.Random(seed)
+        self.log = MemoryLog(f"plant-{id(self)}")
+        self.log.clear()
+        self.standard = Rehearsal(republisher(partitions=mid), partitions={"raw": raw}, log=self.log)
+        self.totals = Rehearsal(flow, partitions={"mid": mid}, log=self.log, **options)  # type: ignore[arg-type]
+        self.expected = Expected()
+        self.number = 0
+
+    def feed(self, count: int) -> None:
+        """Gateways report."""
+        for _ in range(count):
+            self.number += 1
+            robot = self.random.choice(sorted(ROBOTS))
+            failed = self.random.randrange(3)
+            fastening = Fastening(
+                robot=robot, line=ROBOTS[robot], report=self.number, fastened=self.random.randrange(5), failed=failed
+            )
+            self.standard.feed("raw", fastening, partition=self.random.randrange(2))
+            self.expected.feed(fastening)
+
+    def republish(self, times: int = 1) -> None:
+        """Republish what is new; `times - 1` times the run dies before it commits."""
+        for _ in range(times - 1):
+            self.standard.crash(step=7, when="before")
+            self.standard.run_until_crash()
+        self.standard.run_until_caught_up()
+
+    def check(self) -> None:
+        """Totals are exact, and so is what a receiver of the outputs makes of them."""
+        robots = self.totals.states("per-robot")
+        found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in robots.items()}
+        assert found == {key: Counter(e) for key, e in self.expected.robots.items()}
+        names = [stage.name for stage in self.totals.flow.stages()]
+        if "per-line" in names:
+            lines = self.totals.states("per-line")
+            found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in lines.items()}
+            assert found == {key: Counter(e) for key, e in self.expected.lines.items()}
+        self.check_receivers()
+
+    def check_receivers(self) -> None:
+        """Who receives the deltas without a filter is wrong; with it each event counts once."""
+        received: dict[str, Counter[str]] = defaultdict(Counter)
+        infos = self.log.describe(["deltas"])
+        accepts = ReplayFilter({"deltas": infos["deltas"].topic_id})
+        for message in self.log.records("deltas"):
+            if accepts.accept(message):
+                for delta in read(message.value(), strict=True).payloads_as(LineDelta):
+                    received[delta.line]["events"] += 1
+                    received[delta.line]["fastened"] += delta.fastened
+        assert received == {key: Counter(e) for key, e in self.expected.lines.items()}
