@@ -83,7 +83,7 @@ def test_a_process_started_from_a_thread_survives_the_thread(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("detached", [False, True])
-def test_a_killed_owner_takes_its_processes_along_unless_detached(tmp_path: Path, detached: bool) -> None:  # noqa: FBT001
+def test_a_killed_owner_takes_its_processes_along_unless_detached(tmp_path: Path, detached: bool) -> None:
     program = (
         "import sys, pathlib, time; from sqe_chain.dev.process import spawn;"
         f"p = spawn(['sleep', '60'], log=pathlib.Path(sys.argv[1]), detached={detached});"
