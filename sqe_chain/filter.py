@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sqe_chain.chain import TOPIC_ID_LENGTH, stored_epoch
 from sqe_chain.envelope import is_enveloped, parse_head
-from sqe_chain.errors import ConfigurationError, RecreatedTopic
+from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
 from sqe_chain.marks import DEFAULT_MAX_LANES, PartitionMarks, Recreated
 
 if TYPE_CHECKING:
@@ -100,9 +100,10 @@ class ReplayFilter:
             False for a replay: it was counted, ignore it.
 
         Raises:
-            EnvelopeError: the value is no envelope (read as raw: is one). Nothing has moved; call
-                `undecodable` to go on behind it.
-            ServiceStopped: going on could count something twice or never; the text says why.
+            EnvelopeError: the value is no envelope. Nothing has moved; call `undecodable` to go on
+                behind it.
+            ServiceStopped: going on could count something twice or never; the text says why. Also when
+                a topic declared as raw holds an envelope.
             ConfigurationError: the topic has no id here.
             ValueError: the message is an event of the client; look at `message.error()` first.
         """
@@ -113,7 +114,7 @@ class ReplayFilter:
         if topic not in self._raw:
             return marks.accept(parse_head(value), offset, epoch)
         if is_enveloped(value):
-            raise ConfigurationError(
+            raise ServiceStopped(
                 f"{topic}[{partition}]@{offset} is an envelope, but the topic is declared as raw: "
                 "its chain would be lost; leave it out of `raw`"
             )

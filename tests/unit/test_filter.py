@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, ReplayFilter, read, republish, wrap
 from sqe_chain.chain import root_position
-from sqe_chain.errors import ConfigurationError, GapError, NotAnEnvelope, RecreatedTopic
+from sqe_chain.errors import ConfigurationError, GapError, NotAnEnvelope, RecreatedTopic, ServiceStopped
 
 IDS = {"robot.ok": b"k" * 16, "robot.raw": b"r" * 16}
 
@@ -110,12 +110,12 @@ def test_a_compacted_topic_may_have_holes() -> None:
     assert replays.accept(Message(made(9, previous=8), 1))
 
 
-def test_what_was_declared_wrongly_is_a_configuration_error() -> None:
+def test_what_was_declared_wrongly_is_named() -> None:
     with pytest.raises(ConfigurationError, match="36 bytes"):
         ReplayFilter({"robot.ok": b"-" * 36})
     with pytest.raises(ConfigurationError, match="no topic id was given for topic other"):
         ReplayFilter(IDS).accept(Message(made(1), 0, "other"))
-    with pytest.raises(ConfigurationError, match="declared as raw"):
+    with pytest.raises(ServiceStopped, match="declared as raw"):
         ReplayFilter(IDS, raw={"robot.ok"}).accept(Message(made(1), 0))
 
 
