@@ -51,15 +51,17 @@ def test_only_publishing_and_persisting_prove_that_a_life_did_something() -> Non
     started = life_of(LogLine("claimed"), LogLine("recovered", 3), LogLine("sealed", 4))
     assert started.proved_s is None
 
-    assert life_of(LogLine("published", 4), LogLine("published", 5)).proved_s == 1
-    assert life_of(LogLine("sealed", 4), LogLine("persisted", 4)).proved_s == 2
+    assert life_of(LogLine("published", 4, outputs=1), LogLine("published", 5, outputs=1)).proved_s == 1
+    assert life_of(LogLine("sealed", 4), LogLine("persisted", 4, rows=1)).proved_s == 2
+    nothing_left_to_do = life_of(LogLine("published", 4), LogLine("persisted", 4))
+    assert nothing_left_to_do.proved_s is None
 
 
 def test_a_plan_is_open_from_its_seal_to_its_commit() -> None:
     sealed, committed = LogLine("sealed", 4), LogLine("committed", 4, inputs=10, replays=2)
 
     assert life_of(sealed).open_plan == 4
-    assert life_of(sealed, LogLine("published", 4), LogLine("persisted", 4)).open_plan == 4
+    assert life_of(sealed, LogLine("published", 4, outputs=1), LogLine("persisted", 4, rows=1)).open_plan == 4
     closed = life_of(sealed, LogLine("published", 4, outputs=3), committed)
     assert (closed.open_plan, closed.batches, closed.inputs, closed.replays) == (None, 1, 10, 2)
     assert (closed.outputs, closed.batch_s) == (3, 2)
@@ -74,7 +76,7 @@ def test_nobody_is_killed_before_it_has_proved_anything() -> None:
 
 def test_between_seal_and_commit_means_just_that() -> None:
     aim = Aim(Moment.SEALED, 0.5)
-    batch = (LogLine("sealed", 4), LogLine("published", 4), LogLine("committed", 4))  # takes 2 s
+    batch = (LogLine("sealed", 4), LogLine("published", 4, outputs=1), LogLine("committed", 4))  # takes 2 s
 
     assert not aim.is_due(life_of(*batch), 100, 0, 0)
     second = life_of(*batch, LogLine("sealed", 5))
@@ -84,7 +86,7 @@ def test_between_seal_and_commit_means_just_that() -> None:
 
 def test_after_publishing_means_more_said_than_committed() -> None:
     aim = Aim(Moment.PUBLISHED, 0.5)
-    life = life_of(LogLine("published"))
+    life = life_of(LogLine("published", outputs=1))
 
     assert not aim.is_due(life, 1, unacknowledged=499, enough=1000)
     assert aim.is_due(life, 1, unacknowledged=500, enough=1000)
@@ -97,7 +99,7 @@ def test_kills_of_starting_services_do_not_count() -> None:
 
     kills.record(life_of(LogLine("claimed")), 0)
     assert (kills.counted, kills.done) == (0, False)
-    kills.record(life_of(LogLine("published")), 5)
+    kills.record(life_of(LogLine("published", outputs=1)), 5)
     assert (kills.counted, kills.done, kills.said_twice) == (1, True, 5)
 
 
@@ -105,12 +107,12 @@ def test_an_open_plan_counts_only_when_the_next_life_says_that_it_finished_it() 
     kills = Kills("totals", 1, 1, Random(1))
 
     assert not kills.recovered(()), "nobody was killed before the first life"
-    kills.record(life_of(LogLine("published", 3), LogLine("committed", 3)), 0)
+    kills.record(life_of(LogLine("published", 3, outputs=1), LogLine("committed", 3)), 0)
     assert not kills.recovered((3,)), "no plan was open"
-    kills.record(life_of(LogLine("published", 4), LogLine("sealed", 5)), 0)
+    kills.record(life_of(LogLine("published", 4, outputs=1), LogLine("sealed", 5)), 0)
     assert not kills.recovered(()), "its store had it already"
     assert not kills.done
-    kills.record(life_of(LogLine("published", 5), LogLine("sealed", 6)), 0)
+    kills.record(life_of(LogLine("published", 5, outputs=1), LogLine("sealed", 6)), 0)
     assert kills.recovered((6,))
     assert (kills.counted, kills.finished_open, kills.done) == (3, 1, True)
     assert summary(kills.all) == (
@@ -162,7 +164,7 @@ def outcome(**changed: Any) -> Outcome:
     """An outcome with which nothing is wrong, but for what is changed."""
     truth = expected(reports(7, 100))
     kills = Kills("totals", 1, 1, Random(1))
-    kills.record(life_of(LogLine("published", 4), LogLine("sealed", 5)), 0)
+    kills.record(life_of(LogLine("published", 4, outputs=1), LogLine("sealed", 5)), 0)
     kills.recovered((5,))
     right = Outcome(
         truth=truth,
