@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.chain import (
@@ -83,6 +83,7 @@ def test_a_replay_of_an_intermediate_message_keeps_the_position() -> None:
 numbers = st.integers(0, MAX_OF - 1)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, MAX_EPOCH), st.integers(0, MAX_OFFSET), numbers, numbers),

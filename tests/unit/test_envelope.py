@@ -235,7 +235,7 @@ def by_protobuf(
     return sealed(message.SerializeToString(deterministic=True))
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(
     before=st.lists(links(), max_size=3),
     link=links(),
@@ -308,11 +308,37 @@ def test_templates_write_exactly_what_protobuf_writes(
         assert last_of(envelope.chain_bytes) == link.of
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1))
 def test_varints_are_protobuf_s(number: int) -> None:
     signed = number - 2**64 if number >= 2**63 else number
     assert EnvelopeMessage(timestamp_ms=signed).SerializeToString()[1:] == (varint(number) if number else b"")
     assert varint(signed) == varint(number)
+
+
+def test_a_template_remembers_nothing_of_the_message_before() -> None:
+    """Times go back as well as on, lengths stand on both sides of a varint's next byte."""
+    template = OutputTemplate(lane=0, topic="t", topic_id=bytes(16), partition=0, output="o")
+    chain = Chain((Link("t", bytes(16), 0, 1, 1, "o"),))
+    lengths = (0, 1, 127, 128, 4095, 4096, 16383, 16384)
+    times = (TIME_MS, TIME_MS - 2**20, TIME_MS + 2**20, 0, 1, 16383, 16384, -1, TIME_MS)
+    for timestamp_ms in times:
+        for length in lengths:
+            for type_name in ("x.Y", "x.Z"):
+                payloads: list[bytes | None] = [bytes(length)]
+                arguments = (timestamp_ms, b"k" * length, type_name, payloads, b"")
+                value, _ = template.encode(b"", 1, 1, 0, 1, root_position(1, 1), *arguments)
+                assert value == by_protobuf(chain, *arguments)
+
+
+def test_a_template_follows_a_chain_of_another_length() -> None:
+    """Writers in other languages may add fields to their links that this one does not know."""
+    source = read(hop())
+    longer = source.chain_bytes + b"\x12\x03abc"
+    template = OutputTemplate(lane=source.lane, topic="t", topic_id=bytes(16), partition=0, output="o")
+    for chain in (source.chain_bytes, longer, source.chain_bytes):
+        value, _ = template.encode(chain, 1, 1, 0, 1, source.position, 9, None, "x.Y", [b"p"])
+        assert read(value, strict=True).chain_bytes.startswith(chain)
 
 
 def test_a_template_refuses_what_its_caller_got_wrong() -> None:
@@ -389,6 +415,7 @@ def test_a_wrong_checksum_is_named_with_both_numbers() -> None:
         parse_head(value[:5] + b"\x07" + value[6:])
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_no_flipped_bit_passes(data: st.DataObject) -> None:
     value = bytearray(hop(previous=bytes(16)))
@@ -398,6 +425,7 @@ def test_no_flipped_bit_passes(data: st.DataObject) -> None:
         parse_head(bytes(value))
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60), st.sampled_from([bytes, sealed]))
 def test_bytes_of_any_kind_give_an_envelope_error(noise: bytes, finish: Callable[[bytes], bytes]) -> None:
     value = b"\x0dSQE\xff" + noise

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain import Coordinates, read, republish, wrap
@@ -149,6 +149,7 @@ def test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots() -> No
     assert (raw[0].position, raw[0].of, raw[0].offset) == (root_position(2, 2), 0, 2)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4)), max_size=12))
 def test_whatever_is_redone_from_wherever_each_message_is_accepted_once(
     rewinds: list[tuple[int, int]],
@@ -224,13 +225,13 @@ def test_a_replay_is_never_a_gap(partition: Partition) -> None:
 
 
 def test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle() -> None:
-    for settings, stops in (
+    for excuse, stops in (
         ({}, True),
         ({"entered_in_middle": True}, False),
         ({"undecodable_offset": 0}, False),
         ({"compacted": True}, False),
     ):
-        partition = Partition(fresh(**settings))
+        partition = Partition(fresh(**excuse))
         if stops:
             with pytest.raises(GapError, match="nothing of this lane"):
                 partition.accept(made(9, previous=8))
