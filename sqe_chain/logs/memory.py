@@ -29,7 +29,7 @@ BLOCK = 1000
 """Records a block holds at most."""
 
 _OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
-_METADATA_BYTES = 4096
+_METADATA_CHARACTERS = 4095  # Kafka's client adds one to a broker's default limit of 4,096
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,9 +408,9 @@ class MemoryLog:
         broker = self._up()
         for place, commit in commits.items():
             self._asked(place)
-            if len(commit.metadata) > _METADATA_BYTES:
+            if len(commit.metadata) > _METADATA_CHARACTERS:
                 raise ConfigurationError(
-                    f"Commit metadata for {place} is longer than {_METADATA_BYTES} bytes."
+                    f"Commit metadata for {place} is longer than {_METADATA_CHARACTERS} characters."
                 )
         broker.commits.update({(group, *place): commit for place, commit in commits.items()})
 

@@ -1,7 +1,7 @@
 """Kafka, through confluent-kafka (librdkafka): the only place of the package that imports it.
 
 `_settings` says which properties exactness depends on, `_reader` holds the hot loop of reading,
-`_writer` that of publishing, `_admin` the questions, `_errors` the table of error codes.
+`_writer` that of publishing, `_admin` the questions, `_group` commits, `_errors` the table of error codes.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from sqe_chain.logs.kafka import _admin, _reader, _writer
+from sqe_chain.logs.kafka import _admin, _group, _reader, _writer
 from sqe_chain.logs.kafka._settings import Settings, load_config, settings
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ class KafkaLog:
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""
-        return _admin.admin(self._settings).committed(group, partitions)
+        return _group.committed(self._settings, group, partitions)
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         """See `Log.commit`."""
-        _admin.admin(self._settings).commit(group, commits)
+        _group.commit(self._settings, group, commits)
 
     def writer(self) -> Writer:
         """See `Log.writer`."""
@@ -100,5 +100,6 @@ class KafkaLog:
     def close(self) -> None:
         """Close this process's idle clients of this cluster; a later call opens them again."""
         _reader.POOL.close(lambda key: key == self._settings)
-        _writer.POOL.close(lambda key: isinstance(key, tuple) and key[0] == self._settings)
+        for pool in (_writer.POOL, _group.POOL):
+            pool.close(lambda key: isinstance(key, tuple) and key[0] == self._settings)
         _admin.POOL.close(lambda key: key == self._settings)

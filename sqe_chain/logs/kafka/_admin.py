@@ -1,4 +1,4 @@
-"""Questions to the broker: topics, ends of partitions, commits of groups."""
+"""Questions to the broker: topics and ends of partitions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka.admin
-from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, TopicCollection
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.logs.kafka._clients import Pool, made
 from sqe_chain.logs.kafka._errors import mapped
-from sqe_chain.ports import Bounds, Commit, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sqe_chain.logs.kafka._settings import Settings
 
@@ -26,6 +26,9 @@ driver: Any = confluent_kafka.admin  # its stubs lack half of what is used here
 
 _Key = TypeVar("_Key")
 _Answer = TypeVar("_Answer")
+
+_NONE = -1
+"""The offset of a time after the last record."""
 
 _SLICE_S = 0.1
 """How often a wait looks at what the client's threads report."""
@@ -152,52 +155,15 @@ class Admin:
             ),
             "Asking for offsets",
         )
-        return {
-            (place.topic, place.partition): int(
-                self._settled(answer, f"Asking for the ends of {place.topic}[{place.partition}]").offset
-            )
-            for place, answer in answers.items()
-        }
-
-    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
-        """See `Log.committed`."""
-        asked = [DriverPartition(topic, partition) for topic, partition in partitions]
-        doing = f"Reading the commits of group {group}"
-        if not asked:
-            return {}
-        answers = self._asked(
-            lambda: self._driver.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, asked)], request_timeout=self._settings.timeout_s
-            ),
-            doing,
-        )
         found = {}
-        for place in self._settled(answers[group], doing).topic_partitions:
-            if place.error is not None:
-                raise mapped(place.error, doing, self._settings)
-            if place.offset >= 0:
-                found[place.topic, place.partition] = Commit(place.offset, place.metadata or "")
+        for place, answer in answers.items():
+            doing = f"Asking for the ends of {place.topic}[{place.partition}]"
+            offset = int(self._settled(answer, doing).offset)
+            # A request that timed out comes back as a success with an offset of -1001.
+            if offset < _NONE:
+                raise Unavailable(f"{doing}: {self._silence()}")
+            found[place.topic, place.partition] = offset
         return found
-
-    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
-        """See `Log.commit`."""
-        if not commits:
-            return
-        # The admin's call, not a consumer's: it needs no client per group and never joins.
-        places = [
-            DriverPartition(topic, partition, commit.offset, commit.metadata)
-            for (topic, partition), commit in commits.items()
-        ]
-        answers = self._asked(
-            lambda: self._driver.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, places)], request_timeout=self._settings.timeout_s
-            ),
-            f"Committing for group {group}",
-        )
-        for place in self._settled(answers[group], f"Committing for group {group}").topic_partitions:
-            if place.error is not None:
-                doing = f"Committing {place.topic}[{place.partition}] for group {group}"
-                raise mapped(place.error, doing, self._settings)
 
     def _asked(
         self, ask: Callable[[], dict[_Key, Future[_Answer]]], doing: str

@@ -29,7 +29,7 @@ class _NoNews(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
-        if text.startswith(("FAIL ", "ERROR ")):
+        if text.startswith(("FAIL ", "ERROR ", "REQTMOUT ")):
             return logger.isEnabledFor(logging.DEBUG)
         return not (
             "CONFWARN" in text

@@ -1,0 +1,246 @@
+"""What `ports.Log` promises, asked of every log: memory and a real Kafka."""
+
+from __future__ import annotations
+
+import pickle
+import uuid
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sqe_chain.errors import ConfigurationError, OutputTooLarge, TruncatedInput
+from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Bounds, Commit, Log, Output, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from sqe_chain.ports import Message
+
+
+@pytest.fixture(params=["memory", "kafka"])
+def log(request: pytest.FixtureRequest) -> Iterator[Log]:
+    if request.param == "memory":
+        memory = MemoryLog(uuid.uuid4().hex)
+        yield memory
+        memory.clear()
+    else:
+        kafka = KafkaLog(request.getfixturevalue("kafka"), timeout_s=5)
+        yield kafka
+        kafka.close()
+
+
+@pytest.fixture
+def topic(log: Log) -> str:
+    name = f"t-{uuid.uuid4().hex}"
+    log.create_topic(name, 2)
+    return name
+
+
+def outputs(topic: str, count: int, *, partition: int = 0, first: int = 0) -> list[Output]:
+    return [(topic, partition, b"k", b"%d" % n, None, 1_000 + n) for n in range(first, first + count)]
+
+
+def publish(log: Log, records: Sequence[Output]) -> None:
+    writer = log.writer()
+    writer.write(records)
+    writer.flush()
+    writer.close()
+
+
+def wanted(
+    log: Log, topic: str, start: int, stop: int, *, partition: int = 0, leader_epoch: int = 0
+) -> Range:
+    return Range(topic, log.describe([topic])[topic].topic_id, partition, start, stop, leader_epoch)
+
+
+def read(log: Log, read_range: Range) -> list[Message]:
+    return [message for block in log.read(read_range) for message in block]
+
+
+def values(log: Log, read_range: Range) -> list[int]:
+    return [int(message.value() or b"-1") for message in read(log, read_range)]
+
+
+def test_a_topic_is_described_and_an_unknown_one_is_absent(log: Log, topic: str) -> None:
+    found = log.describe([topic, "t-unknown"])
+    assert set(found) == {topic}
+    about = found[topic]
+    assert (about.name, about.partitions, about.compacted, len(about.topic_id)) == (topic, 2, False, 16)
+    assert about.max_message_bytes == 1_048_588
+    assert (about.replicas, about.min_insync_replicas) == (1, 1)
+    assert log.describe([]) == {}
+
+
+def test_two_topics_have_two_ids_and_a_topic_keeps_its_own(log: Log, topic: str) -> None:
+    log.create_topic(topic + "-b", 1)
+    found = log.describe([topic, topic + "-b"])
+    assert found[topic].topic_id != found[topic + "-b"].topic_id
+    assert log.describe([topic]) == {topic: found[topic]}
+
+
+def test_a_topic_that_exists_is_left_as_it_is(log: Log, topic: str) -> None:
+    before = log.describe([topic])
+    log.create_topic(topic, 5)
+    assert log.describe([topic]) == before
+
+
+def test_a_topic_without_partitions_is_refused(log: Log) -> None:
+    with pytest.raises(ConfigurationError):
+        log.create_topic(f"t-{uuid.uuid4().hex}", 0)
+
+
+def test_what_was_written_is_read_with_everything(log: Log, topic: str) -> None:
+    headers = [("a", b"1"), ("a", None), ("ü", b"\xff")]
+    records: list[Output] = [
+        (topic, 1, b"key", b"value", headers, 1_700_000_000_123),
+        (topic, 1, None, None, None, 1_700_000_000_124),
+        (topic, 1, b"", b"", [], 1_700_000_000_125),
+    ]
+    publish(log, records)
+    first, second, third = read(log, wanted(log, topic, 0, 3, partition=1))
+    assert (first.topic(), first.partition(), first.offset()) == (topic, 1, 0)
+    assert (first.key(), first.value(), first.headers()) == (b"key", b"value", headers)
+    assert first.timestamp() == (1, 1_700_000_000_123)
+    assert first.leader_epoch() == 0
+    assert (second.key(), second.value(), second.headers()) == (None, None, None)
+    assert (third.key(), third.value(), third.headers()) == (b"", b"", None)
+
+
+def test_a_range_is_read_exactly_in_order_and_in_bounded_blocks(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 3_500))
+    blocks = list(log.read(wanted(log, topic, 200, 3_300)))
+    assert all(0 < len(block) <= 1_000 for block in blocks)
+    assert [int(m.value() or b"") for block in blocks for m in block] == list(range(200, 3_300))
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 1), (0, 5), (4, 5), (3, 3), (5, 5), (0, 0)])
+def test_small_and_empty_ranges(log: Log, topic: str, start: int, stop: int) -> None:
+    publish(log, outputs(topic, 5))
+    assert values(log, wanted(log, topic, start, stop)) == list(range(start, stop))
+
+
+def test_several_writes_land_in_order_in_each_partition(log: Log, topic: str) -> None:
+    writer = log.writer()
+    for first in range(0, 300, 10):
+        writer.write(outputs(topic, 10, first=first) + outputs(topic, 10, partition=1, first=first))
+    writer.flush()
+    writer.close()
+    for partition in (0, 1):
+        assert values(log, wanted(log, topic, 0, 300, partition=partition)) == list(range(300))
+
+
+def test_bounds_follow_what_is_written(log: Log, topic: str) -> None:
+    places = [(topic, 0), (topic, 1)]
+    assert log.bounds(places) == dict.fromkeys(places, Bounds(0, 0))
+    publish(log, outputs(topic, 7))
+    assert log.bounds(places) == {(topic, 0): Bounds(0, 7), (topic, 1): Bounds(0, 0)}
+    assert log.bounds([]) == {}
+
+
+def test_a_log_that_ends_before_the_range_does_is_truncated(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 5))
+    with pytest.raises(TruncatedInput, match=rf"{topic}\[0\] from 2 to 6"):
+        read(log, wanted(log, topic, 2, 6))
+    with pytest.raises(TruncatedInput):
+        read(log, wanted(log, topic, 7, 9))
+
+
+def test_a_leader_epoch_the_log_never_had_is_a_truncation(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 5))
+    assert values(log, wanted(log, topic, 2, 5, leader_epoch=1)) == [2, 3, 4]
+    with pytest.raises(TruncatedInput):
+        read(log, wanted(log, topic, 2, 5, leader_epoch=8))
+    assert values(log, wanted(log, topic, 2, 5, leader_epoch=1)) == [2, 3, 4]
+
+
+def test_two_ranges_are_read_at_once(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 2_500) + outputs(topic, 2_500, partition=1))
+    readers = [log.read(wanted(log, topic, 0, 2_500, partition=n)) for n in (0, 1)]
+    found: dict[int, list[int]] = {0: [], 1: []}
+    for pair in zip_longest(*readers, fillvalue=[]):
+        for partition, block in enumerate(pair):
+            assert {m.partition() for m in block} <= {partition}
+            found[partition] += [int(m.value() or b"") for m in block]
+    assert found == {0: list(range(2_500)), 1: list(range(2_500))}
+
+
+def test_a_range_left_in_the_middle_does_not_spoil_the_next(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 5_000) + outputs(topic, 10, partition=1))
+    for _ in range(3):
+        for block in log.read(wanted(log, topic, 0, 5_000)):
+            assert block[0].offset() == 0
+            break
+        assert values(log, wanted(log, topic, 3, 10, partition=1)) == list(range(3, 10))
+        assert values(log, wanted(log, topic, 10, 12)) == [10, 11]
+
+
+def test_commits_keep_their_metadata(log: Log, topic: str) -> None:
+    group, places = f"g-{uuid.uuid4().hex}", [(topic, 0), (topic, 1)]
+    assert log.committed(group, places) == {}
+    log.commit(group, {(topic, 0): Commit(3, '{"plan": "ä"}')})
+    assert log.committed(group, places) == {(topic, 0): Commit(3, '{"plan": "ä"}')}
+    log.commit(group, {(topic, 0): Commit(2, "back"), (topic, 1): Commit(0)})
+    assert log.committed(group, places) == {(topic, 0): Commit(2, "back"), (topic, 1): Commit(0)}
+    assert log.committed(group, [(topic, 1)]) == {(topic, 1): Commit(0)}
+    assert log.committed(group + "-other", places) == {}
+    log.commit(group, {})
+
+
+def test_metadata_may_have_4095_characters(log: Log, topic: str) -> None:
+    group = f"g-{uuid.uuid4().hex}"
+    log.commit(group, {(topic, 0): Commit(1, "x" * 4095)})
+    assert log.committed(group, [(topic, 0)])[topic, 0] == Commit(1, "x" * 4095)
+    with pytest.raises(ConfigurationError):
+        log.commit(group, {(topic, 0): Commit(1, "x" * 4097)})
+
+
+def test_an_output_that_is_too_large_is_refused_and_the_writer_goes_on(log: Log, topic: str) -> None:
+    largest = 1_048_588 - 97
+    writer = log.writer()
+    writer.write([(topic, 0, None, bytes(largest), None, 0)])
+    with pytest.raises(OutputTooLarge, match=rf"{topic}\[0\]"):
+        writer.write([(topic, 0, None, bytes(largest + 1), None, 0)])
+    writer.write([(topic, 0, None, b"1", None, 0)])
+    writer.flush()
+    writer.close()
+    assert [len(m.value() or b"") for m in read(log, wanted(log, topic, 0, 2))] == [largest, 1]
+
+
+def test_an_output_to_nowhere_is_a_matter_of_configuration(log: Log, topic: str) -> None:
+    for place in (("t-unknown", 0), (topic, 2)):
+        with pytest.raises(ConfigurationError, match=place[0]):
+            publish(log, [(*place, None, b"1", None, 0)])
+    publish(log, outputs(topic, 1))
+    assert values(log, wanted(log, topic, 0, 1)) == [0]
+
+
+def test_offsets_are_found_by_time(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 5))  # at 1,000, 1,001 ...
+    places = [(topic, 0), (topic, 1)]
+    assert log.offsets_at(places, 1_003) == {(topic, 0): 3, (topic, 1): 0}
+    assert log.offsets_at(places, 999) == {(topic, 0): 0, (topic, 1): 0}
+    assert log.offsets_at(places, 2_000) == {(topic, 0): 5, (topic, 1): 0}
+    assert log.offsets_at([], 0) == {}
+
+
+def test_a_pickled_log_is_the_same_log(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 3))
+    again = pickle.loads(pickle.dumps(log))  # noqa: S301 - our own bytes
+    assert again == log
+    assert hash(again) == hash(log)
+    assert again.describe([topic]) == log.describe([topic])
+    assert values(again, wanted(again, topic, 0, 3)) == [0, 1, 2]
+
+
+def test_two_writers_at_once(log: Log, topic: str) -> None:
+    one, two = log.writer(), log.writer()
+    one.write(outputs(topic, 100))
+    two.write(outputs(topic, 100, partition=1))
+    two.flush()
+    one.flush()
+    one.close()
+    two.close()
+    assert values(log, wanted(log, topic, 0, 100)) == values(log, wanted(log, topic, 0, 100, partition=1))

@@ -1,0 +1,393 @@
+"""What a real broker does to readers and writers: transactions, retention, truncation, silence, logins.
+
+Tests that pause, kill or restart a broker share one of their own; the others use the session's.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import confluent_kafka.admin
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as DriverPartition
+
+from sqe_chain.dev import KafkaServer
+from sqe_chain.errors import (
+    ConfigurationError,
+    LostOffsets,
+    OutputTooLarge,
+    RecreatedTopic,
+    TruncatedInput,
+    Unavailable,
+)
+from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.ports import Bounds, Commit, Output, Range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+driver: Any = confluent_kafka.admin
+
+
+@pytest.fixture
+def log(kafka: str) -> Iterator[KafkaLog]:
+    made = KafkaLog(kafka, timeout_s=3)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[KafkaServer]:
+    """A broker that a test may pause, kill and restart; it must run again at the test's end."""
+    with KafkaServer(sasl=("ann", "hush-hush"), fast_boot=True) as server:
+        yield server
+
+
+@pytest.fixture
+def own_log(own: KafkaServer) -> Iterator[KafkaLog]:
+    made = KafkaLog(own.bootstrap, timeout_s=5, flush_s=3)
+    yield made
+    made.close()
+
+
+def created(bootstrap: str, **config: str) -> str:
+    """A new topic with settings of its own."""
+    name = f"t-{uuid.uuid4().hex}"
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    topic = driver.NewTopic(name, 1, config=settings)
+    asker = driver.AdminClient({"bootstrap.servers": bootstrap})  # its answers die with it
+    asker.create_topics([topic])[name].result(10)
+    KafkaLog(bootstrap).create_topic(name, 1)  # waits for its leaders
+    return name
+
+
+def outputs(topic: str, *values: int) -> list[Output]:
+    return [(topic, 0, None, b"%d" % value, None, 0) for value in values]
+
+
+def publish(log: KafkaLog, records: list[Output]) -> None:
+    writer = log.writer()
+    writer.write(records)
+    writer.flush()
+    writer.close()
+
+
+def wanted(log: KafkaLog, topic: str, start: int, stop: int, leader_epoch: int = 0) -> Range:
+    return Range(topic, log.topic_ids([topic])[topic], 0, start, stop, leader_epoch)
+
+
+def read(log: KafkaLog, read_range: Range) -> list[tuple[int, int]]:
+    """Offset and value of each record."""
+    return [(m.offset(), int(m.value() or b"-1")) for block in log.read(read_range) for m in block]
+
+
+def bounds(log: KafkaLog, topic: str) -> Bounds:
+    return log.bounds([(topic, 0)])[topic, 0]
+
+
+def transactional(bootstrap: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    return producer
+
+
+def transact(producer: Producer, topic: str, *values: int, commit: bool | None) -> None:
+    """One transaction; `commit=None` leaves it open."""
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic, b"%d" % value, partition=0)
+    producer.flush(10)
+    if commit is True:
+        producer.commit_transaction(10)
+    elif commit is False:
+        producer.abort_transaction(10)
+
+
+def test_aborted_records_are_not_read_and_open_ones_hold_the_rest_back(kafka: str, log: KafkaLog) -> None:
+    topic = created(kafka)
+    one, two = transactional(kafka), transactional(kafka)
+    transact(one, topic, 0, 1, commit=True)  # 0, 1, marker 2
+    transact(one, topic, 3, 4, commit=False)  # 3, 4, marker 5
+    publish(log, outputs(topic, 6))
+    transact(two, topic, 7, commit=None)
+    publish(log, outputs(topic, 8))
+    assert bounds(log, topic) == Bounds(0, 7)
+    assert read(log, wanted(log, topic, 0, 7)) == [(0, 0), (1, 1), (6, 6)]
+    with pytest.raises(TruncatedInput):
+        read(log, wanted(log, topic, 0, 8))
+    two.abort_transaction(10)
+    assert bounds(log, topic) == Bounds(0, 10)
+    assert read(log, wanted(log, topic, 0, 10)) == [(0, 0), (1, 1), (6, 6), (8, 8)]
+    assert read(log, wanted(log, topic, 2, 6)) == []
+    assert read(log, wanted(log, topic, 5, 7)) == [(6, 6)]
+
+
+def test_a_range_may_end_with_offsets_nobody_can_see(kafka: str, log: KafkaLog) -> None:
+    """The end of the log is a marker: only an end-of-partition event can tell that all was read."""
+    topic, producer = created(kafka), transactional(kafka)
+    transact(producer, topic, 0, commit=True)
+    begun = time.monotonic()
+    for _ in range(20):
+        assert read(log, wanted(log, topic, 0, 2, leader_epoch=1)) == [(0, 0)]
+    assert time.monotonic() - begun < 2
+
+
+def test_a_compacted_log_is_read_to_its_end(kafka: str, log: KafkaLog) -> None:
+    config = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.01"}
+    topic = created(kafka, **config, max_compaction_lag_ms="100")
+    assert log.describe([topic])[topic].compacted
+    deadline = time.monotonic() + 60
+    count = 0
+    found: list[tuple[int, int]] = []
+    while len(found) == count and time.monotonic() < deadline:  # a cleaner comes when it comes
+        publish(log, [(topic, 0, b"k", b"%d" % count, None, 0)])
+        count += 1
+        time.sleep(0.3)
+        found = read(log, wanted(log, topic, 0, count))
+    assert len(found) < count
+    assert found[-1] == (count - 1, count - 1)
+
+
+def test_retention_past_the_start_loses_offsets(kafka: str, log: KafkaLog) -> None:
+    topic = created(kafka)
+    publish(log, outputs(topic, *range(10)))
+    asker = driver.AdminClient({"bootstrap.servers": kafka})
+    for answer in asker.delete_records([DriverPartition(topic, 0, 6)]).values():
+        answer.result(10)
+    assert bounds(log, topic) == Bounds(6, 10)
+    assert [offset for offset, _ in read(log, wanted(log, topic, 6, 10, leader_epoch=1))] == [6, 7, 8, 9]
+    with pytest.raises(LostOffsets, match=r"begins at 6 now; offsets 5 to 5"):
+        read(log, wanted(log, topic, 5, 10, leader_epoch=1))
+
+
+def test_a_topic_created_again_has_another_id(kafka: str, log: KafkaLog) -> None:
+    topic = created(kafka)
+    publish(log, outputs(topic, 0, 1))
+    old = wanted(log, topic, 2, 3, leader_epoch=1)
+    asker = driver.AdminClient({"bootstrap.servers": kafka})
+    asker.delete_topics([topic])[topic].result(10)
+    deadline = time.monotonic() + 10
+    while log.topic_ids([topic]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert log.describe([topic]) == {}
+    with pytest.raises(RecreatedTopic, match="does not exist"):
+        list(log.read(old))
+    log.create_topic(topic, 1)
+    assert log.topic_ids([topic])[topic] != old.topic_id
+    with pytest.raises(RecreatedTopic, match=r"is .* now, expected"):
+        list(log.read(old))
+
+
+def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(kafka: str) -> None:
+    log = KafkaLog(kafka, flush_s=1)
+    topic = created(kafka, min_insync_replicas="2")
+    assert log.describe([topic])[topic].min_insync_replicas == 2
+    writer = log.writer()
+    writer.write(outputs(topic, 0, 1))
+    with pytest.raises(Unavailable, match=r"2 records were not acknowledged within 1 s.*min\.insync"):
+        writer.flush()
+    writer.close()
+    change = driver.ConfigResource(
+        driver.ConfigResource.Type.TOPIC,
+        topic,
+        incremental_configs=[
+            driver.ConfigEntry(
+                "min.insync.replicas",
+                "1",
+                incremental_operation=driver.AlterConfigOpType.SET,
+            )
+        ],
+    )
+    asker = driver.AdminClient({"bootstrap.servers": kafka})
+    asker.incremental_alter_configs([change])[change].result(10)
+    publish(log, outputs(topic, 0, 1))
+    assert [value for _, value in read(log, wanted(log, topic, 0, bounds(log, topic).stable_end))] == [0, 1]
+    log.close()
+
+
+@pytest.mark.parametrize("limit", [5_000, 3_000_000])
+def test_batches_keep_to_the_limit_of_their_topic(kafka: str, log: KafkaLog, limit: int) -> None:
+    """The client fails for good when a batch is refused as too large, so none may be."""
+    topic = created(kafka, max_message_bytes=str(limit))
+    largest = limit - 97
+    sizes = [largest, 1, largest // 3, largest // 3, largest // 3, largest] + [largest // 50] * 200
+    publish(log, [(topic, 0, None, os.urandom(size), None, 0) for size in sizes])
+    stop = bounds(log, topic).stable_end
+    found = [len(m.value() or b"") for block in log.read(wanted(log, topic, 0, stop)) for m in block]
+    assert found == sizes
+    with pytest.raises(OutputTooLarge):
+        publish(log, [(topic, 0, None, os.urandom(largest + 1), None, 0)])
+    with pytest.raises(OutputTooLarge):
+        publish(log, [(topic, 0, None, os.urandom(largest), [("a", b"")], 0)])
+
+
+def test_a_broker_paused_while_flushing_is_unavailable_then_a_new_writer_works(
+    own: KafkaServer, own_log: KafkaLog
+) -> None:
+    topic = created(own.bootstrap)
+    publish(own_log, outputs(topic, 0))
+    writer = own_log.writer()
+    own.pause()
+    try:
+        writer.write(outputs(topic, 1, 2))
+        with pytest.raises(Unavailable, match="were not acknowledged within 3 s"):
+            writer.flush()
+        begun = time.monotonic()
+        writer.close()
+        assert time.monotonic() - begun < 1, "giving a producer up must not wait for the broker"
+        with pytest.raises(Unavailable):
+            own_log.describe([topic])
+        with pytest.raises(Unavailable):
+            own_log.commit("g", {(topic, 0): Commit(1)})
+    finally:
+        own.resume()
+    publish(own_log, outputs(topic, 1, 2))
+    values = [
+        value for _, value in read(own_log, wanted(own_log, topic, 0, bounds(own_log, topic).stable_end))
+    ]
+    # The broker may find what the first writer sent when it goes on: before the rest, or after it.
+    assert values in ([0, 1, 2], [0, 1, 2, 1, 2])
+
+
+def test_a_reader_of_a_paused_broker_is_unavailable_within_its_time(
+    own: KafkaServer, own_log: KafkaLog
+) -> None:
+    topic = created(own.bootstrap)
+    publish(own_log, outputs(topic, *range(5)))
+    read_range = wanted(own_log, topic, 0, 5, leader_epoch=1)
+    known = bounds(own_log, topic)
+    assert len(read(own_log, read_range)) == 5
+    own.pause()
+    begun = time.monotonic()
+    try:
+        with pytest.raises(Unavailable, match="nothing since offset 0"):
+            read(own_log, read_range)
+        assert time.monotonic() - begun < 15
+    finally:
+        own.resume()
+    assert len(read(own_log, read_range)) == 5
+    assert bounds(own_log, topic) == known
+
+
+def test_a_broker_killed_while_flushing_is_unavailable_then_a_new_writer_works(
+    own: KafkaServer, own_log: KafkaLog
+) -> None:
+    topic = created(own.bootstrap)
+    publish(own_log, outputs(topic, 0))
+    writer = own_log.writer()
+    own.kill()
+    try:
+        writer.write(outputs(topic, 1))
+        with pytest.raises(Unavailable, match="refused"):
+            writer.flush()
+        writer.close()
+    finally:
+        own.start()
+    publish(own_log, outputs(topic, 1))
+    assert read(own_log, wanted(own_log, topic, 0, 2)) == [(0, 0), (1, 1)]
+
+
+def test_a_writer_outlasts_a_broker_that_is_killed_and_returns(own: KafkaServer) -> None:
+    """Within the bounds of a flush nothing is lost, doubled or swapped."""
+    log = KafkaLog(own.bootstrap)
+    topic = created(own.bootstrap)
+    writer = log.writer()
+    writer.write(outputs(topic, *range(100)))
+    own.kill()
+    writer.write(outputs(topic, *range(100, 200)))
+    own.start()
+    writer.write(outputs(topic, *range(200, 300)))
+    writer.flush()
+    writer.close()
+    assert read(log, wanted(log, topic, 0, 300)) == [(n, n) for n in range(300)]
+    log.close()
+
+
+def test_a_later_leader_epoch_below_the_start_is_a_truncation(own: KafkaServer, own_log: KafkaLog) -> None:
+    """Offsets 5 to 9 were read in one epoch and are another epoch's now: the log was cut and rewritten."""
+    topic = created(own.bootstrap)
+    publish(own_log, outputs(topic, *range(5)))
+    own.restart()
+    publish(own_log, outputs(topic, *range(5, 15)))
+    epochs = [m.leader_epoch() for block in own_log.read(wanted(own_log, topic, 0, 15)) for m in block]
+    first, last = epochs[0], epochs[-1]
+    assert first is not None
+    assert last is not None
+    assert first < last
+    assert len(read(own_log, wanted(own_log, topic, 5, 15, leader_epoch=first + 1))) == 10
+    assert len(read(own_log, wanted(own_log, topic, 10, 15, leader_epoch=last + 1))) == 5
+    with pytest.raises(TruncatedInput, match="offset 5 holds a record that was written later"):
+        read(own_log, wanted(own_log, topic, 10, 15, leader_epoch=first + 1))
+    with pytest.raises(TruncatedInput):
+        read(own_log, wanted(own_log, topic, 10, 15, leader_epoch=last + 2))
+
+
+def test_a_marker_written_after_a_change_of_leader_is_no_truncation(
+    own: KafkaServer, own_log: KafkaLog
+) -> None:
+    topic, producer = created(own.bootstrap), transactional(own.bootstrap)
+    transact(producer, topic, 0, 1, commit=None)
+    own.restart()
+    producer.commit_transaction(60)  # offset 2, in a later epoch
+    publish(own_log, outputs(topic, 3, 4))
+    messages = [m for block in own_log.read(wanted(own_log, topic, 0, 5)) for m in block]
+    assert [m.offset() for m in messages] == [0, 1, 3, 4]
+    before, after = messages[1].leader_epoch(), messages[2].leader_epoch()
+    assert before is not None
+    assert after is not None
+    assert before < after
+    assert read(own_log, wanted(own_log, topic, 3, 5, leader_epoch=before + 1)) == [(3, 3), (4, 4)]
+
+
+def test_a_login_with_scram(own: KafkaServer) -> None:
+    config = {
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-256",
+        "sasl.username": "ann",
+        "sasl.password": "hush-hush",
+    }
+    log = KafkaLog(own.sasl_bootstrap, config)
+    topic = f"t-{uuid.uuid4().hex}"
+    log.create_topic(topic, 1)
+    publish(log, outputs(topic, 1, 2))
+    log.commit("g-sasl", {(topic, 0): Commit(2, "m")})
+    assert read(log, wanted(log, topic, 0, 2)) == [(0, 1), (1, 2)]
+    assert log.committed("g-sasl", [(topic, 0)]) == {(topic, 0): Commit(2, "m")}
+    log.close()
+
+    wrong = KafkaLog(own.sasl_bootstrap, {**config, "sasl.password": "hush-wrong"})
+    begun = time.monotonic()
+    for ask in (
+        lambda: wrong.describe([topic]),
+        lambda: list(wrong.read(Range(topic, b"", 0, 0, 2))),
+        lambda: wrong.committed("g-sasl", [(topic, 0)]),
+    ):
+        with pytest.raises(ConfigurationError, match=r"Logging in.*invalid credentials") as caught:
+            ask()
+        assert "hush" not in str(caught.value)
+    assert time.monotonic() - begun < 20
+    wrong.close()
+
+
+def test_how_fast_it_reads_and_writes(kafka: str, log: KafkaLog, capsys: pytest.CaptureFixture[str]) -> None:
+    """200,000 records of 189 bytes; printed, not asserted: the machine is shared."""
+    topic = created(kafka)
+    values = [os.urandom(60) + bytes(129) for _ in range(1_000)]
+    records: list[Output] = [(topic, 0, b"k", value, None, 0) for value in values]
+    publish(log, records[:1])
+    writer = log.writer()
+    begun = time.monotonic()
+    for _ in range(200):
+        writer.write(records)
+    writer.flush()
+    writer.close()
+    written = time.monotonic()
+    stop = bounds(log, topic).stable_end
+    assert sum(len(block) for block in log.read(wanted(log, topic, 0, stop))) == 200_001
+    write, scan = 200 / (written - begun), 200 / (time.monotonic() - written)
+    with capsys.disabled():
+        print(f"\nKafka log: {write:.0f} k/s written, {scan:.0f} k/s read")  # noqa: T201
