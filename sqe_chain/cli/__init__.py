@@ -1,0 +1,26 @@
+"""The `sqe-chain` command. Its packages (typer, rich, ...) come with the extra `cli`."""
+
+from __future__ import annotations
+
+import sys
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Run the command; ends the process with its exit status.
+
+    What a status means: 0 done, 1 a failure of the flow, 2 settings are wrong and nothing was started,
+    3 going on would not be exact, 4 a newer run owns the flow, 5 a broker or store was away.
+    """
+    try:
+        from sqe_chain.cli.app import app  # noqa: PLC0415 - without the extra, say so instead of a traceback
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "sqe_chain":
+            raise
+        sys.stderr.write(
+            f"error: the command needs the package {error.name!r}, which is not installed: "
+            "pip install 'sqe-chain[cli]'\n"
+        )
+        sys.exit(2)
+    app()

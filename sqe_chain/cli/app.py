@@ -1,0 +1,41 @@
+"""All commands in one place."""
+
+from __future__ import annotations
+
+from importlib.metadata import version as version_of
+from typing import Annotated
+
+import typer
+
+from sqe_chain.cli import dev, peek, run, state
+from sqe_chain.cli.console import OUT
+
+app = typer.Typer(
+    name="sqe-chain",
+    help="Exact streaming on Kafka: every message carries the chain of messages it came from.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # its tracebacks show local variables, hence secrets
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        OUT.print(f"sqe-chain {version_of('sqe-chain')}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _command(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Exact streaming on Kafka: every message carries the chain of messages it came from."""
+
+
+app.command("run")(run.run)
+app.command("state")(state.state)
+app.command("peek")(peek.peek)
+app.add_typer(dev.app, name="dev")

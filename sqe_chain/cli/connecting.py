@@ -1,0 +1,73 @@
+"""From options to ports: the log and the engine. Drivers are imported only when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.protocol.surroundings import Engine, Surroundings
+
+if TYPE_CHECKING:
+    from sqe_chain.logs.kafka import KafkaLog
+
+
+@dataclass(frozen=True, slots=True)
+class EngineChoice:
+    """What runs the tasks.
+
+    Attributes:
+        name: `spark`, or `inprocess`.
+        master: Spark's master; None: what the Spark configuration says, else this machine.
+        conf: further properties of Spark.
+    """
+
+    name: Literal["spark", "inprocess"]
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_log(bootstrap: str, config: Path | None) -> KafkaLog:
+    """The Kafka cluster. Nothing is connected yet.
+
+    Raises:
+        ConfigurationError: the driver is missing, the file is wrong, or a property is refused.
+    """
+    try:
+        from sqe_chain.logs.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
+    except ModuleNotFoundError as error:
+        raise _missing(error, "kafka") from error
+    return KafkaLog(bootstrap, load_config(config) if config else {})
+
+
+@contextmanager
+def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Engine | None]:
+    """The engine that was asked for, as long as the context lasts; None for this process.
+
+    Raises:
+        ConfigurationError: Java or pyspark is missing, or a setting of Spark is wrong.
+    """
+    if choice.name == "inprocess":
+        yield None
+        return
+    try:
+        from sqe_chain.engines.spark import SparkEngine, open_session  # noqa: PLC0415 - the driver, when asked for
+    except ModuleNotFoundError as error:
+        raise _missing(error, "spark") from error
+    session = open_session(master=choice.master, app_name=around.flow.name, conf=dict(choice.conf))
+    try:
+        yield SparkEngine(around.flow, around.log, around.stores, session)
+    finally:
+        session.stop()
+
+
+def _missing(error: ModuleNotFoundError, extra: str) -> Exception:
+    """The error to raise for a driver that is not installed; a module of our own is a bug, and stays one."""
+    if (error.name or "").partition(".")[0] == "sqe_chain":
+        return error
+    return ConfigurationError(
+        f"the package {error.name!r} is not installed: pip install 'sqe-chain[{extra}]'"
+    )

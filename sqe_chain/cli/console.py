@@ -1,0 +1,100 @@
+"""Where the command writes: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import traceback as tracebacks
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from sqe_chain.errors import ChainError
+
+OUT = Console(highlight=False, soft_wrap=True)
+ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def reported(*, traceback: bool = False, as_json: bool = False) -> Iterator[None]:
+    """Turn errors into one clear line and an exit status.
+
+    Args:
+        traceback: show where an error came from, too.
+        as_json: the line is JSON: the event `stopped`, with the error's name and text.
+
+    Raises:
+        typer.Exit: with the error's exit status; 1 for an error that has none.
+    """
+    try:
+        yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except BrokenPipeError:  # `sqe-chain peek ... | head` has seen enough
+        raise typer.Exit(0) from None
+    except ChainError as error:
+        _say_error(error, str(error), error.exit_status, traceback=traceback, as_json=as_json)
+        raise typer.Exit(error.exit_status) from None
+    except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line
+        hint = "" if traceback else "; --traceback shows where"
+        _say_error(error, f"unexpected: {error}{hint}", 1, traceback=traceback, as_json=as_json)
+        raise typer.Exit(1) from None
+
+
+def _say_error(error: Exception, text: str, exit_status: int, *, traceback: bool, as_json: bool) -> None:
+    """One line: what is wrong and what to do, and the error's name, by which the docs know it."""
+    name = type(error).__name__
+    trace = tracebacks.format_exc() if traceback else ""
+    if as_json:
+        line = {
+            "event": "stopped",
+            "severity": "error",
+            "error": name,
+            "text": text,
+            "exit_status": exit_status,
+        }
+        ERR.file.write(json.dumps({**line, "traceback": trace} if trace else line, ensure_ascii=False) + "\n")
+        ERR.file.flush()
+        return
+    if trace:
+        ERR.print(Text(trace.rstrip()))
+    ERR.print(Text.assemble(("error: ", "bold red"), text, (f" ({name})", "dim")))
+
+
+def print_json(value: object) -> None:
+    """One JSON object on a line of its own, at once."""
+    OUT.file.write(json.dumps(value, ensure_ascii=False) + "\n")
+    OUT.file.flush()
+
+
+def readable(data: bytes) -> str:
+    """Bytes as text for people: UTF-8 if that can be printed, else hexadecimal.
+
+    >>> readable("Schraube №7".encode()), readable(bytes([0, 255]))
+    ('Schraube №7', '0x00ff')
+    """
+    text = text_of(data)
+    return f"0x{data.hex()}" if text is None else text
+
+
+def as_json(data: bytes | None) -> object:
+    """Bytes for JSON: text if they are printable UTF-8, else ``{"hex": ...}``; None stays None.
+
+    >>> as_json(b"robot-7"), as_json(bytes([0, 255])), as_json(None)
+    ('robot-7', {'hex': '00ff'}, None)
+    """
+    if data is None:
+        return None
+    text = text_of(data)
+    return {"hex": data.hex()} if text is None else text
+
+
+def text_of(data: bytes) -> str | None:
+    """The text that these bytes are in UTF-8, if all of it can be printed."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None

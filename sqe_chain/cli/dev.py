@@ -1,0 +1,75 @@
+"""`sqe-chain dev`: real Kafka and Redis on this machine, without containers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sqe_chain.cli.console import ERR, OUT, reported
+from sqe_chain.cli.options import TracebackOption
+from sqe_chain.dev import DevMachine, down, fetch, status, up
+
+app = typer.Typer(no_args_is_help=True, help="Real Kafka and Redis on this machine, for development.")
+
+DirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="DIRECTORY", envvar="SQE_CHAIN_DEV_DIR", help="For data and the list of servers."
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Addresses and the rest as one JSON object.")]
+
+
+@app.command("up")
+def dev_up(
+    *,
+    directory: DirOption = None,
+    kafka_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
+    redis_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
+    json: JsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Start what does not run yet. It goes on until `down`; data of an earlier `up` are kept."""
+    with reported(traceback=traceback):
+        fetch(lambda line: ERR.print(Text(line, "dim")))
+        _show(up(directory=directory, kafka_port=kafka_port, redis_port=redis_port), as_json=json)
+
+
+@app.command("status")
+def dev_status(
+    *, directory: DirOption = None, json: JsonOption = False, traceback: TracebackOption = False
+) -> None:
+    """Show what was started, and whether it runs."""
+    with reported(traceback=traceback):
+        _show(status(directory), as_json=json)
+
+
+@app.command("down")
+def dev_down(
+    *, directory: DirOption = None, json: JsonOption = False, traceback: TracebackOption = False
+) -> None:
+    """Stop what `up` started. Data and addresses stay for the next `up`."""
+    with reported(traceback=traceback):
+        stopped = [server.kind for server in down(directory).servers if server.running]
+        if json:
+            _show(status(directory), as_json=True)
+        else:
+            OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def _show(machine: DevMachine, *, as_json: bool) -> None:
+    if as_json:
+        OUT.file.write(machine.as_json() + "\n")
+        return
+    if not machine.servers:
+        OUT.print(f"nothing was started in {machine.directory} yet: sqe-chain dev up")
+        return
+    table = Table("server", "address", "", "log", title=str(machine.directory), title_justify="left")
+    for server in machine.servers:
+        runs = Text("running", "green") if server.running else Text("stopped", "red")
+        table.add_row(server.kind, server.address, runs, server.log_file)
+    OUT.print(table)

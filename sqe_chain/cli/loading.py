@@ -1,0 +1,86 @@
+"""MODULE:FLOW: import the user's module and find the flow in it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.flow import Flow, Stream
+
+_TARGET = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
+_PACKAGE = str(Path(__file__).parent.parent)
+
+
+def load_flow(target: str) -> Flow:
+    """The flow that MODULE:FLOW names. The working directory is looked in first.
+
+    Args:
+        target: module name and the flow's name in it, as in `services.fastening:totals`.
+
+    Raises:
+        ConfigurationError: no such module or flow, or the module fails; names the place in the user's file.
+        FlowError: the flow's declaration cannot work.
+    """
+    found = _TARGET.fullmatch(target)
+    if found is None:
+        raise ConfigurationError(
+            f"{target!r} names no flow; expected MODULE:FLOW, a module's name (no path, no .py) and the name of "
+            "a Flow in it, as in services.fastening:totals"
+        )
+    module, name = load_module(found.group(1)), found.group(2)
+    flow = getattr(module, name, None)
+    if isinstance(flow, Flow):
+        flow.check()
+        return flow
+    flows = sorted(other for other, value in vars(module).items() if isinstance(value, Flow))
+    known = f"its flows are: {', '.join(flows)}" if flows else "it has no Flow at all"
+    if flow is None:
+        raise ConfigurationError(f"module {module.__name__} ({module.__file__}) has no {name!r}; {known}")
+    what = "a stream of a flow, not the flow" if isinstance(flow, Stream) else f"a {type(flow).__name__}"
+    raise ConfigurationError(f"{target} is {what}; {known}")
+
+
+def load_module(name: str) -> ModuleType:
+    """Import a module by name, from the working directory or from wherever Python finds it.
+
+    Raises:
+        ConfigurationError: there is no such module, or it fails; names the place in the user's file.
+        ChainError: what the module itself raised, a FlowError for example.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ChainError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigurationError(
+                f"there is no module {error.name!r} in {here} or where Python looks; run the command where the "
+                "module is, or add its directory to PYTHONPATH"
+            ) from error
+        raise ConfigurationError(f"{place_of(error)}: importing {name} failed: {error}") from error
+    except (Exception, SystemExit) as error:
+        text = f"{type(error).__name__}: {error}"
+        raise ConfigurationError(f"{place_of(error)}: importing {name} failed: {text}") from error
+
+
+def place_of(error: BaseException) -> str:
+    """File and line of the user's code that an error came from, ``file:line``."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}:{error.lineno}"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((_PACKAGE, "<frozen"))
+        and "site-packages" not in frame.filename
+        and "/importlib/" not in frame.filename
+    ]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "the module"

@@ -1,0 +1,70 @@
+"""Options that several commands share. Each may stand in the environment as well, as ``SQE_CHAIN_...``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sqe_chain.cli.values import store_urls
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.ports import StateStore
+from sqe_chain.stores import open_store
+
+FlowArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:FLOW", help="Where the flow is, as in services.fastening:totals.")
+]
+KafkaOption = Annotated[
+    str,
+    typer.Option(
+        "--kafka", metavar="HOST:PORT", envvar="SQE_CHAIN_KAFKA", help="Brokers, separated by commas."
+    ),
+]
+KafkaConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-config",
+        metavar="FILE",
+        envvar="SQE_CHAIN_KAFKA_CONFIG",
+        help="File of librdkafka properties (name=value, ${NAME} is taken from the environment): SASL, TLS, ...",
+    ),
+]
+StoreOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        metavar="[NAME=]URL",
+        envvar="SQE_CHAIN_STORE",
+        help="redis://HOST:PORT/DB, rediss://... or sqlite:///FILE; NAME= for a stage that asks for it. Repeatable.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object on each line.")]
+TracebackOption = Annotated[
+    bool,
+    typer.Option("--traceback", envvar="SQE_CHAIN_TRACEBACK", help="With an error, show where it came from."),
+]
+
+
+def open_stores(flow: Flow, texts: Sequence[str]) -> dict[str, StateStore]:
+    """The stores of a service by name, "" being the default and home store. Nothing is connected yet.
+
+    Raises:
+        ConfigurationError: an address is wrong, or a store that the flow needs is not given.
+    """
+    urls = store_urls(texts)
+    if not flow.stages():
+        return {}  # a republisher keeps nothing
+    if "" not in urls:
+        raise ConfigurationError(
+            f"flow {flow.name!r} has stages, so it needs a store for its claim and plans; give --store URL, for "
+            "example --store redis://localhost:6379 or --store sqlite:///var/lib/totals.db"
+        )
+    for stage in flow.stages():
+        if stage.store and stage.store not in urls:
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
+            )
+    return {name: open_store(url) for name, url in urls.items()}

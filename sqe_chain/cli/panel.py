@@ -1,0 +1,106 @@
+"""The live panel of a service that runs in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from sqe_chain.cli.statistics import Statistics
+from sqe_chain.cli.telling import WARNINGS
+from sqe_chain.protocol.surroundings import When
+
+_TOLD = (WARNINGS - {"waiting"}) | {"recovered"}
+"""Events that get a line above the panel, to be read later; what is waited for stands in it."""
+
+
+def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:
+    """The numbers of a service in a frame.
+
+    Args:
+        statistics: the numbers.
+        flow: name of the flow.
+        kafka: address of the brokers.
+    """
+    numbers = Table.grid(padding=(0, 3), expand=False)
+    for _ in range(3):
+        numbers.add_column(style="dim")
+        numbers.add_column(justify="right")
+    one = statistics
+    numbers.add_row(
+        *("input rate", f"{one.rate():,.0f}/s"), *("inputs", f"{one.inputs:,}"), *("lag", f"{one.lag:,}")
+    )
+    numbers.add_row(
+        *("batch time", f"{one.batch_ms:,} ms"),
+        *("replays ignored", f"{one.replays:,}"),
+        *("outputs", f"{one.outputs:,}"),
+    )
+    if one.epoch:
+        numbers.add_row(
+            *("last persist", _ago(one)),
+            *("store writes", f"{one.rows:,}"),
+            *("plan, epoch", f"{max(one.plan, 0):,}, {one.epoch}"),
+        )
+    if one.excluded:
+        numbers.add_row("left out", Text(f"{one.excluded:,}", "bold yellow"))
+    body = Table.grid()
+    body.add_row(numbers)
+    if one.notice:
+        body.add_row(Text(one.notice, "yellow", overflow="fold"))
+    return Panel(
+        body,
+        title=Text.assemble((flow, "bold"), f"  {kafka}"),
+        title_align="left",
+        subtitle=Text(one.doing, "dim"),
+        subtitle_align="left",
+        expand=False,
+    )
+
+
+def _ago(statistics: Statistics) -> str:
+    if not statistics.persisted_s:
+        return "never"
+    return f"{max(0.0, statistics.now_s() - statistics.persisted_s):.0f} s ago"
+
+
+class LivePanel:
+    """Implements `protocol.surroundings.Observer`: shows the panel, and lines worth keeping above it.
+
+    Args:
+        console: the terminal.
+        statistics: the numbers; fed by somebody else.
+        flow: name of the flow.
+        kafka: address of the brokers.
+    """
+
+    def __init__(self, console: Console, statistics: Statistics, flow: str, kafka: str) -> None:
+        self._console = console
+        self._live = Live(
+            console=console,
+            get_renderable=lambda: panel(statistics, flow, kafka),
+            refresh_per_second=4,
+            redirect_stdout=False,
+        )
+
+    def __enter__(self) -> Self:
+        """Show it."""
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave it standing with its last numbers."""
+        self._live.stop()
+
+    def step(self, number: int, when: When) -> None:
+        """The statistics know."""
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """A line above the panel for what is worth keeping."""
+        if name in _TOLD:
+            text = "  ".join(f"{field}={value}" for field, value in fields.items())
+            self._console.print(Text.assemble((name, "bold"), f"  {text}"))

@@ -1,0 +1,203 @@
+"""`sqe-chain peek`: what stands in a topic, envelopes made readable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Annotated
+
+import typer
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.json_format import MessageToDict, MessageToJson
+from google.protobuf.message import DecodeError
+from google.protobuf.message import Message as Protobuf
+from rich.text import Text
+
+from sqe_chain.chain import Link
+from sqe_chain.cli.connecting import open_log
+from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
+from sqe_chain.cli.loading import load_module
+from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
+from sqe_chain.envelope import Envelope, read
+from sqe_chain.errors import ConfigurationError, EnvelopeError
+from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+
+_SHOWN_BYTES = 120
+"""Bytes of a value that is no envelope, in text output."""
+
+
+def peek(  # noqa: PLR0913 - each is an option of the command
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to look into.")],
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    json: JsonOption = False,
+    limit: Annotated[int, typer.Option(metavar="N", min=1, help="Messages of each partition.")] = 10,
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|OFFSET",
+            help="The oldest there are, the newest, or from an offset.",
+        ),
+    ] = "earliest",
+    partition: Annotated[
+        int | None, typer.Option(metavar="P", min=0, help="Only this partition; by default all.")
+    ] = None,
+    types: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE", help="Module of generated protobuf code, to show payloads. Repeatable."
+        ),
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Show messages of a topic: envelopes with their chain, anything else as it is, with the reason."""
+    with reported(traceback=traceback):
+        for module in types or ():
+            load_module(module)
+        log = open_log(kafka, kafka_config)
+        for message in _messages(log, topic, partition, begin, limit):
+            if json:
+                print_json(_as_object(message))
+            else:
+                OUT.print(_as_text(message))
+
+
+def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: int) -> Iterator[Message]:
+    info = log.describe([topic]).get(topic)
+    if info is None:
+        raise ConfigurationError(f"there is no topic {topic!r} at this broker; check its name and --kafka")
+    if partition is not None and partition >= info.partitions:
+        raise ConfigurationError(
+            f"topic {topic!r} has {info.partitions} partitions, 0 to {info.partitions - 1}"
+        )
+    chosen = range(info.partitions) if partition is None else [partition]
+    bounds = log.bounds([(topic, number) for number in chosen])
+    for number in chosen:
+        wanted = _range(info, number, bounds[topic, number], begin, limit)
+        yield from islice((one for block in log.read(wanted) for one in block), limit)
+
+
+def _range(info: TopicInfo, partition: int, bounds: Bounds, begin: str, limit: int) -> Range:
+    """What to read of a partition; empty when there is nothing."""
+    end = bounds.stable_end
+    if begin == "earliest":
+        start = bounds.begin
+    elif begin == "latest":  # offsets may be sparse: then these are fewer
+        start = max(bounds.begin, end - limit)
+    elif begin.isascii() and begin.isdigit():
+        start = min(max(bounds.begin, int(begin)), end)
+    else:
+        raise ConfigurationError(f"--from {begin!r}: expected earliest, latest or an offset")
+    return Range(info.name, info.topic_id, partition, start, end)
+
+
+def _envelope(message: Message) -> Envelope | EnvelopeError:
+    try:
+        return read(message.value())
+    except EnvelopeError as error:
+        return error
+
+
+def _as_object(message: Message) -> dict[str, object]:
+    """A message for JSON."""
+    shown: dict[str, object] = {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp_ms": message.timestamp()[1],
+        "key": as_json(message.key()),
+        "headers": [[name, as_json(value)] for name, value in message.headers() or ()],
+    }
+    found = _envelope(message)
+    if isinstance(found, EnvelopeError):
+        return {**shown, "raw": as_json(message.value()), "reason": f"{type(found).__name__}: {found}"}
+    envelope = {
+        "event_id": found.event_id.hex(),
+        "timestamp_ms": found.timestamp_ms,
+        "key": as_json(found.key),
+        "type": found.type,
+        "payloads": [_payload(found.type, payload) for payload in found.payloads],
+        "lane": f"{found.lane:016x}",
+        "position": found.position.hex(),
+        "previous": found.previous.hex(),
+        "chain": [_link(link) for link in found.chain],
+    }
+    return {**shown, "envelope": envelope}
+
+
+def _link(link: Link) -> dict[str, object]:
+    return {
+        "topic": link.topic,
+        "topic_id": link.topic_id.hex(),
+        "partition": link.partition,
+        "offset": link.offset,
+        "leader_epoch": link.leader_epoch - 1 if link.leader_epoch else None,
+        "output": link.output,
+        "shard": link.shard,
+        "ordinal": link.ordinal,
+        "of": link.of,
+    }
+
+
+def _payload(name: str, payload: bytes | None) -> object:
+    """A payload for JSON: its fields if the type is known here, else its bytes."""
+    if payload is None:
+        return None
+    message = _known(name, payload)
+    return as_json(payload) if message is None else MessageToDict(message, preserving_proto_field_name=True)
+
+
+def _known(name: str, payload: bytes) -> Protobuf | None:
+    try:
+        found = descriptor_pool.Default().FindMessageTypeByName(name)
+        return message_factory.GetMessageClass(found).FromString(payload)
+    except (KeyError, DecodeError):
+        return None
+
+
+def _as_text(message: Message) -> Text:
+    """A message for people: a line of coordinates, then what it says, indented."""
+    key = message.key()
+    shown = Text.assemble(
+        (f"{message.topic()}[{message.partition()}]@{message.offset()}", "bold cyan"),
+        f"  {_moment(message.timestamp()[1])}",
+        "  no key" if key is None else f"  key {readable(key)}",
+    )
+    found = _envelope(message)
+    if isinstance(found, EnvelopeError):
+        shown.append(f"\n  {type(found).__name__}: {found}", "yellow")
+        value = message.value()
+        if value is not None:
+            more = f" ... {len(value):,} bytes" if len(value) > _SHOWN_BYTES else ""
+            shown.append(f"\n  {readable(value[:_SHOWN_BYTES])}{more}")
+        return shown
+    lines = [f"event {found.event_id.hex()}  {_moment(found.timestamp_ms)}  {found.type}"]
+    lines += [f"payload {_payload_text(found.type, payload)}" for payload in found.payloads]
+    if found.position:
+        lines.append(f"lane {found.lane:016x}  position {found.position.hex()}")
+    lines += [f"{'chain' if index == 0 else '   ->'} {link}" for index, link in enumerate(found.chain)]
+    for line in lines:
+        shown.append(f"\n  {line}")
+    if not found.position:
+        shown.append("\n  chain (origin)", "dim")
+    return shown
+
+
+def _payload_text(name: str, payload: bytes | None) -> str:
+    if payload is None:
+        return "deleted"
+    message = _known(name, payload)
+    if message is None:
+        return readable(payload)
+    return MessageToJson(message, preserving_proto_field_name=True, indent=None)
+
+
+def _moment(timestamp_ms: int) -> str:
+    """ISO 8601 in UTC; what no calendar knows stays a number."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"

@@ -1,0 +1,146 @@
+"""`sqe-chain run`: a service, its options."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from sqe_chain.cli.connecting import EngineChoice
+from sqe_chain.cli.console import reported
+from sqe_chain.cli.launch import Wanted, launch
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import (
+    FlowArgument,
+    KafkaConfigOption,
+    KafkaOption,
+    StoreOption,
+    TracebackOption,
+)
+from sqe_chain.cli.owner import this_process
+from sqe_chain.cli.values import duration_ms, properties
+from sqe_chain.protocol.surroundings import Settings
+
+
+def run(  # noqa: PLR0913 - each is an option of the command
+    target: FlowArgument,
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    store: StoreOption = None,
+    interval: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="SQE_CHAIN_INTERVAL",
+            help="How often a batch is made: 500ms, 5s, 1m. Flows without stages never wait for it.",
+        ),
+    ] = "5s",
+    start: Annotated[
+        Literal["earliest", "latest"] | None,
+        typer.Option(
+            envvar="SQE_CHAIN_START",
+            help="Where a new flow begins; by default only where nothing is missing.",
+        ),
+    ] = None,
+    engine: Annotated[
+        Literal["spark", "inprocess"],
+        typer.Option(envvar="SQE_CHAIN_ENGINE", help="Where tasks run: on Spark, or in this process."),
+    ] = "spark",
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", envvar="SQE_CHAIN_MASTER", help="Spark's master: local[2], spark://HOST:PORT."
+        ),
+    ] = None,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K=V", envvar="SQE_CHAIN_SPARK_CONF", help="A property of Spark. Repeatable."),
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")] = False,
+    create_topics: Annotated[
+        int | None,
+        typer.Option(
+            "--create-topics",
+            metavar="N",
+            min=0,
+            envvar="SQE_CHAIN_CREATE_TOPICS",
+            help="Create topics that are missing: outputs with the partitions that the flow declares, inputs with N "
+            "(0: inputs must exist).",
+        ),
+    ] = None,
+    takeover: Annotated[
+        bool, typer.Option("--takeover", help="Claim the flow although another run seems alive.")
+    ] = False,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STAGE", help="Forget a stored stage that the flow no longer has. Repeatable."),
+    ] = None,
+    accept_rollback: Annotated[
+        bool, typer.Option("--accept-rollback", help="Go on although the store went back as a whole.")
+    ] = False,
+    allow_weak_durability: Annotated[
+        bool,
+        typer.Option(
+            "--allow-weak-durability",
+            envvar="SQE_CHAIN_ALLOW_WEAK_DURABILITY",
+            help="Accept stores that may lose acknowledged writes.",
+        ),
+    ] = False,
+    max_records: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            envvar="SQE_CHAIN_MAX_RECORDS",
+            help="Records of one batch, over all partitions.",
+        ),
+    ] = 400_000,
+    log_json: Annotated[
+        bool,
+        typer.Option(
+            "--log-json", envvar="SQE_CHAIN_LOG_JSON", help="JSON lines on standard error, no panel."
+        ),
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=1,
+            max=65_535,
+            envvar="SQE_CHAIN_METRICS_PORT",
+            help="Answer Prometheus on this port.",
+        ),
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Run a flow as a service, until SIGTERM or Ctrl-C.
+
+    The batch at hand is finished then, and the next run continues at once. A second Ctrl-C ends the
+    process immediately, which is as safe as any crash.
+    """
+    with reported(traceback=traceback, as_json=log_json):
+        settings = Settings(
+            interval_ms=duration_ms(interval),
+            start=start,
+            takeover=takeover,
+            max_records=max_records,
+            accept_rollback=accept_rollback,
+            allow_weak_durability=allow_weak_durability,
+            drop_stages=tuple(drop or ()),
+            owner=this_process().as_text(),
+        )
+        launch(
+            load_flow(target),
+            settings,
+            Wanted(
+                kafka=kafka,
+                kafka_config=kafka_config,
+                stores=tuple(store or ()),
+                engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ())),
+                create_topics=create_topics,
+                once=once,
+                log_json=log_json,
+                metrics_port=metrics_port,
+            ),
+        )

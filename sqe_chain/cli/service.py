@@ -1,0 +1,91 @@
+"""The loop of a service: start, one batch after the other, leave."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from sqe_chain.cli.statistics import Statistics
+from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop
+from sqe_chain.errors import ChainError, ServiceStopped, Superseded, Unavailable
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.surroundings import Surroundings
+
+IDLE_MS = 100
+"""Pause before a service that does not wait for an interval looks again for something new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A service and how long it runs.
+
+    Args:
+        around: the flow and its ports; `around.observer` must feed `statistics`.
+        clock: the same as `around.clock`.
+        stop: when to end.
+        statistics: what the service has told so far.
+        once: end when everything that was there has been processed.
+    """
+
+    around: Surroundings
+    clock: ServiceClock
+    stop: Stop
+    statistics: Statistics
+    once: bool = False
+
+    def run(self) -> None:
+        """Run until asked to stop; the batch at hand is finished first, and the claim given back.
+
+        Raises:
+            ChainError: the service had to stop, by its own name.
+        """
+        stateful = bool(self.around.flow.stages())
+        service = Aggregation(self.around) if stateful else Republishing(self.around)
+        try:
+            with Heartbeat(service.beat, self.stop, self._beat_failed):
+                service.start()
+                self._batches(service, stateful=stateful)
+        except (Unavailable, ServiceStopped) as error:
+            self._judge(error)
+        finally:
+            with suppress(ChainError):  # then a successor waits until the heartbeat stands still
+                service.leave()
+
+    def _batches(self, service: Aggregation | Republishing, *, stateful: bool) -> None:
+        """One batch after the other. Catching up, and without stages, without a pause."""
+        interval_ms = self.around.settings.interval_ms if stateful else 0
+        while not self.stop.requested:
+            began_ms = self.clock.ticks_ms()
+            worked = service.batch()
+            limited = worked and self.statistics.lag > 0
+            if self.once and not limited:
+                self.stop.request("once")
+            elif not limited:
+                rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)
+                self.clock.wait(max(rest_ms, 0 if worked else IDLE_MS))
+        if self.stop.superseded:
+            raise self._superseded()
+
+    def _judge(self, error: ChainError) -> None:
+        """Say what an error means when the service was asked to end while it waited.
+
+        Nothing is left half done unless a plan is open; and that will be finished by the next run.
+        """
+        if isinstance(error, Superseded):
+            raise error
+        if self.stop.superseded:
+            raise self._superseded() from error
+        waiting = isinstance(error, Unavailable) or type(error) is ServiceStopped
+        if self.stop.requested and waiting and self.statistics.open_plan is None:
+            return
+        raise error
+
+    def _superseded(self) -> Superseded:
+        return Superseded(
+            f"flow {self.around.flow.name!r}: a newer run has claimed it, this one changes nothing any more. Only one "
+            "run works at a time; start another one without --takeover and it waits as a standby"
+        )
+
+    def _beat_failed(self, error: Exception) -> None:
+        self.around.tell("notice", text=f"the heartbeat does not reach the store: {error}")

@@ -1,0 +1,147 @@
+"""`sqe-chain state`: what a stage has stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Annotated
+
+import typer
+from google.protobuf.json_format import MessageToDict, MessageToJson
+from google.protobuf.message import DecodeError, Message
+from rich.table import Table
+from rich.text import Text
+
+from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, reported
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.flow import Flow, Node
+from sqe_chain.partitioner import partition_of
+from sqe_chain.plan import Plan
+from sqe_chain.ports import StateStore
+
+States = Iterator[tuple[bytes, bytes | None]]
+
+
+def state(
+    target: FlowArgument,
+    stage: Annotated[str, typer.Argument(metavar="STAGE", help="Name of the stage.")],
+    keys: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY]...", help="Keys (0x... for bytes); without any, all.")
+    ] = None,
+    *,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Show at most so many; by default 100 in a table, all as JSON."
+        ),
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Show the states of a stage, each as the newest batch that was persisted left it.
+
+    Reading disturbs no service. While one runs, two states may stem from two batches.
+    """
+    with reported(traceback=traceback):
+        flow = load_flow(target)
+        node = _stage(flow, stage)
+        stores = open_stores(flow, store or ())
+        found = _states(flow, node, stores[""], stores[node.store or ""], [_key(text) for text in keys or ()])
+        if json:
+            for key, data in islice(found, limit):
+                print_json({"key": as_json(key), "state": _as_dict(node, key, data)})
+        else:
+            _show(node, found, limit or 100)
+
+
+def _stage(flow: Flow, name: str) -> Node:
+    for node in flow.stages():
+        if node.name == name:
+            return node
+    known = ", ".join(node.name for node in flow.stages()) or "none, it keeps no states"
+    raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
+
+
+def _states(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> States:
+    """Keys and states: of these keys, None where there is none; without keys, of all there are."""
+    partitions = _state_partitions(flow, home)
+    if keys:
+        for key in keys:
+            _, (found,), _ = store.read(flow.name, node.name, partition_of(key, partitions), [key])
+            yield key, found
+        return
+    for part in range(partitions):
+        yield from sorted(store.scan(flow.name, node.name, part))
+
+
+def _state_partitions(flow: Flow, home: StateStore) -> int:
+    """As the flow was born, whatever it declares now."""
+    standing, _ = home.home(flow.name)
+    if standing is None or standing.number < 0:
+        raise ConfigurationError(
+            f"the store knows nothing of flow {flow.name!r}: it has not run with this --store yet"
+        )
+    data = home.plan(flow.name, standing.number)
+    if data is None:
+        raise StoreInconsistent(f"the home store has no plan {standing.number} of flow {flow.name!r}")
+    return Plan.from_bytes(data).layout.state_partitions
+
+
+def _key(text: str) -> bytes:
+    if not text.startswith("0x"):
+        return text.encode()
+    try:
+        return bytes.fromhex(text[2:])
+    except ValueError:
+        raise ConfigurationError(
+            f"key {text!r}: what follows 0x must be hexadecimal digits in pairs"
+        ) from None
+
+
+def _parsed(node: Node, key: bytes, data: bytes) -> Message:
+    if node.payload is None:
+        raise AssertionError("a stage declares its state's type")
+    try:
+        return node.payload.FromString(data)
+    except DecodeError as error:
+        raise StoreInconsistent(
+            f"the state of key {readable(key)} in stage {node.name!r} is no {node.payload.DESCRIPTOR.full_name}: {error}"
+        ) from error
+
+
+def _as_dict(node: Node, key: bytes, data: bytes | None) -> object:
+    if data is None:
+        return None
+    return MessageToDict(
+        _parsed(node, key, data), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _show(node: Node, found: States, limit: int) -> None:
+    """A table with one column for each field of the state."""
+    fields = node.payload.DESCRIPTOR.fields if node.payload else ()
+    table = Table("key", *(field.name for field in fields))
+    for key, data in islice(found, limit):
+        values = [Text("no state", "dim")]
+        if data is not None:
+            message = _parsed(node, key, data)
+            values = [Text(_cell(message, field.name)) for field in fields]
+        table.add_row(Text(readable(key)), *values)
+    if table.row_count:
+        OUT.print(table)
+    else:
+        ERR.print(f"stage {node.name!r} has no states yet")
+    if next(found, None) is not None:
+        ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
+
+
+def _cell(message: Message, name: str) -> str:
+    value = getattr(message, name)
+    if isinstance(value, bytes):
+        return readable(value)
+    if isinstance(value, Message):
+        return MessageToJson(value, preserving_proto_field_name=True, indent=None)
+    return str(value)

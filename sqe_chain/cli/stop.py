@@ -1,0 +1,162 @@
+"""When a service shall end: signals, a claim that was lost, patience that ran out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from sqe_chain.protocol.surroundings import When
+
+FIRST_WAIT_MS = 100
+"""What `Surroundings.patiently` waits first: so a new difficulty is told from one that goes on."""
+
+
+class Stop:
+    """A request to end, and its reason. The first reason stands."""
+
+    def __init__(self) -> None:
+        self._requested = threading.Event()
+        self.reason = ""
+        self.superseded = False
+
+    @property
+    def requested(self) -> bool:
+        """Whether the service shall end."""
+        return self._requested.is_set()
+
+    def request(self, reason: str, *, superseded: bool = False) -> None:
+        """End after the batch at hand; when superseded, as soon as that is noticed."""
+        self.superseded = self.superseded or superseded
+        if not self.requested:
+            self.reason = reason
+            self._requested.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait that long, less when asked to end: then True."""
+        return self._requested.wait(seconds)
+
+
+class ServiceClock:
+    """Implements `protocol.surroundings.Clock`, and hears (as an Observer) what is waited for.
+
+    Args:
+        stop: ends every wait.
+        give_up_ms: how long one broker or store may be away before the service is asked to end;
+            None: it is waited for.
+    """
+
+    def __init__(self, stop: Stop, give_up_ms: int | None = None) -> None:
+        self._stop = stop
+        self._give_up_ms = give_up_ms
+        self._away_since_ms: int | None = None
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def ticks_ms(self) -> int:
+        """Milliseconds that never go back, for distances."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wait(self, milliseconds: int) -> bool:
+        """See `Clock.wait`."""
+        away = self._away_since_ms
+        if away is not None and self._give_up_ms is not None and self.ticks_ms() - away >= self._give_up_ms:
+            return True
+        return self._stop.wait(milliseconds / 1_000)
+
+    def step(self, number: int, when: When) -> None:  # noqa: ARG002 - an Observer's
+        """A step: whatever was away is back."""
+        self._away_since_ms = None
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Note since when something has been away."""
+        if name != "waiting":
+            self._away_since_ms = None
+        elif self._away_since_ms is None or fields.get("wait_ms") == FIRST_WAIT_MS:
+            self._away_since_ms = self.ticks_ms()
+
+
+class Heartbeat:
+    """Calls `beat` every second in a thread of its own, until it is left.
+
+    Args:
+        beat: moves the heartbeat on; False: a newer run owns the flow.
+        stop: asked to end when that happens.
+        failed: told of an error, once until a beat succeeds again; errors of a store that is away are
+            no reason to end, for the service itself waits for it.
+        seconds: between two beats.
+    """
+
+    def __init__(
+        self, beat: Callable[[], bool], stop: Stop, failed: Callable[[Exception], None], seconds: float = 1.0
+    ) -> None:
+        self._beat = beat
+        self._stop = stop
+        self._failed = failed
+        self._seconds = seconds
+        self._left = threading.Event()
+        self._silent = False
+        self._thread = threading.Thread(target=self._run, name="sqe-chain-heartbeat", daemon=True)
+
+    def __enter__(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        """End; a beat under way is waited for."""
+        self._left.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._left.wait(self._seconds):
+            try:
+                alive = self._beat()
+            except Exception as error:  # noqa: BLE001 - the service meets the same error, and knows what to do
+                if not self._silent:
+                    self._failed(error)
+                self._silent = True
+                continue
+            self._silent = False
+            if not alive:
+                self._stop.request("superseded", superseded=True)
+                return
+
+
+@contextmanager
+def signals(stop: Stop, restore: Callable[[], object]) -> Iterator[Callable[[], None]]:
+    """SIGTERM and Ctrl-C end the service after the batch at hand; a second Ctrl-C ends it at once.
+
+    Ending at once is a crash, which is safe.
+
+    Args:
+        stop: asked to end.
+        restore: makes the terminal usable before the process ends at once.
+
+    Yields:
+        Call it after anything that sets handlers of its own (Spark does for Ctrl-C).
+    """
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stop.requested:
+            restore()
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        stop.request(signal.Signals(number).name)
+
+    def install() -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, hear)
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    install()
+    try:
+        yield install
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

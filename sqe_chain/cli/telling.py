@@ -1,0 +1,98 @@
+"""What a service says while it runs: to several hearers at once, as lines of text or of JSON."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+import structlog
+
+from sqe_chain.protocol.surroundings import Observer, When
+
+WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
+"""Events that ask for a person's attention."""
+
+
+class Hearers:
+    """An observer that tells several others.
+
+    `caught_up` is passed on once, until something else happens: a service without an interval says it ten
+    times a second.
+    """
+
+    def __init__(self, *hearers: Observer) -> None:
+        self._hearers: Sequence[Observer] = hearers
+        self._last = ""
+
+    def step(self, number: int, when: When) -> None:
+        """Pass on."""
+        for hearer in self._hearers:
+            hearer.step(number, when)
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Pass on."""
+        if name == self._last == "caught_up":
+            return
+        self._last = name
+        for hearer in self._hearers:
+            hearer.event(name, fields)
+
+
+class Lines:
+    """One line for each event, written at once.
+
+    Args:
+        flow: named in every line.
+        as_json: JSON objects instead of text.
+        stream: None: standard error.
+    """
+
+    def __init__(self, flow: str, *, as_json: bool, stream: TextIO | None = None) -> None:
+        last: Any = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=10)
+        if as_json:
+            last = structlog.processors.JSONRenderer(ensure_ascii=False)
+        stamp = structlog.processors.TimeStamper(fmt="iso", utc=as_json)
+        self._log = structlog.wrap_logger(
+            structlog.PrintLogger(stream or sys.stderr),  # flushes after every line
+            processors=[stamp, last],
+            wrapper_class=structlog.BoundLogger,
+            cache_logger_on_first_use=True,
+        )
+        self._common = {"flow": flow} if as_json else {}
+        self._as_json = as_json
+
+    def step(self, number: int, when: When) -> None:
+        """Steps are not written: their events are."""
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Write a line."""
+        severity: dict[str, object] = {}
+        if self._as_json:
+            severity["severity"] = "warning" if name in WARNINGS else "info"
+        self._log.msg(name, **{**self._common, **severity, **fields})
+
+
+class _ToObserver(logging.Handler):
+    """Passes on what libraries log, as notices."""
+
+    def __init__(self, observer: Observer) -> None:
+        super().__init__(logging.WARNING)
+        self._observer = observer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass one record on."""
+        self._observer.event("notice", {"text": record.getMessage(), "logger": record.name})
+
+
+@contextmanager
+def logging_to(observer: Observer) -> Iterator[None]:
+    """While in the context, warnings that libraries log are told like everything else."""
+    handler, root = _ToObserver(observer), logging.getLogger()
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)

@@ -1,0 +1,71 @@
+"""Values of options: durations, stores, properties."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from sqe_chain.errors import ConfigurationError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
+MAX_DURATION_MS = 24 * 3_600_000
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration.
+
+    >>> duration_ms("500ms"), duration_ms("5s"), duration_ms("1.5m")
+    (500, 5000, 90000)
+
+    Raises:
+        ConfigurationError: it is none, or longer than a day.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"{text!r} is no duration; write a number and its unit: 500ms, 5s, 1m or 1h")
+    milliseconds = round(float(found.group(1)) * _MILLISECONDS[found.group(2)])
+    if milliseconds > MAX_DURATION_MS:
+        raise ConfigurationError(f"{text!r} is too long; at most 24h")
+    return milliseconds
+
+
+def store_urls(texts: Sequence[str]) -> dict[str, str]:
+    """Store name -> address; "" is the default and home store.
+
+    >>> store_urls(["sqlite:///tmp/a.db", "fast=redis://localhost?max_rows=10"])
+    {'': 'sqlite:///tmp/a.db', 'fast': 'redis://localhost?max_rows=10'}
+
+    Raises:
+        ConfigurationError: a name comes twice. The text does not repeat addresses: they hold passwords.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        named = _NAMED.fullmatch(text)
+        name, url = named.groups() if named else ("", text)
+        if name in found:
+            which = f"{name!r}" if name else "without a name"
+            raise ConfigurationError(
+                f"--store {which} is given twice; one address for each name: --store URL --store NAME=URL"
+            )
+        found[name] = url
+    return found
+
+
+def properties(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """Name -> value of options given as NAME=VALUE.
+
+    Raises:
+        ConfigurationError: one is not of that form, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not (name and equals):
+            raise ConfigurationError(f"{option} {name!r}: expected NAME=VALUE")
+        if name in found:
+            raise ConfigurationError(f"{option} {name!r} is given twice")
+        found[name] = value
+    return found
