@@ -8,6 +8,8 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+# Unit tests only: a broker and a Spark session fill two cores by themselves, one of each per worker is slower.
+PARALLEL := -n auto --dist worksteal
 
 .PHONY: help
 help:  ## explain the targets
@@ -19,11 +21,12 @@ demo: setup servers  ## two services on Kafka, Spark and Redis, killed again and
 
 .PHONY: test
 test: setup servers lint  ## everything: lint, types, all tests on real servers
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest tests/unit $(PARALLEL)
+	$(BIN)/pytest tests --ignore=tests/unit
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
-	$(BIN)/pytest tests/unit $(ARGS)
+	$(BIN)/pytest tests/unit $(PARALLEL) $(ARGS)
 
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, import rules

@@ -22,6 +22,9 @@ _START_TIME_FIELD = 19
 # the interpreter, so servers may be started from threads that do not.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqe-chain-dev-starter")
 
+# Who died before the death signal was set sends none: the shell looks who its parent is, then becomes the command.
+_UNLESS_ORPHANED = ("/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
+
 # A collected Popen of a running child warns; a detached child is meant to be left running.
 _detached: list[subprocess.Popen[bytes]] = []
 
@@ -114,11 +117,11 @@ def spawn(
         environment: added to this process's environment.
     """
     setpriv = None if detached else shutil.which("setpriv")
-    bound = [setpriv, "--pdeathsig", "KILL", "--", *command] if setpriv else list(command)
+    bound = (setpriv, "--pdeathsig", "KILL", "--", *_UNLESS_ORPHANED, str(os.getpid())) if setpriv else ()
     with log.open("ab") as output:
         process = _starter.submit(
             subprocess.Popen,
-            bound,
+            [*bound, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
