@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import shutil
 import socket
 import struct
 import subprocess
@@ -116,6 +117,9 @@ class KafkaServer(Server):
     # --- what a server says -----------------------------------------------------------------------
 
     def _prepare(self) -> None:
+        # Native libraries are unpacked here; a killed broker leaves them behind.
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._scratch.mkdir()
         # Only clients need to find the broker again; the controller may move.
         self._controller_port = free_port()
         if self._sasl and self._sasl_port is None:
@@ -144,6 +148,10 @@ class KafkaServer(Server):
     @property
     def _data(self) -> Path:
         return self.data_dir / "data"
+
+    @property
+    def _scratch(self) -> Path:
+        return self.data_dir / "tmp"
 
     def _all_properties(self) -> dict[str, str]:
         listeners = {"PLAINTEXT": f"{HOST}:{self.port}"}
@@ -181,6 +189,7 @@ class KafkaServer(Server):
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
             "-Djava.awt.headless=true",
+            f"-Djava.io.tmpdir={self._scratch}",
             "-Djava.net.preferIPv4Stack=true",
             "-Dorg.slf4j.simpleLogger.showDateTime=true",
             "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd HH:mm:ss.SSS",
