@@ -124,7 +124,7 @@ def _show(node: Node, found: States, limit: int) -> None:
     """A table with one column for each field of the state."""
     fields = node.payload.DESCRIPTOR.fields if node.payload else ()
     table = Table("key", *(field.name for field in fields))
-    for key, data in islice(found, limit):
+    for key, data in sorted(islice(found, limit), key=lambda row: row[0]):
         values = [Text("no state", "dim")]
         if data is not None:
             message = _parsed(node, key, data)

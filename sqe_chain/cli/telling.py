@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -51,15 +52,11 @@ class Lines:
     """
 
     def __init__(self, flow: str, *, as_json: bool, stream: TextIO | None = None) -> None:
-        last: Any = structlog.dev.ConsoleRenderer(colors=False, pad_event_to=10)
-        if as_json:
-            last = structlog.processors.JSONRenderer(ensure_ascii=False)
-        stamp = structlog.processors.TimeStamper(fmt="iso", utc=as_json)
+        stamp = structlog.processors.TimeStamper(fmt="iso" if as_json else "%Y-%m-%d %H:%M:%S", utc=as_json)
         self._log = structlog.wrap_logger(
             structlog.PrintLogger(stream or sys.stderr),  # flushes after every line
-            processors=[stamp, last],
+            processors=[stamp, _as_json if as_json else _as_text],
             wrapper_class=structlog.BoundLogger,
-            cache_logger_on_first_use=True,
         )
         self._common = {"flow": flow} if as_json else {}
         self._as_json = as_json
@@ -73,6 +70,19 @@ class Lines:
         if self._as_json:
             severity["severity"] = "warning" if name in WARNINGS else "info"
         self._log.msg(name, **{**self._common, **severity, **fields})
+
+
+def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
+    """One object; what matters first, for who reads it by eye."""
+    first = {name: fields.pop(name) for name in ("timestamp", "event")}
+    return json.dumps({**first, **fields}, ensure_ascii=False, default=str)
+
+
+def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
+    """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
+    moment, event = fields.pop("timestamp"), fields.pop("event")
+    said = "  ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{moment}  {event:<10} {said}".rstrip()
 
 
 class _ToObserver(logging.Handler):
