@@ -11,6 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import pytest
+
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
 from sqe_chain import ReplayFilter, read
@@ -32,14 +34,14 @@ def split(fastening: Fastening) -> Iterator[Fastening]:
 
 
 def republisher(name: str = "standard", partitions: int = 3) -> Flow:
-    """raw -> mid, flat-mapped, keyed by robot."""
+    """From raw to mid, flat-mapped, keyed by robot."""
     flow = Flow(name)
     flow.source("raw", Fastening).flat_map(split).to("mid", key=lambda f: f.robot, partitions=partitions)
     return flow
 
 
 def totals(stages: int = 2, state_partitions: int = 2, name: str = "totals", **options: object) -> Flow:
-    """mid -> per robot (-> per line), with emissions and changes published."""
+    """From mid, per robot (and per line), with emissions and changes published."""
     flow = Flow(name, state_partitions=state_partitions, **options)  # type: ignore[arg-type]
     first = flow.source("mid", Fastening).aggregate(
         "per-robot", key=lambda f: f.robot, state=RobotTotal, fold=add_fastening
@@ -86,7 +88,11 @@ class Plant:
             robot = self.random.choice(sorted(ROBOTS))
             failed = self.random.randrange(3)
             fastening = Fastening(
-                robot=robot, line=ROBOTS[robot], report=self.number, fastened=self.random.randrange(5), failed=failed
+                robot=robot,
+                line=ROBOTS[robot],
+                report=self.number,
+                fastened=self.random.randrange(5),
+                failed=failed,
             )
             self.standard.feed("raw", fastening, partition=self.random.randrange(2))
             self.expected.feed(fastening)
@@ -121,3 +127,23 @@ class Plant:
                     received[delta.line]["events"] += 1
                     received[delta.line]["fastened"] += delta.fastened
         assert received == {key: Counter(e) for key, e in self.expected.lines.items()}
+
+
+LAYOUTS = [
+    pytest.param(stages, in_place, id=f"{stages}-stage-{'in-place' if in_place else 'shuffled'}")
+    for stages in (1, 2)
+    for in_place in (True, False)
+]
+POINTS = [(step, when) for step in range(1, 8) for when in ("before", "after")]
+
+
+def plant(stages: int, in_place: bool, **options: object) -> Plant:
+    """A plant whose first stage runs in place or behind a shuffle."""
+    state_partitions = 3 if in_place else 2
+    return Plant(totals(stages, state_partitions), mid=3, **options)  # type: ignore[arg-type]
+
+
+def load(found: Plant) -> None:
+    """What is fed for one batch, half of it coming twice."""
+    found.feed(12)
+    found.republish(2)

@@ -1,0 +1,46 @@
+"""Goal: any two crashes, and a crash around any single write, cost repeated work and nothing else.
+
+Method: as in tests/unit/test_crash_at_every_step.py, for all pairs of points, the second crash coming
+while the first is being mended, and for every write that a run makes, with the reply lost or not.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from plant import LAYOUTS, POINTS, load, plant
+
+
+@pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
+def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
+    for first, second in itertools.product(POINTS, POINTS):
+        found = plant(stages, in_place)
+        load(found)
+        found.totals.run_until_caught_up()
+        load(found)
+        for step, when in (first, second):
+            found.totals.crash(step=step, when=when)  # type: ignore[arg-type]
+        found.totals.service = None
+        found.totals.run_until_caught_up()
+        load(found)
+        found.totals.run_until_caught_up()
+        assert found.totals.crashes == 2, (first, second)
+        found.check()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
+def test_a_crash_around_every_single_write(stages: int, in_place: bool, when: str) -> None:
+    for number in itertools.count():
+        found = plant(stages, in_place)
+        load(found)
+        found.totals.crash_at_write(number, when)  # type: ignore[arg-type]
+        found.totals.run_until_caught_up()
+        load(found)
+        found.totals.run_until_caught_up()
+        found.check()
+        if found.totals.crashes == 0:
+            assert number > 20
+            return
