@@ -150,7 +150,7 @@ def test_a_step_without_a_plan_keeps_the_plans(store: StateStore, flow: str) -> 
 
 
 def test_plans_are_dropped_by_number_and_not_by_text(store: StateStore, flow: str) -> None:
-    numbers = [9, 10, 99, 100, BIG]
+    numbers = [9, 10, 99, 100, BIG - 1, BIG]
     home: Home | None = None
     for number in numbers:
         sealed = replace(CLAIM, number=number)
@@ -158,7 +158,10 @@ def test_plans_are_dropped_by_number_and_not_by_text(store: StateStore, flow: st
         home = sealed
     after = replace(CLAIM, number=BIG + 1)
     store.set_home(flow, home, after, b"last", drop_below=100)
-    assert [store.plan(flow, number) for number in numbers] == [None, None, None, b"100", b"%d" % BIG]
+    left = [None, None, None, b"100", b"%d" % (BIG - 1), b"%d" % BIG]
+    assert [store.plan(flow, number) for number in numbers] == left
+    store.set_home(flow, after, replace(after, number=BIG + 2), b"later", drop_below=BIG)
+    assert [store.plan(flow, number) for number in numbers] == [*[None] * 5, b"%d" % BIG]
 
 
 def test_only_the_holder_of_the_claim_moves_the_heartbeat(store: StateStore, flow: str) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,6 @@ from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from sqe_chain.ports import StateStore
 
@@ -142,6 +142,17 @@ def test_each_weak_setting_is_named_with_the_option_that_accepts_it(
     assert "--allow-weak-durability" in sentence
 
 
+def test_steps_larger_than_luas_stack(server: RedisServer) -> None:
+    """Lua's unpack() ends at some 8,000 values; the option max_rows may exceed that."""
+    store = open_store(server.url, max_rows="20000")
+    rows = [(b"%06d" % number, b"1") for number in range(20_000)]
+    after = replace(BORN, number=1)
+    assert store.write("large", "s", 0, None, BORN, rows) == BORN
+    assert store.write("large", "s", 0, BORN, after, [(key, None) for key, _ in rows]) == after
+    assert list(store.scan("large", "s", 0)) == []
+    store.close()
+
+
 def test_a_user_with_the_least_rights_can_do_everything_but_read_settings(server: RedisServer) -> None:
     administer(server, "ACL", "SETUSER", "least", "reset", "on", f">{SECRET}", "~sqe:*", *LEAST_RIGHTS)
     administer(server, "SCRIPT", "FLUSH")
@@ -162,6 +173,11 @@ def test_a_user_with_the_least_rights_can_do_everything_but_read_settings(server
     assert store.read("least", "s", 0, [b"k", b"l"]) == (after, [None, b"2"], after)
     assert list(store.scan("least", "s", 0)) == [(b"l", b"2")]
     store.close()
+
+
+def test_the_least_rights_are_the_documented_ones() -> None:
+    document = Path(__file__).parents[2] / "docs" / "stores.md"
+    assert " ".join(LEAST_RIGHTS) in document.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("missing", ["+hdel", "+hset"])

@@ -1,0 +1,19 @@
+"""docs/stores.md shows the schema and the rights that are really used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS
+from sqe_chain.stores.sqlite.file import SCHEMA
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "stores.md"
+
+
+def test_the_schema_of_sqlite_is_the_documented_one() -> None:
+    assert SCHEMA.strip() in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_all_fields_of_the_hashes_are_documented() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert all(f"`{name}`" in text for name in (*HEADER_FIELDS, *HOME_FIELDS))
