@@ -53,8 +53,10 @@ __all__ = [
     "Envelope",
     "EnvelopeHead",
     "check_consistent",
+    "check_head",
     "is_enveloped",
     "last_of",
+    "open_head",
     "parse_chain",
     "parse_head",
     "payloads_of",
@@ -201,14 +203,36 @@ def parse_head(value: bytes | None) -> EnvelopeHead:
         EmptyValue, NotAnEnvelope, TruncatedEnvelope, TrailingBytes, WrongChecksum: before parsing.
         MissingField, MalformedField: after it.
     """
+    head = open_head(value)
+    check_head(head)
+    return head
+
+
+def open_head(value: bytes | None) -> EnvelopeHead:
+    """The fields of an envelope with prefix and checksum checked, nothing else; then `check_head`.
+
+    For a reader that compares type, size and position with what it knows of the lane anyway.
+
+    Raises:
+        EmptyValue, NotAnEnvelope, TruncatedEnvelope, TrailingBytes, WrongChecksum: before parsing.
+        MalformedField: it does not parse.
+    """
     if value is None or value[:5] != PREFIX or value[-5] != CHECKSUM_TAG or crc32(value) != RESIDUE:
         raise diagnose(value) or MalformedField("the last field is not the checksum")
     try:
-        head = _head_from(value)
+        return _head_from(value)
     except DecodeError as error:
         raise MalformedField(
             f"checksum and magic number are right, but it is no envelope: {error}"
         ) from error
+
+
+def check_head(head: EnvelopeHead) -> None:
+    """Check the required fields of an envelope, and that its lengths agree.
+
+    Raises:
+        MissingField, MalformedField: they do not.
+    """
     position = head.position
     if position:
         sound = len(position) in _POSITION_LENGTHS
@@ -216,7 +240,6 @@ def parse_head(value: bytes | None) -> EnvelopeHead:
         sound = len(head.event_id) == EVENT_ID_LENGTH and not head.chain
     if not sound or not head.type or len(head.more) != (head.size or 1) - 1:
         raise _malformed(head)
-    return head
 
 
 def payloads_of(head: EnvelopeHead) -> list[bytes | None]:

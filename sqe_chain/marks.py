@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, Chain, path_hash, root_position
 from sqe_chain.envelope import EnvelopeHead, check_consistent, last_of
-from sqe_chain.errors import ChangedRepublisher, GapError, RecreatedTopic, TooManyLanes
+from sqe_chain.errors import ChangedRepublisher, GapError, MalformedField, RecreatedTopic, TooManyLanes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,10 +166,11 @@ class PartitionMarks:
         position = head.position
         if mark is None:
             return self._accept_first(head, position or root_position(leader_epoch, offset), offset)
-        if not position:
+        if len(position) != len(mark.position):
+            if head.lane or position:
+                raise self._wrong_length(mark, head, offset)
             return self.accept_raw(offset, leader_epoch)
-        siblings = position[:-ORDINAL_LENGTH]
-        if siblings == mark._siblings and last_of(head.chain) != mark.of:  # noqa: SLF001 - same module
+        if position.startswith(mark._siblings) and last_of(head.chain) != mark.of:  # noqa: SLF001 - same module
             raise self._changed(mark, head, offset)
         if position <= mark.position:
             return False
@@ -178,7 +179,7 @@ class PartitionMarks:
             self._check_gap(mark, head, offset)
         mark.position = position
         mark.offset = offset
-        mark._siblings = siblings  # noqa: SLF001
+        mark._siblings = position[:-ORDINAL_LENGTH]  # noqa: SLF001
         mark._head = head  # noqa: SLF001
         return True
 
@@ -341,6 +342,12 @@ class PartitionMarks:
             f"it, but read was {known}: records are missing, or changed places. Look for them in "
             f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
             "when they are lost for good, begin anew behind them with --start"
+        )
+
+    def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:
+        return MalformedField(
+            f"{self._place(offset)}: the position has {len(head.position)} bytes, all others of its lane have "
+            f"{len(mark.position)}: the service that writes {self.topic} does not follow the format"
         )
 
     def _changed(self, mark: Mark, head: EnvelopeHead, offset: int) -> ChangedRepublisher:

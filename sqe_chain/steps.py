@@ -6,7 +6,7 @@ A unit is pushed as ``(value, key, path, origin)``. What reaches a stage or an o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from struct import Struct
 from typing import Any
 
@@ -14,7 +14,7 @@ from google.protobuf.message import Message
 
 from sqe_chain.context import Context, Origin
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow import Flow, Node, UserFunction
+from sqe_chain.flow import Flow, Kind, Node, UserFunction
 from sqe_chain.partitioner import key_bytes
 
 Push = Callable[[object, bytes | None, bytes, Origin], None]
@@ -96,27 +96,29 @@ class Compiler:
             raise AssertionError(f"{node.place}: checked when declared")
         if node.kind in ("merge", "changes"):
             return down
-        if node.kind == "key_by":
-            return _key_by(self._one(node.key, node.key_takes_context), down)
-        function = self._one(node.function, node.takes_context)
-        return {"map": _map, "filter": _filter, "flat_map": _flat_map}[node.kind](function, down)
-
-    def _one(self, function: UserFunction | None, takes_context: bool) -> UserFunction:  # noqa: FBT001
-        """A user's function as ``(value, key, origin) -> result``, when it takes the context."""
+        function = node.key if node.kind == "key_by" else node.function
         if function is None:
-            raise AssertionError("a step without a function")
-        if not takes_context:
-            return lambda value, _key, _origin: function(value)
-        now_ms = self._now_ms
+            raise AssertionError(f"{node.place}: a {node.kind} without a function")
+        if node.key_takes_context if node.kind == "key_by" else node.takes_context:
+            return _with_context(node.kind, function, down, self._now_ms)
+        return {"map": _map, "filter": _filter, "flat_map": _flat_map, "key_by": _key_by}[node.kind](function, down)
+
+    def _key_of(self, node: Node) -> UserFunction | None:
+        """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
+        function, now_ms = node.key, self._now_ms
+        if function is None or not node.key_takes_context:
+            return function
         return lambda value, key, origin: function(value, Context(origin, key, now_ms))
 
     def _stage(self, node: Node) -> Push:
         append = self._collector.units[node.index].append
-        to_key = self._one(node.key, node.key_takes_context) if node.key else None
+        to_key, with_context = self._key_of(node), node.key_takes_context
         serialize = node.index in self._shuffled
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-            own = key_bytes(to_key(value, key, origin) if to_key else key)
+            own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
+            if own.__class__ is not bytes:
+                own = key_bytes(own)
             if not isinstance(value, Message):
                 raise PoisonError(
                     f"{node.place}: stage {node.name!r} takes protobuf messages, got {type(value).__name__}"
@@ -131,14 +133,15 @@ class Compiler:
 
     def _output(self, node: Node) -> Push:
         append = self._collector.made.append
-        to_key = self._one(node.key, node.key_takes_context) if node.key else None
+        to_key, with_context = self._key_of(node), node.key_takes_context
         index = node.index
         deleted = _deleted_type(self._flow, node)
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
-            if to_key:
-                own = to_key(value, key, origin)
-                key = None if own is None else key_bytes(own)
+            if to_key is not None:
+                key = to_key(value, key, origin) if with_context else to_key(value)
+                if key is not None and key.__class__ is not bytes:
+                    key = key_bytes(key)
             if isinstance(value, Message):
                 data = value.SerializeToString(deterministic=True)
                 append((index, key, value.DESCRIPTOR.full_name, data))
@@ -174,33 +177,56 @@ def _fan_out(pushes: list[Push]) -> Push:
 
 def _map(function: UserFunction, down: Push) -> Push:
     def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        down(function(value, key, origin), key, path, origin)
+        down(function(value), key, path, origin)
 
     return push
 
 
 def _filter(function: UserFunction, down: Push) -> Push:
     def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        if function(value, key, origin):
+        if function(value):
             down(value, key, path, origin)
 
     return push
 
 
 def _key_by(function: UserFunction, down: Push) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        down(value, key_bytes(function(value, key, origin)), path, origin)
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
+        down(value, key_bytes(function(value)), path, origin)
 
     return push
 
 
 def _flat_map(function: UserFunction, down: Push) -> Push:
     def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        before = None
-        for index, item in enumerate(function(value, key, origin)):
-            if item is before and isinstance(item, Message):
-                raise PoisonError("a flat_map gave the same object twice: create a new one for each value")
-            before = item
-            down(item, key, path + number(index), origin)
+        _push_each(function(value), down, key, path, origin)
 
     return push
+
+
+def _with_context(kind: Kind, function: UserFunction, down: Push, now_ms: int) -> Push:
+    """The same four steps, for functions that take the context."""
+
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        result = function(value, Context(origin, key, now_ms))
+        if kind == "map":
+            down(result, key, path, origin)
+        elif kind == "key_by":
+            down(value, key_bytes(result), path, origin)
+        elif kind == "flat_map":
+            _push_each(result, down, key, path, origin)
+        elif result:
+            down(value, key, path, origin)
+
+    return push
+
+
+def _push_each(
+    items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin
+) -> None:
+    before = None
+    for index, item in enumerate(items):
+        if item is before and isinstance(item, Message):
+            raise PoisonError("a flat_map gave the same object twice: create a new one for each value")
+        before = item
+        down(item, key, path + number(index), origin)

@@ -7,7 +7,14 @@ from typing import Any
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.context import Context, Origin, Place
-from sqe_chain.envelope import EnvelopeHead, is_enveloped, parse_head, payloads_of
+from sqe_chain.envelope import (
+    EnvelopeHead,
+    check_head,
+    is_enveloped,
+    open_head,
+    parse_head,
+    payloads_of,
+)
 from sqe_chain.errors import EmptyValue, EnvelopeError, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow, Node
 from sqe_chain.marks import PartitionMarks
@@ -138,28 +145,41 @@ class _Inputs:
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Take a block of records: units and payloads are collected, outputs gathered by input.
-
-        The hottest loop: one enveloped payload of the declared type takes the short way.
-        """
-        place, lanes, collector = self._place, self._lanes, self._collector
+        """Take a block of records: units and payloads are collected, outputs gathered by input."""
         message_type: Any = self._node.payload if not self._node.raw else None
-        type_name = message_type.DESCRIPTOR.full_name if message_type else None
-        accept, push, gather, made = self.marks.accept, self._push, self._gather, collector.made
-        wants_key, ordinary = self._wants_key, message_type is not None and not self._skipped
-        drop_replays = self._stateful
-        size = replays = 0
+        if message_type is None or self._skipped:
+            replays = sum(self._extraordinary(message) for message in messages)
+        else:
+            replays = self._feed_ordinary(messages, message_type)
+        end, last = self._end, messages[-1]
+        end.records += len(messages)
+        end.replays += replays
+        end.size += sum(len(message.value() or b"") for message in messages)
+        end.last_offset, end.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
+        end.last_timestamp_ms = last.timestamp()[1]
+
+    def _feed_ordinary(self, messages: Sequence[Message], message_type: Any) -> int:  # noqa: ANN401 - a class
+        """Enveloped records of a declared type: the hottest loop of all.
+
+        Returns:
+            How many were replays.
+        """
+        place, lanes, made = self._place, self._lanes, self._collector.made
+        accept, push, gather, parse = self.marks.accept, self._push, self._gather, message_type.FromString
+        type_name, wants_key, drop_replays = message_type.DESCRIPTOR.full_name, self._wants_key, self._stateful
+        replays = 0
         for message in messages:
-            value = message.value()
-            offset = message.offset()
-            if not ordinary or value is None:
-                replays += self._extraordinary(message, value, offset)
-                size += len(value) if value else 0
+            value, offset = message.value(), message.offset()
+            if value is None:
+                replays += self._extraordinary(message)
                 continue
-            size += len(value)
-            epoch = stored_epoch(message.leader_epoch())
+            epoch = message.leader_epoch()
+            epoch = 0 if epoch is None or epoch < 0 else epoch + 1
             try:
-                head = parse_head(value)
+                head = open_head(value)
+                ordinary = head.type == type_name and not head.size
+                if not ordinary:
+                    check_head(head)
                 fresh = accept(head, offset, epoch)
             except EnvelopeError as error:
                 self._undecodable(message, offset, epoch, error)
@@ -168,41 +188,34 @@ class _Inputs:
                 replays += 1
                 if drop_replays:
                     continue
-            stated = head.lane
-            lane = lanes.get(stated) or self._read_lane(stated)
-            origin = Origin(
-                place, offset, epoch, lane, head.position or root_position(epoch, offset), head, message
-            )
+            lane = lanes.get(head.lane) or self._read_lane(head.lane)
+            position = head.position or root_position(epoch, offset)
+            origin = Origin(place, offset, epoch, lane, position, head, message)
             try:
                 payload = head.payload
-                if payload and head.type == type_name and not head.size:
-                    key = self._key(head, message) if wants_key else None
-                    push(message_type.FromString(payload), key, _FIRST, origin)
+                if payload and ordinary:
+                    push(parse(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
                 else:
                     self._push_all(origin)
                 if made:
                     gather(origin)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self._exclude(origin, error)
-        end, last = self._end, messages[-1]
-        end.records += len(messages)
-        end.replays += replays
-        end.size += size
-        end.last_offset, end.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
-        end.last_timestamp_ms = last.timestamp()[1]
+        return replays
 
     def finish(self) -> PartitionEnd:
         """What became of the partition."""
         self._end.marks = self.marks.to_json()
         return self._end
 
-    def _extraordinary(self, message: Message, value: bytes | None, offset: int) -> int:
+    def _extraordinary(self, message: Message) -> int:
         """One record of a raw source, a decoder's, a null one, or one in a range with exclusions.
 
         Returns:
             1 for a replay, else 0.
         """
-        node, epoch = self._node, stored_epoch(message.leader_epoch())
+        node, value, offset = self._node, message.value(), message.offset()
+        epoch = stored_epoch(message.leader_epoch())
         if value is None and node.nulls == "skip":
             return 0
         if node.raw or (value is None and node.nulls == "decode"):
