@@ -47,23 +47,51 @@ class Pace:
         return max(0.0, self._begin + produced / self._rate - self._clock())
 
 
+class Leash:
+    """How far the simulator may go, and how long it goes on; told by another thread.
+
+    Args:
+        allowed: reports that may be produced so far.
+        finish: whether it ends, without a limit of rate, when it has produced what was asked for.
+    """
+
+    def __init__(self, allowed: int = MESSAGES_AT_MOST, *, finish: bool = True) -> None:
+        self.finish = finish
+        self._allowed = allowed
+        self._changed = threading.Condition()
+
+    def obey(self, lines: Iterable[str]) -> None:
+        """Take orders until they end: a number of reports allowed so far, or `finish`."""
+        for line in lines:
+            self._change(int(line), finish=self.finish) if line.strip().isdigit() else self._change(
+                0, finish=True
+            )
+        self._change(MESSAGES_AT_MOST, finish=True)
+
+    def wait(self, produced: int, pause_s: float) -> None:
+        """Return when the pause is over, or not wanted any more, and one more report is allowed."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.finish, pause_s)
+            self._changed.wait_for(lambda: produced < self._allowed)
+
+    def _change(self, allowed: int, *, finish: bool) -> None:
+        with self._changed:
+            self._allowed = max(self._allowed, allowed)
+            self.finish = finish
+            self._changed.notify_all()
+
+
 def produce(
-    writer: Writer,
-    plant: Iterable[RawReport],
-    *,
-    messages: int,
-    rate: float = 0.0,
-    hurry: threading.Event,
+    writer: Writer, plant: Iterable[RawReport], leash: Leash, *, messages: int, rate: float = 0.0
 ) -> int:
     """Produce reports, keyed by gateway, in their order; returns how many, all acknowledged.
 
     Args:
         writer: idempotent, so that a message is never there twice under two offsets.
         plant: the reports.
+        leash: how far it may go; until it says `finish`, it goes on beyond `messages`.
         messages: produce at least so many.
-        rate: messages a second, until there is reason to hurry; 0 for no limit.
-        hurry: while it is not set, go on beyond `messages`; when it is set, produce what is missing
-            without a limit, and end.
+        rate: messages a second, until the leash says `finish`; 0 for no limit.
 
     Raises:
         Unavailable: the broker is away, or refused a message for good.
@@ -73,7 +101,7 @@ def produce(
     block: list[Output] = []
     produced = 0
     for report in plant:
-        if produced >= messages and hurry.is_set():
+        if produced >= messages and leash.finish:
             break
         now_ms = time.time_ns() // 1_000_000
         key = report.gateway.encode()
@@ -83,7 +111,7 @@ def produce(
         if len(block) >= _BLOCK:
             writer.write(block)
             block.clear()
-            hurry.wait(pace.pause_s(produced))
+            leash.wait(produced, pace.pause_s(produced))
     writer.write(block)
     writer.flush()
     return produced
@@ -92,31 +120,25 @@ def produce(
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     options = _parser().parse_args(arguments)
-    hurry = threading.Event()
-    if options.until_end_of_input:
-        threading.Thread(target=_hurry_at_end_of_input, args=(hurry,), daemon=True).start()
-    else:
-        hurry.set()
+    leash = Leash()
+    if options.leash:
+        leash = Leash(0, finish=False)
+        threading.Thread(target=leash.obey, args=(sys.stdin,), daemon=True).start()
     try:
         log = KafkaLog(options.kafka)
         log.create_topic(TOPIC, PARTITIONS)
         produced = produce(
             log.writer(),
             reports(options.seed, MESSAGES_AT_MOST, time.time_ns() // 1_000_000),
+            leash,
             messages=options.messages,
             rate=options.rate,
-            hurry=hurry,
         )
     except ChainError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status
     print(produced)
     return 0
-
-
-def _hurry_at_end_of_input(hurry: threading.Event) -> None:
-    sys.stdin.read()
-    hurry.set()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -128,9 +150,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--messages", type=int, default=300_000, help="how many reports")
     parser.add_argument("--rate", type=float, default=0.0, help="reports a second; 0 for no limit")
     parser.add_argument(
-        "--until-end-of-input",
+        "--leash",
         action="store_true",
-        help="go on beyond --messages until standard input ends, then produce the rest without a limit",
+        help="obey lines on standard input: a number of reports allowed so far; `finish`: end at --messages",
     )
     return parser
 

@@ -64,7 +64,7 @@ def _options(arguments: list[str] | None) -> Options:
     parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the kills")
     parser.add_argument("--kills", type=int, default=5, help="kills of each service that must count")
     parser.add_argument(
-        "--rate", type=float, default=5_000, help="reports a second while the killing goes on"
+        "--rate", type=float, default=3_000, help="reports a second while the killing goes on"
     )
     parser.add_argument("--interval", default="1s", help="interval of the totals service")
     parser.add_argument("--timeout", type=float, default=600, help="seconds after which the demo fails")

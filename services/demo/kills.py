@@ -19,7 +19,7 @@ class Moment(Enum):
 
     ANY = "at any moment"
     SEALED = "between seal and commit"
-    PUBLISHED = "between publishing and commit"
+    PUBLISHING = "between publishing and commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,9 @@ class Aim:
         if self.moment is Moment.SEALED:
             within = self.share * (life.batch_s or FIRST_GUESS_OF_BATCH_S)
             return life.open_plan is not None and now_s >= life.sealed_s + within
-        if self.moment is Moment.PUBLISHED:
+        if self.moment is Moment.PUBLISHING:
+            if not life.batches:
+                return False  # or it would never come further
             patience = max(0.0, 1.0 - (now_s - life.proved_s) / PATIENCE_S)
             return unacknowledged >= max(1.0, self.share * enough * patience)
         return now_s >= life.proved_s + self.share * ANY_MOMENT_WITHIN_S
@@ -125,7 +127,7 @@ class Kills:
             likely = missing > 0 and (self._random.random() < 0.7 or self.wanted - self.counted <= missing)  # noqa: PLR2004
             return Aim(Moment.SEALED if likely else Moment.ANY, share * 0.8 if likely else share)
         often = self._random.random() < 0.8  # noqa: PLR2004 - kills that make replays are the point
-        return Aim(Moment.PUBLISHED if often else Moment.ANY, share)
+        return Aim(Moment.PUBLISHING if often else Moment.ANY, share)
 
     def record(self, life: Life, said_twice: int) -> Kill:
         """Note a kill, when all that the victim had said is known."""

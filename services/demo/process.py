@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO
@@ -65,9 +66,14 @@ class Process:
         """Exit status; None while it runs."""
         return self._popen.poll()
 
-    def close_input(self) -> None:
-        """End its standard input."""
-        _pipe(self._popen.stdin).close()
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input; nothing happens if it has ended."""
+        pipe = _pipe(self._popen.stdin)
+        if pipe.closed:
+            return
+        with suppress(BrokenPipeError):
+            pipe.write(f"{line}\n")
+            pipe.flush()
 
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and its workers; returns when all are gone and all is heard.
@@ -120,8 +126,8 @@ class Process:
         self._popen.wait(max(0.1, deadline - time.monotonic()))
         self._listener.join(max(0.1, deadline - time.monotonic()))
         for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None and not self._listener.is_alive():
-                pipe.close()
+            with suppress(BrokenPipeError):  # what it was told and did not read any more
+                _pipe(pipe).close()
 
     def _listen(self, pipe: IO[str]) -> None:
         with self.log.open("a", encoding="utf-8") as log:
@@ -156,10 +162,8 @@ def tail(path: Path, lines: int) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:

@@ -27,7 +27,9 @@ from sqe_chain.logs.kafka import KafkaLog
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN_PLANS = 2
-SIMULATOR_WITHIN_S = 120.0
+LEASH = 50_000
+"""Reports that may wait for a service that is down: it starts again with a batch of that size at most."""
+
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
 _SHOW_S = 0.5
@@ -146,11 +148,15 @@ class Story:
     def _drain(self) -> None:
         """Let the simulator produce what is missing, and wait until there is no lag at all."""
         self._progress.note("enough kills; now everything must be counted")
-        self._simulator.close_input()
-        status = self._simulator.wait(SIMULATOR_WITHIN_S)
+        self._simulator.tell("finish")
+        while self._simulator.ended is None:
+            self._go_on()
+        self._simulator.kill()  # it has ended; hear the rest
         self._listen(0.0)
-        if status != 0 or self._produced is None:
-            raise DemoFailed(f"the simulator ended with status {status}\n{tail(self._simulator.log, 20)}")
+        if self._produced is None:
+            raise DemoFailed(
+                f"the simulator did not say how much it has produced\n{tail(self._simulator.log, 20)}"
+            )
         self._progress.note(f"{self._produced:,} reports are produced")
         while not self._nothing_left():
             self._go_on()
@@ -179,8 +185,8 @@ class Story:
         if now > self._deadline:
             tails = "\n".join(victim.tail() for victim in self._victims)
             raise DemoFailed(f"not done within {self._options.timeout_s:.0f} s\n{tails}")
-        if self._simulator.ended:
-            raise DemoFailed(f"the simulator has ended\n{tail(self._simulator.log, 20)}")
+        if status := self._simulator.ended:
+            raise DemoFailed(f"the simulator ended with status {status}\n{tail(self._simulator.log, 20)}")
         for victim in self._victims:
             victim.check_alive()
         if now >= self._measured_s + _MEASURE_S:
@@ -189,6 +195,7 @@ class Story:
             self._shown_s = now
             for victim, flow in zip(self._victims, (standard, totals), strict=True):
                 victim.standing = standing(self._log, flow)
+            self._simulator.tell(str(self._standardize.standing.done + LEASH))
             self._progress.show([victim.row for victim in self._victims])
 
     def _measure(self) -> None:
@@ -235,7 +242,7 @@ class Story:
 
     def _simulate_command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "services.simulate", "--until-end-of-input"),
+            *(sys.executable, "-m", "services.simulate", "--leash"),
             *("--kafka", self._kafka),
             *("--seed", str(self._options.seed)),
             *("--messages", str(self._options.messages)),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.demo.kills import Aim, Kill, Kills, Moment
+from services.demo.kills import Aim, Kill, Kills
 from services.demo.life import Life, parse_line
 from services.demo.positions import Standing
 from services.demo.process import Process, tail
@@ -113,11 +113,6 @@ class Victim:
     def bury(self) -> Kill:
         """Note the kill, when everything that it has said is heard and `said` is up to date."""
         return self.kills.record(self.life, self.unacknowledged if self._republishes else 0)
-
-    @property
-    def aims_at_unacknowledged(self) -> bool:
-        """Whether it is to be killed while it has said more than it has committed."""
-        return self._aim.moment is Moment.PUBLISHED
 
     @property
     def _republishes(self) -> bool:

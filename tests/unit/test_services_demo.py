@@ -85,9 +85,11 @@ def test_between_seal_and_commit_means_just_that() -> None:
 
 
 def test_after_publishing_means_more_said_than_committed() -> None:
-    aim = Aim(Moment.PUBLISHED, 0.5)
+    aim = Aim(Moment.PUBLISHING, 0.5)
     life = life_of(LogLine("published", outputs=1))
+    assert not aim.is_due(life, 1, unacknowledged=500, enough=1000), "it must come further in each life"
 
+    life.apply(LogLine("committed"), 2)
     assert not aim.is_due(life, 1, unacknowledged=499, enough=1000)
     assert aim.is_due(life, 1, unacknowledged=500, enough=1000)
     assert aim.is_due(life, 100, unacknowledged=1, enough=1000), "it takes less when it gets late"
@@ -137,7 +139,7 @@ def test_the_same_seed_aims_the_same_and_wanted_moments_come_first() -> None:
     late = Kills("totals", 2, 2, Random(7))
     assert {late.next_aim().moment for _ in range(20)} == {Moment.SEALED}
     republisher = Kills("standardize", 5, 0, Random(7))
-    assert {republisher.next_aim().moment for _ in range(50)} == {Moment.PUBLISHED, Moment.ANY}
+    assert {republisher.next_aim().moment for _ in range(50)} == {Moment.PUBLISHING, Moment.ANY}
 
 
 def test_a_victim_remembers_its_lives_and_counts_what_is_said_and_not_committed(tmp_path: Path) -> None:

@@ -50,14 +50,16 @@ def test_stop_asks_and_waits_for_the_exit_status(tmp_path: Path) -> None:
     assert tail(process.log, 10) == "hello\nbye"
 
 
-def test_the_end_of_the_input_can_be_told(tmp_path: Path) -> None:
-    process, heard = started(["sh", "-c", "cat; echo end"], tmp_path)
+def test_it_can_be_told_something_and_nothing_happens_after_its_end(tmp_path: Path) -> None:
+    process, heard = started(["sh", "-c", "read word; echo heard $word"], tmp_path)
     assert process.ended is None
 
-    process.close_input()
+    process.tell("this")
 
     assert process.wait(20) == 0
-    assert heard.get(timeout=1)[2] == "end\n"
+    assert heard.get(timeout=1)[2] == "heard this\n"
+    assert process.ended == 0
+    process.tell("too late")
 
 
 def test_waits_are_bounded(tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 from services import audit, naive, simulate
@@ -22,9 +20,7 @@ def log(request: pytest.FixtureRequest) -> MemoryLog:
     """A broker of its own, with the reports of the plant."""
     broker = MemoryLog(request.node.nodeid)
     broker.create_topic(simulate.TOPIC, simulate.PARTITIONS)
-    hurry = threading.Event()
-    hurry.set()
-    simulate.produce(broker.writer(), reports(7, REPORTS), messages=REPORTS, hurry=hurry)
+    simulate.produce(broker.writer(), reports(7, REPORTS), simulate.Leash(), messages=REPORTS)
     return broker
 
 

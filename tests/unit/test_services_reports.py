@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import threading
+import time
 from collections import Counter
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from services._proto.fastening_pb2 import RawReport
 from services.expected import expected
 from services.reports import LINES, ROBOTS, reports
-from services.simulate import PARTITIONS, TOPIC, Pace, produce
+from services.simulate import PARTITIONS, TOPIC, Leash, Pace, produce
 from sqe_chain.envelope import read
 from sqe_chain.partitioner import partition_of
 
@@ -109,16 +112,10 @@ class FakeWriter:
         pass
 
 
-def hurrying() -> threading.Event:
-    hurry = threading.Event()
-    hurry.set()
-    return hurry
-
-
 def test_the_simulator_sends_the_reports_enveloped_and_keyed_by_gateway() -> None:
     writer = FakeWriter()
 
-    produced = produce(writer, reports(7, 1000), messages=250, hurry=hurrying())
+    produced = produce(writer, reports(7, 1000), Leash(), messages=250)
 
     assert produced == writer.acknowledged == 250
     for (topic, partition, key, value, headers, time_ms), report in zip(
@@ -134,18 +131,44 @@ def test_the_simulator_sends_the_reports_enveloped_and_keyed_by_gateway() -> Non
     assert len(Counter(read(row[3]).event_id for row in writer.written)) == 250
 
 
-def test_the_simulator_goes_on_until_it_is_told_to_hurry() -> None:
-    hurry = threading.Event()
-    writer = FakeWriter()
+def test_the_simulator_goes_on_until_it_is_told_to_finish() -> None:
+    leash = Leash(finish=False)
 
     def plant() -> Any:
         for report in reports(7, 10_000):
             if report.number == 500:
-                hurry.set()
+                leash.obey(["finish"])
             yield report
 
-    assert produce(writer, plant(), messages=100, hurry=hurry) == 500
-    assert produce(writer, reports(7, 10_000), messages=1000, hurry=hurry) == 1000
+    assert produce(FakeWriter(), plant(), leash, messages=100) == 500
+    assert produce(FakeWriter(), reports(7, 10_000), leash, messages=1000) == 1000
+
+
+def test_the_simulator_waits_until_more_is_allowed() -> None:
+    leash = Leash(0, finish=False)
+    writer = FakeWriter()
+    orders: SimpleQueue[str] = SimpleQueue()
+    arguments = {"messages": 400, "rate": 1e9}
+    plant = Thread(target=produce, args=(writer, reports(7, 10_000), leash), kwargs=arguments, daemon=True)
+    orderly = Thread(target=leash.obey, args=(iter(orders.get, ""),), daemon=True)
+    plant.start()
+    orderly.start()
+
+    for allowed in (150, 250):
+        orders.put(f"{allowed}\n")
+        wait_until(lambda allowed=allowed: len(writer.written) >= allowed)
+        assert len(writer.written) - allowed < 100, "a block more at most"
+    orders.put("")
+    plant.join(20)
+
+    assert writer.acknowledged == 400
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 @pytest.mark.parametrize(
