@@ -7,7 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
 from types import FrameType
 
 from sqe_chain.protocol.surroundings import When
@@ -17,28 +18,31 @@ FIRST_WAIT_MS = 100
 
 
 class Stop:
-    """A request to end, and its reason. The first reason stands."""
+    """A request to end, and its reason. The first reason stands.
+
+    Signal handlers call `request`, at any moment. So what wakes the waiter must be reentrant, as
+    SimpleQueue is; an Event is not, and a signal that comes at the wrong instruction would block for ever.
+    """
 
     def __init__(self) -> None:
-        self._requested = threading.Event()
-        self.reason = ""
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self.requested = False
         self.superseded = False
-
-    @property
-    def requested(self) -> bool:
-        """Whether the service shall end."""
-        return self._requested.is_set()
+        self.reason = ""
 
     def request(self, reason: str, *, superseded: bool = False) -> None:
         """End after the batch at hand; when superseded, as soon as that is noticed."""
         self.superseded = self.superseded or superseded
-        if not self.requested:
-            self.reason = reason
-            self._requested.set()
+        self.reason = self.reason or reason
+        self.requested = True
+        self._bell.put(None)
 
     def wait(self, seconds: float) -> bool:
         """Wait that long, less when asked to end: then True."""
-        return self._requested.wait(seconds)
+        if not self.requested and seconds > 0:
+            with suppress(Empty):
+                self._bell.get(timeout=seconds)
+        return self.requested
 
 
 class ServiceClock:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from sqe_chain.errors import ConfigurationError
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
 MAX_DURATION_MS = 24 * 3_600_000

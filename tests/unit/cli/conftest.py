@@ -1,0 +1,87 @@
+"""A module with flows, as a user would write it, and a broker and stores in memory behind the command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from typer.testing import CliRunner, Result
+
+from sqe_chain import wrap
+from sqe_chain.cli import launch, peek
+from sqe_chain.cli.app import app
+from sqe_chain.cli.loading import load_module
+from sqe_chain.logs.memory import MemoryLog
+
+FLOWS = """
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.flow import Flow
+
+
+def add(total, word):
+    total.value += len(word.value)
+
+
+def word_of(word):
+    return word.value
+
+
+counts = Flow("cli-counts", state_partitions=2)
+counted = counts.source("words", StringValue).aggregate("per-word", key=word_of, state=Int64Value, fold=add)
+counted.changes().to("totals", partitions=1)
+
+copies = Flow("cli-copies")
+copies.source("words", StringValue).to("copies", partitions=2)
+
+two_stores = Flow("cli-two-stores")
+two_stores.source("words", StringValue).aggregate(
+    "slow", key=word_of, state=Int64Value, fold=add, store="slow"
+)
+
+a_number = 7
+"""
+
+
+@pytest.fixture
+def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module `cli_flows`, in the working directory."""
+    (tmp_path / "cli_flows.py").write_text(FLOWS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield load_module("cli_flows")
+    del sys.modules["cli_flows"]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[MemoryLog]:
+    """A broker in memory with the topics of the flows; the command finds it under any address."""
+    broker = MemoryLog(request.node.nodeid)
+    for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2)):
+        broker.create_topic(topic, partitions)
+    for module in (launch, peek):
+        monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
+    yield broker
+    broker.clear()
+
+
+@pytest.fixture
+def feed(log: MemoryLog) -> Callable[..., None]:
+    """Appends one enveloped message for each word, to the partitions in turn."""
+
+    def append(*words: str) -> None:
+        for number, word in enumerate(words):
+            value = wrap(StringValue(value=word), key=word, timestamp_ms=number)
+            log.append("words", number % 2, value, key=word.encode(), timestamp_ms=number)
+
+    return append
+
+
+@pytest.fixture
+def command() -> Callable[..., Result]:
+    """Runs the command in this process; what it shows is in `stdout` and `stderr`."""
+    return lambda *arguments: CliRunner(env={"COLUMNS": "120"}).invoke(app, list(arguments))

@@ -1,0 +1,372 @@
+"""Goal: commands do what they say, and every error is one line. Method: the command in this process, all in memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.testing import Result
+
+from sqe_chain.dev.process import wait_until
+from sqe_chain.envelope import read
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.stores import open_store
+
+Command = Callable[..., Result]
+Feed = Callable[..., None]
+
+RUN = ("--kafka", "broker:9092", "--engine", "inprocess", "--once", "--log-json")
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest) -> str:
+    return f"memory://{re.sub('[^a-z]', '-', request.node.name)}"
+
+
+def stateful(store: str, *more: str) -> tuple[str, ...]:
+    return ("run", "cli_flows:counts", *RUN, "--store", store, "--allow-weak-durability", *more)
+
+
+def events(result: Result) -> list[dict[str, object]]:
+    return [json.loads(line) for line in result.stderr.splitlines()]
+
+
+def names(result: Result) -> list[object]:
+    return [line["event"] for line in events(result) if line["event"] != "notice"]
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def test_once_processes_what_is_there_and_ends(
+    flows: ModuleType, feed: Feed, store: str, command: Command
+) -> None:
+    feed("one", "two", "two")
+    result = command(*stateful(store))
+    assert result.exit_code == 0, result.stderr
+    assert names(result) == [
+        "claimed",
+        "recovered",
+        "sealed",
+        "published",
+        "persisted",
+        "committed",
+        "stopped",
+    ]
+    home, _ = open_store(store).home("cli-counts")
+    assert home is not None
+    assert home.run_id == ""  # the claim was given back
+    again = command(*stateful(store))
+    assert names(again) == ["claimed", "recovered", "caught_up", "stopped"]
+
+
+def test_once_takes_as_many_batches_as_it_needs(
+    flows: ModuleType, log: MemoryLog, feed: Feed, store: str, command: Command
+) -> None:
+    feed(*"abcdefgh")
+    result = command(*stateful(store, "--max-records", "3"))
+    lags = [line["lag"] for line in events(result) if line["event"] == "committed"]
+    assert len(lags) > 2
+    assert lags[-1] == 0
+    assert len(log.records("totals")) == 8
+
+
+def test_a_flow_without_stages_republishes_without_a_store(
+    flows: ModuleType, log: MemoryLog, feed: Feed, command: Command
+) -> None:
+    feed("one", "two")
+    result = command("run", "cli_flows:copies", *RUN)
+    assert result.exit_code == 0, result.stderr
+    chains = [read(message.value()).chain for message in log.records("copies")]
+    assert [len(chain) for chain in chains] == [1, 1]
+    assert names(result) == ["recovered", "published", "committed", "stopped"]
+
+
+def test_missing_topics_are_named_or_created(
+    flows: ModuleType, log: MemoryLog, store: str, command: Command
+) -> None:
+    for topic in ("words", "totals"):
+        log.delete(topic)
+    refused = command(*stateful(store))
+    assert refused.exit_code == 2
+    assert "input topic 'words', output topic 'totals' not found" in events(refused)[-1]["text"]
+    without_input = command(*stateful(store, "--create-topics", "0"))
+    assert without_input.exit_code == 2
+    assert "'words'" in events(without_input)[-1]["text"]
+    assert "'totals'" not in events(without_input)[-1]["text"]
+    assert command(*stateful(store, "--create-topics", "3")).exit_code == 0
+    found = log.describe(["words", "totals"])
+    assert {name: info.partitions for name, info in found.items()} == {"words": 3, "totals": 1}
+
+
+def test_sigterm_finishes_cleanly(
+    flows: ModuleType, log: MemoryLog, feed: Feed, store: str, command: Command
+) -> None:
+    feed("one")
+    arguments = [text for text in stateful(store, "--interval", "1h") if text != "--once"]
+    home = open_store(store)
+
+    def end_it() -> None:
+        assert wait_until(lambda: log.committed("cli-counts", [("words", 0)]) != {}, 30)
+        assert wait_until(lambda: home.home("cli-counts")[0] is not None, 30)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    ender = threading.Thread(target=end_it)
+    ender.start()
+    result = command(*arguments)
+    ender.join()
+    assert result.exit_code == 0, result.stderr
+    assert events(result)[-1]["reason"] == "SIGTERM"
+    standing, _ = home.home("cli-counts")
+    assert standing is not None
+    assert standing.run_id == ""
+
+
+def test_a_newer_run_ends_this_one_with_its_own_status(
+    flows: ModuleType, log: MemoryLog, store: str, command: Command
+) -> None:
+    arguments = [text for text in stateful(store, "--interval", "1h") if text != "--once"]
+    home = open_store(store)
+
+    def take_over() -> None:
+        def caught_up() -> bool:
+            standing, beats = home.home("cli-counts")
+            return standing is not None and bool(standing.run_id) and beats > 0
+
+        assert wait_until(caught_up, 30)
+        from dataclasses import replace  # noqa: PLC0415
+
+        standing, _ = home.home("cli-counts")
+        assert standing is not None
+        home.set_home("cli-counts", standing, replace(standing, epoch=standing.epoch + 1, run_id="newer"))
+
+    other = threading.Thread(target=take_over)
+    other.start()
+    result = command(*arguments)
+    other.join()
+    assert result.exit_code == 4
+    assert events(result)[-1]["error"] == "Superseded"
+
+
+def test_once_does_not_wait_for_ever_for_a_broker(
+    flows: ModuleType, log: MemoryLog, store: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqe_chain.cli.launch.ONCE_PATIENCE_MS", 200)
+    log.set_down(down=True)
+    result = command(*stateful(store))
+    assert result.exit_code == 5
+    assert "waiting" in names(result)
+    assert events(result)[-1]["error"] == "Unavailable"
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("cli_flows:nothing",), "has no 'nothing'"),
+        (("no_such_module:flow",), "no module 'no_such_module'"),
+        (("cli_flows:counts", "--interval", "soon"), "no duration"),
+        (("cli_flows:counts",), "needs a store"),
+        (("cli_flows:counts", "--store", "mongodb://a"), "no store is known for mongodb"),
+        (("cli_flows:counts", "--store", "memory://weak"), "may lose acknowledged writes"),
+        (("cli_flows:counts", "--store", "memory://a", "--spark-conf", "x"), "expected NAME=VALUE"),
+    ],
+)
+def test_an_error_is_one_line_and_no_traceback(
+    flows: ModuleType, log: MemoryLog, command: Command, arguments: tuple[str, ...], text: str
+) -> None:
+    result = command("run", *arguments, "--kafka", "broker:9092", "--engine", "inprocess", "--once")
+    assert result.exit_code in {2, 3}
+    assert text in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert "Traceback" not in result.stderr + result.stdout
+
+
+def test_a_traceback_is_shown_when_asked_for(flows: ModuleType, log: MemoryLog, command: Command) -> None:
+    arguments = ("run", "cli_flows:nothing", "--kafka", "broker:9092")
+    assert "Traceback" in command(*arguments, "--traceback").stderr
+    assert "Traceback" in events(command(*arguments, "--traceback", "--log-json"))[-1]["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("sasl.username=alice\nsasl.pass", "line 2: expected name=value"),
+        ("sasl.password=${NO_SUCH_SECRET}", "NO_SUCH_SECRET for sasl.password is not set"),
+        ("acks=1", "'acks' cannot be set"),
+    ],
+)
+def test_a_kafka_configuration_that_is_half_written(
+    flows: ModuleType, tmp_path: Path, command: Command, content: str, text: str
+) -> None:
+    config = tmp_path / "kafka.properties"
+    config.write_text(content, encoding="utf-8")
+    result = command(
+        "run", "cli_flows:copies", "--kafka", "broker:9092", "--kafka-config", str(config), "--once"
+    )
+    assert result.exit_code == 2
+    assert text in result.stderr
+
+
+def test_a_password_in_an_address_is_never_shown(flows: ModuleType, log: MemoryLog, command: Command) -> None:
+    for url in (
+        "redis://:hush-hush@host:port/0",
+        "redis://:hush-hush@h/0?max_lines=3",
+        "nosuch://u:hush-hush@h",
+    ):
+        result = command("run", "cli_flows:counts", "--kafka", "b:1", "--store", url, "--once", "--traceback")
+        assert result.exit_code == 2
+        assert "hush-hush" not in result.stderr + result.stdout
+
+
+def test_options_come_from_the_environment_too(
+    flows: ModuleType, log: MemoryLog, store: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("KAFKA", "broker:9092"),
+        ("STORE", store),
+        ("ENGINE", "inprocess"),
+        ("LOG_JSON", "1"),
+        ("ALLOW_WEAK_DURABILITY", "true"),
+    ):
+        monkeypatch.setenv(f"SQE_CHAIN_{name}", value)
+    result = command("run", "cli_flows:counts", "--once")
+    assert result.exit_code == 0, result.stderr
+    assert names(result)[0] == "claimed"
+
+
+def test_without_its_packages_the_command_says_which_extra_has_them() -> None:
+    program = "import sys; sys.modules['typer'] = None; from sqe_chain.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2
+    assert "pip install 'sqe-chain[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help(command: Command) -> None:
+    assert command("--version").stdout.startswith("sqe-chain 0.")
+    for arguments in (("--help",), ("run", "--help"), ("state", "-h"), ("peek", "-h"), ("dev", "up", "-h")):
+        result = command(*arguments)
+        assert result.exit_code == 0
+        assert "Usage" in result.stdout
+
+
+# --- state ----------------------------------------------------------------------------------------
+
+
+def test_states_are_shown_by_key_as_table_and_as_json(
+    flows: ModuleType, feed: Feed, store: str, command: Command
+) -> None:
+    feed("one", "three", "three")
+    command(*stateful(store))
+    table = command("state", "cli_flows:counts", "per-word", "--store", store)
+    assert table.exit_code == 0, table.stderr
+    assert re.search(r"one .* 3 ", table.stdout)
+    assert re.search(r"three .* 10 ", table.stdout)
+    lines = command("state", "cli_flows:counts", "per-word", "three", "four", "--store", store, "--json")
+    assert [json.loads(line) for line in lines.stdout.splitlines()] == [
+        {"key": "three", "state": "10"},  # the JSON form that protobuf gives a wrapper
+        {"key": "four", "state": None},
+    ]
+    limited = command("state", "cli_flows:counts", "per-word", "--store", store, "--limit", "1")
+    assert "showing the first 1" in limited.stderr
+
+
+def test_state_says_what_it_does_not_know(
+    flows: ModuleType, log: MemoryLog, store: str, command: Command
+) -> None:
+    unknown = command("state", "cli_flows:counts", "per-line", "--store", store)
+    assert unknown.exit_code == 2
+    assert "no stage 'per-line'; its stages are: per-word" in unknown.stderr
+    never_run = command("state", "cli_flows:counts", "per-word", "--store", store)
+    assert never_run.exit_code == 2
+    assert "has not run" in never_run.stderr
+    command(*stateful(store))
+    assert "no states yet" in command("state", "cli_flows:counts", "per-word", "--store", store).stderr
+    half = command("state", "cli_flows:counts", "per-word", "0x123", "--store", store)
+    assert "hexadecimal" in half.stderr
+
+
+# --- peek -----------------------------------------------------------------------------------------
+
+
+def test_peek_shows_chain_and_payload(flows: ModuleType, feed: Feed, command: Command) -> None:
+    feed("one")
+    command("run", "cli_flows:copies", *RUN)
+    text = command("peek", "copies", "--kafka", "b:1").stdout
+    assert "words[0]@0 > cli-copies/copies 1/1" in text
+    assert '"one"' in text
+    found = json.loads(command("peek", "copies", "--kafka", "b:1", "--json").stdout)
+    assert found["key"] == "one"
+    assert found["envelope"]["payloads"] == ["one"]
+    assert found["envelope"]["chain"][0]["topic"] == "words"
+    assert found["envelope"]["chain"][0]["offset"] == 0
+
+
+def test_peek_shows_anything_else_as_it_is_with_the_reason(log: MemoryLog, command: Command) -> None:
+    log.append("words", 0, b"plain text", key=None)
+    log.append("words", 0, bytes([0, 255]), key=bytes([1, 2]))
+    log.append("words", 0, None, key=b"gone")
+    found = [
+        json.loads(line) for line in command("peek", "words", "--kafka", "b:1", "--json").stdout.splitlines()
+    ]
+    assert [one["raw"] for one in found] == ["plain text", {"hex": "00ff"}, None]
+    assert [one["key"] for one in found] == [None, {"hex": "0102"}, "gone"]
+    assert [one["reason"].partition(":")[0] for one in found] == [
+        "NotAnEnvelope",
+        "NotAnEnvelope",
+        "EmptyValue",
+    ]
+    text = command("peek", "words", "--kafka", "b:1").stdout
+    assert "plain text" in text
+    assert "0x00ff" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offsets"),
+    [
+        ((), [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]),
+        (("--limit", "1"), [(0, 0), (1, 0)]),
+        (("--limit", "2", "--from", "latest"), [(0, 1), (0, 2), (1, 1), (1, 2)]),
+        (("--partition", "1", "--from", "2"), [(1, 2)]),
+        (("--from", "99"), []),
+    ],
+)
+def test_peek_begins_where_it_is_told(
+    feed: Feed, command: Command, arguments: tuple[str, ...], offsets: list[tuple[int, int]]
+) -> None:
+    feed(*"abcdef")
+    result = command("peek", "words", "--kafka", "b:1", "--json", *arguments)
+    found = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [(one["partition"], one["offset"]) for one in found] == offsets
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("nowhere",), "no topic 'nowhere'"),
+        (("words", "--partition", "2"), "has 2 partitions, 0 to 1"),
+        (("words", "--from", "yesterday"), "expected earliest, latest or an offset"),
+        (("words", "--types", "no_such_types"), "no module 'no_such_types'"),
+    ],
+)
+def test_peek_says_what_is_wrong(
+    log: MemoryLog, command: Command, arguments: tuple[str, ...], text: str
+) -> None:
+    result = command("peek", *arguments, "--kafka", "b:1")
+    assert result.exit_code == 2
+    assert text in result.stderr

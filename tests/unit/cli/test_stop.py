@@ -1,0 +1,97 @@
+"""Goal: a service ends when it is told to, and only then. Method: requests, signals and beats, with short times."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop, signals
+from sqe_chain.errors import Unavailable
+
+LONG_S = 60.0
+
+
+def test_the_first_reason_stands_and_every_wait_ends() -> None:
+    stop = Stop()
+    assert not stop.wait(0.001)
+    threading.Timer(0.05, lambda: (stop.request("SIGTERM"), stop.request("again"))).start()
+    assert stop.wait(LONG_S)
+    assert stop.wait(LONG_S)
+    assert stop.reason == "SIGTERM"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_wakes_the_service_and_handlers_are_given_back(number: signal.Signals) -> None:
+    stop, before = Stop(), signal.getsignal(number)
+    with signals(stop, lambda: None):
+        threading.Timer(0.05, lambda: os.kill(os.getpid(), number)).start()
+        assert stop.wait(LONG_S)
+        os.kill(os.getpid(), signal.SIGTERM)  # again: no more than the first
+    assert stop.reason == number.name
+    assert signal.getsignal(number) is before
+
+
+def test_handlers_can_be_set_again_after_somebody_else_has_set_theirs() -> None:
+    stop = Stop()
+    with signals(stop, lambda: None) as handle_again:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        handle_again()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.wait(LONG_S)
+
+
+def test_a_lost_claim_ends_the_service_as_superseded() -> None:
+    stop = Stop()
+    with Heartbeat(lambda: False, stop, pytest.fail, seconds=0.001):
+        assert stop.wait(LONG_S)
+    assert stop.superseded
+
+
+def test_a_store_that_is_away_is_told_once_and_does_not_end_the_service() -> None:
+    outcomes = iter([Unavailable("1"), Unavailable("2"), True, Unavailable("3"), True])
+    told: list[str] = []
+    done = threading.Event()
+
+    def beat() -> bool:
+        outcome = next(outcomes, None)
+        if isinstance(outcome, Exception):
+            raise outcome
+        if outcome is None:
+            done.set()
+        return True
+
+    stop = Stop()
+    with Heartbeat(beat, stop, lambda error: told.append(str(error)), seconds=0.001):
+        assert done.wait(LONG_S)
+    assert told == ["1", "3"]
+    assert not stop.requested
+
+
+def test_patience_ends_for_one_absence_and_begins_anew_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = ServiceClock(Stop(), give_up_ms=1_000)
+    now = [0]
+    monkeypatch.setattr(clock, "ticks_ms", lambda: now[0])
+    clock.event("waiting", {"wait_ms": 100})
+    assert not clock.wait(0)
+    now[0] = 900
+    clock.event("waiting", {"wait_ms": 200})
+    assert not clock.wait(0)
+    clock.event("waiting", {"wait_ms": 100})  # another difficulty
+    now[0] = 1_800
+    assert not clock.wait(0)
+    now[0] = 1_900
+    assert clock.wait(0)
+    clock.step(3, "before")
+    assert not clock.wait(0)
+
+
+def test_a_service_has_patience_for_ever() -> None:
+    clock = ServiceClock(Stop())
+    clock.event("waiting", {"wait_ms": 100})
+    began = time.monotonic()
+    assert not clock.wait(1)
+    assert time.monotonic() - began < LONG_S

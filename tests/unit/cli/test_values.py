@@ -1,0 +1,82 @@
+"""Goal: options mean what they say, and an error never repeats a secret. Method: values in, values or errors out."""
+
+from __future__ import annotations
+
+import doctest
+from types import ModuleType
+
+import pytest
+
+from sqe_chain.cli import console, values
+from sqe_chain.cli.options import open_stores
+from sqe_chain.cli.values import duration_ms, properties, store_urls
+from sqe_chain.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("module", [console, values])
+def test_examples_run(module: ModuleType) -> None:
+    result = doctest.testmod(module)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("0s", 0),
+        ("500ms", 500),
+        ("5s", 5_000),
+        ("0.5s", 500),
+        ("1m", 60_000),
+        ("2 m", 120_000),
+        ("1h", 3_600_000),
+    ],
+)
+def test_durations(text: str, milliseconds: int) -> None:
+    assert duration_ms(text) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "-1s", "5 sec", "1e3s", "25h", "\u0665s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"duration|too long"):
+        duration_ms(text)
+
+
+def test_an_address_with_an_option_is_not_taken_for_a_name() -> None:
+    found = store_urls(["redis://h:1/0?max_rows=5", "slow=sqlite:///a.db?timeout_s=3", "x.y-z=memory://a"])
+    assert found == {
+        "": "redis://h:1/0?max_rows=5",
+        "slow": "sqlite:///a.db?timeout_s=3",
+        "x.y-z": "memory://a",
+    }
+
+
+def test_a_store_given_twice_is_refused_without_its_password() -> None:
+    with pytest.raises(ConfigurationError, match="given twice") as caught:
+        store_urls(["redis://:hush@a", "redis://:hush@b"])
+    assert "hush" not in str(caught.value)
+
+
+def test_a_value_may_hold_equals_signs_and_spaces() -> None:
+    assert properties("--spark-conf", ["spark.a=-Dx=1 -Dy=2", "spark.b="]) == {
+        "spark.a": "-Dx=1 -Dy=2",
+        "spark.b": "",
+    }
+
+
+@pytest.mark.parametrize("texts", [["spark.a"], ["=1"], ["spark.a=1", "spark.a=2"]])
+def test_half_a_property_is_refused(texts: list[str]) -> None:
+    with pytest.raises(ConfigurationError, match="--spark-conf"):
+        properties("--spark-conf", texts)
+
+
+def test_a_flow_with_stages_says_which_store_it_lacks(flows: ModuleType) -> None:
+    with pytest.raises(ConfigurationError, match="--store URL"):
+        open_stores(flows.counts, ())
+    with pytest.raises(ConfigurationError, match="--store slow=URL"):
+        open_stores(flows.two_stores, ["memory://a"])
+    assert sorted(open_stores(flows.two_stores, ["memory://a", "slow=memory://b"])) == ["", "slow"]
+
+
+def test_a_republisher_needs_no_store_and_opens_none(flows: ModuleType) -> None:
+    assert open_stores(flows.copies, ["redis://nowhere"]) == {}
