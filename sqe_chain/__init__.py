@@ -6,6 +6,7 @@ Importing this loads no driver and no pyspark; wrapping and reading messages nee
 from sqe_chain.chain import Chain, Coordinates, Link
 from sqe_chain.envelope import Envelope, read, wrap
 from sqe_chain.filter import ReplayFilter
+from sqe_chain.flow import Flow
 from sqe_chain.template import republish
 
-__all__ = ["Chain", "Coordinates", "Envelope", "Link", "ReplayFilter", "read", "republish", "wrap"]
+__all__ = ["Chain", "Coordinates", "Envelope", "Flow", "Link", "ReplayFilter", "read", "republish", "wrap"]

@@ -12,7 +12,6 @@ from sqe_chain.chain import Chain, Coordinates, event_id
 from sqe_chain.envelope import EnvelopeHead, parse_chain
 from sqe_chain.ports import Headers, Message
 
-
 _NOTHING = (b"", 0, 0, b"", 0, b"", -1)
 
 

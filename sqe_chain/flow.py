@@ -16,27 +16,29 @@ value gives the same result, and values are never changed, but for the state tha
 
 from __future__ import annotations
 
-import inspect
-import re
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 from google.protobuf.message import Message
 
+from sqe_chain.declaration import (
+    TOPIC_LENGTH,
+    UserFunction,
+    check_callable,
+    check_choice,
+    check_name,
+    check_topic,
+    place,
+    wants_context,
+)
 from sqe_chain.errors import FlowError
 
 Kind = Literal["source", "map", "filter", "flat_map", "key_by", "merge", "aggregate", "changes", "output"]
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 Recreated = Literal["stop", "count", "skip"]
 Nulls = Literal["poison", "skip", "decode"]
-UserFunction = Callable[..., Any]  # the user's own types go through; checked where they reach an output
 
-_NAME = re.compile(r"[A-Za-z0-9._-]{1,120}")
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_PACKAGE = str(Path(__file__).parent)
 DEFAULT_STATE_PARTITIONS = 8
 DEFAULT_MAX_LANES = 10_000
 
@@ -111,17 +113,15 @@ class Flow:
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        place = _place()
-        _check_name("flow", self.name, place)
-        if self.poison not in ("stop", "dead_letter", "skip"):
-            raise FlowError(f"{place}: poison={self.poison!r}; one of 'stop', 'dead_letter', 'skip'")
-        if self.recreated not in ("stop", "count", "skip"):
-            raise FlowError(f"{place}: recreated={self.recreated!r}; one of 'stop', 'count', 'skip'")
+        where = place()
+        check_name("flow", self.name, where)
+        check_choice("poison", self.poison, ("stop", "dead_letter", "skip"), where)
+        check_choice("recreated", self.recreated, ("stop", "count", "skip"), where)
         self.dead_letter_topic = self.dead_letter_topic or f"{self.name}.dead-letters"
-        _check_topic(self.dead_letter_topic, place)
+        check_topic(self.dead_letter_topic, where)
         for what in ("state_partitions", "dead_letter_partitions", "max_lanes"):
             if getattr(self, what) < 1:
-                raise FlowError(f"{place}: {what}={getattr(self, what)}; at least 1")
+                raise FlowError(f"{where}: {what}={getattr(self, what)}; at least 1")
 
     def source(
         self,
@@ -143,34 +143,33 @@ class Flow:
         Raises:
             FlowError: a topic is read twice, or a name or type is wrong.
         """
-        place = _place()
+        where = place()
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if not names:
-            raise FlowError(f"{place}: a source needs at least one topic")
+            raise FlowError(f"{where}: a source needs at least one topic")
         for topic in names:
-            _check_topic(topic, place)
+            check_topic(topic, where)
             for other in self._of("source"):
                 if topic in other.topics:
                     raise FlowError(
-                        f"{place}: topic {topic!r} is read already at {other.place}; use that stream twice"
+                        f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
                     )
         if len(set(names)) != len(names):
-            raise FlowError(f"{place}: a topic is named twice in {names}")
+            raise FlowError(f"{where}: a topic is named twice in {names}")
         message_type = payload if isinstance(payload, type) and issubclass(payload, Message) else None
         if message_type is None and not callable(payload):
             raise FlowError(
-                f"{place}: source {names[0]!r} needs a protobuf type or a decoder, got {payload!r}"
+                f"{where}: source {names[0]!r} needs a protobuf type or a decoder, got {payload!r}"
             )
-        if nulls not in ("poison", "skip", "decode"):
-            raise FlowError(f"{place}: nulls={nulls!r}; one of 'poison', 'skip', 'decode'")
+        check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
         if nulls == "decode" and message_type is not None:
-            raise FlowError(f"{place}: nulls='decode' needs a decoder function that accepts None")
+            raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
         function = None if message_type else payload
         return self._add(
             "source",
-            place,
+            where,
             function=function,
-            takes_context=_wants_context(function, 1, place),
+            takes_context=wants_context(function, 1, where),
             name=names[0],
             topics=names,
             payload=message_type,
@@ -232,7 +231,7 @@ class Flow:
     def _of(self, kind: Kind) -> list[Node]:
         return [node for node in self.nodes if node.kind == kind]
 
-    def _add(self, kind: Kind, place: str, **fields: Any) -> Stream:
+    def _add(self, kind: Kind, place: str, **fields: Any) -> Stream:  # noqa: ANN401 - the fields of Node
         node = Node(len(self.nodes), kind, place, **fields)
         self.nodes.append(node)
         return Stream(self, node)
@@ -263,10 +262,14 @@ class Stream:
         Args:
             key: ``value -> bytes | str``; str is taken as UTF-8.
         """
-        place = _place()
-        _check_callable("key", key, place)
+        where = place()
+        check_callable("key", key, where)
         return self.flow._add(  # noqa: SLF001 - Stream is the other half of Flow
-            "key_by", place, parents=(self.node.index,), key=key, key_takes_context=_wants_context(key, 1, place)
+            "key_by",
+            where,
+            parents=(self.node.index,),
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
         )
 
     def merge(self, other: Stream) -> Stream:
@@ -275,16 +278,16 @@ class Stream:
         Raises:
             FlowError: a stream of another flow, or one behind a stage: its order would not be defined.
         """
-        place = _place()
+        where = place()
         if other.flow is not self.flow:
-            raise FlowError(f"{place}: a stream of flow {other.flow.name!r} cannot be merged here")
+            raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
             if stream.node.kind == "aggregate" or self.flow.stage_of(stream.node):
-                raise FlowError(f"{place}: streams behind a stage cannot be merged; merge before the stage")
+                raise FlowError(f"{where}: streams behind a stage cannot be merged; merge before the stage")
         if other.node.index == self.node.index:
-            raise FlowError(f"{place}: a stream cannot be merged with itself; every unit would count twice")
+            raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
         parents = (self.node.index, other.node.index)
-        return self.flow._add("merge", place, parents=parents)  # noqa: SLF001
+        return self.flow._add("merge", where, parents=parents)  # noqa: SLF001
 
     def aggregate(
         self,
@@ -309,29 +312,29 @@ class Stream:
         Raises:
             FlowError: name clash, no protobuf type, or a stage behind `changes()`.
         """
-        place = _place()
-        _check_name("stage", name, place)
+        where = place()
+        check_name("stage", name, where)
         for other in self.flow.stages():
             if other.name == name:
-                raise FlowError(f"{place}: stage {name!r} exists already at {other.place}")
+                raise FlowError(f"{where}: stage {name!r} exists already at {other.place}")
         if not (isinstance(state, type) and issubclass(state, Message)):
-            raise FlowError(f"{place}: state of stage {name!r} must be a protobuf type, got {state!r}")
-        _check_callable("fold", fold, place)
+            raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
+        check_callable("fold", fold, where)
         if key is not None:
-            _check_callable("key", key, place)
+            check_callable("key", key, where)
         if self._behind_changes():
             raise FlowError(
-                f"{place}: a stage cannot stand behind changes(): its result would depend on where "
+                f"{where}: a stage cannot stand behind changes(): its result would depend on where "
                 "batches end; emit from the fold instead"
             )
         stream = self.flow._add(  # noqa: SLF001
             "aggregate",
-            place,
+            where,
             parents=(self.node.index,),
             function=fold,
-            takes_context=_wants_context(fold, 2, place),
+            takes_context=wants_context(fold, 2, where),
             key=key,
-            key_takes_context=_wants_context(key, 1, place),
+            key_takes_context=wants_context(key, 1, where),
             name=name,
             payload=state,
             store=store,
@@ -359,27 +362,27 @@ class Stream:
         Raises:
             FlowError: a name clash, a loop into the flow's own input, or partitions below 1.
         """
-        place = _place()
-        _check_topic(topic, place)
+        where = place()
+        check_topic(topic, where)
         output = name or topic
-        _check_name("output", output, place, length=249)
+        check_name("output", output, where, TOPIC_LENGTH)
         for other in self.flow.outputs():
             if other.name == output:
                 raise FlowError(
-                    f"{place}: output {output!r} exists already at {other.place}; give this one a name=..."
+                    f"{where}: output {output!r} exists already at {other.place}; give this one a name=..."
                 )
         if topic in self.flow.input_topics():
-            raise FlowError(f"{place}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
+            raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
         if not isinstance(partitions, int) or partitions < 1:
-            raise FlowError(f"{place}: partitions={partitions!r}; at least 1")
+            raise FlowError(f"{where}: partitions={partitions!r}; at least 1")
         if key is not None:
-            _check_callable("key", key, place)
+            check_callable("key", key, where)
         self.flow._add(  # noqa: SLF001
             "output",
-            place,
+            where,
             parents=(self.node.index,),
             key=key,
-            key_takes_context=_wants_context(key, 1, place),
+            key_takes_context=wants_context(key, 1, where),
             name=output,
             topics=(topic,),
             partitions=partitions,
@@ -393,13 +396,13 @@ class Stream:
         return node.kind == "changes"
 
     def _step(self, kind: Kind, function: UserFunction) -> Stream:
-        place = _place()
-        _check_callable(kind, function, place)
-        wants = _wants_context(function, 1, place)
+        where = place()
+        check_callable(kind, function, where)
+        wants = wants_context(function, 1, where)
         if kind == "flat_map" and self._behind_changes():
-            raise FlowError(f"{place}: changes() may feed map, filter and to() only")
+            raise FlowError(f"{where}: changes() may feed map, filter and to() only")
         return self.flow._add(  # noqa: SLF001
-            kind, place, parents=(self.node.index,), function=function, takes_context=wants
+            kind, where, parents=(self.node.index,), function=function, takes_context=wants
         )
 
 
@@ -412,47 +415,4 @@ class Stage(Stream):
 
         May feed `map`, `filter` and `to`, no further stage.
         """
-        return self.flow._add("changes", _place(), parents=(self.node.index,))  # noqa: SLF001
-
-
-def _place() -> str:
-    """File and line of the user's call: the first frame outside this package."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the only way to name a place cheaply
-    while frame.f_back is not None and (
-        frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
-    ):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _check_name(what: str, name: str, place: str, length: int = 120) -> None:
-    pattern = _NAME if length == 120 else _TOPIC
-    if not isinstance(name, str) or not pattern.fullmatch(name):
-        raise FlowError(f"{place}: {what} name {name!r}; 1 to {length} of letters, digits, '.', '_', '-'")
-
-
-def _check_topic(topic: str, place: str) -> None:
-    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-        raise FlowError(f"{place}: topic {topic!r}; 1 to 249 of letters, digits, '.', '_', '-'")
-
-
-def _check_callable(what: str, function: object, place: str) -> None:
-    if not callable(function):
-        raise FlowError(f"{place}: {what} needs a function, got {function!r}")
-
-
-def _wants_context(function: UserFunction | None, plain: int, place: str) -> bool:
-    """Whether a function takes one positional argument more than `plain`."""
-    if function is None:
-        return False
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    required = [p for p in positional if p.default is p.empty]
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return False
-    if len(positional) < plain or len(required) > plain + 1:
-        raise FlowError(f"{place}: {function!r} must take {plain} argument(s), or {plain + 1} with the context")
-    return len(required) == plain + 1
+        return self.flow._add("changes", place(), parents=(self.node.index,))  # noqa: SLF001

@@ -78,9 +78,7 @@ class Gatherer:
                 self._previous[lane, partition] = written
         return outputs
 
-    def _collections(
-        self, made: Sequence[Made], origin: Origin
-    ) -> dict[int, dict[bytes | None, Collection]]:
+    def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
         """Payloads by output and key, both in the order of their first unit."""
         found: dict[int, dict[bytes | None, Collection]] = {}
         for output, key, type_name, payload in made:

@@ -115,7 +115,9 @@ class Plan:
 
     def identified(self) -> Plan:
         """The same plan with its id computed."""
-        return replace(self, plan_id=blake2b(replace(self, plan_id="").to_bytes(), digest_size=16).hexdigest())
+        return replace(
+            self, plan_id=blake2b(replace(self, plan_id="").to_bytes(), digest_size=16).hexdigest()
+        )
 
     def to_bytes(self) -> bytes:
         """Canonical JSON."""
@@ -154,5 +156,10 @@ def to_read(planned: PlannedRange, leader_epoch: int) -> Range:
         leader_epoch: leader epoch plus one of the last record before its start; 0 unknown.
     """
     return Range(
-        planned.topic, bytes.fromhex(planned.topic_id), planned.partition, planned.start, planned.stop, leader_epoch
+        planned.topic,
+        bytes.fromhex(planned.topic_id),
+        planned.partition,
+        planned.start,
+        planned.stop,
+        leader_epoch,
     )

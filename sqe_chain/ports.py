@@ -177,9 +177,7 @@ class Log(Protocol):
             Unavailable: no answer within the bounded time.
         """
 
-    def committed(
-        self, group: str, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, Commit]:
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """The group's committed offsets with metadata; partitions without one are absent."""
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:

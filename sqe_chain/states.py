@@ -106,7 +106,9 @@ class PartitionStates:
         found = check_owner(header, step.claim, self.where)
         if self._first is not None:
             if found != self._first:
-                raise StoreInconsistent(f"{self.where}: the header moved while it was read: {self._first} to {found}")
+                raise StoreInconsistent(
+                    f"{self.where}: the header moved while it was read: {self._first} to {found}"
+                )
             return
         self._first = found
         if found.number > step.before_number:
@@ -120,7 +122,7 @@ class PartitionStates:
             )
 
 
-def persist(  # noqa: PLR0913 - the coordinates of one atomic step
+def persist(
     store: StateStore, step: Step, plan_id: str, stage: str, part: int, rows: Rows, before: Header
 ) -> int:
     """Step 6 for one (stage, state partition): write rows and header, in chunks if need be.
@@ -164,7 +166,9 @@ def persist(  # noqa: PLR0913 - the coordinates of one atomic step
         standing = check_owner(standing, step.claim, where)
         if standing.number == number and standing.plan_id == plan_id:
             return written
-        ahead = standing.begun_id == plan_id and standing.number == before.number and standing.cursor is not None
+        ahead = (
+            standing.begun_id == plan_id and standing.number == before.number and standing.cursor is not None
+        )
         if not ahead or (before.cursor is not None and standing.cursor <= before.cursor):  # type: ignore[operator]
             raise StoreInconsistent(
                 f"{where}: stands at {standing}, expected was {before}: the store went back in time; start again"

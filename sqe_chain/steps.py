@@ -13,8 +13,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from sqe_chain.context import Context, Origin
+from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow import Flow, Kind, Node, UserFunction
+from sqe_chain.flow import Flow, Kind, Node
 from sqe_chain.partitioner import key_bytes
 
 Push = Callable[[object, bytes | None, bytes, Origin], None]
@@ -101,7 +102,9 @@ class Compiler:
             raise AssertionError(f"{node.place}: a {node.kind} without a function")
         if node.key_takes_context if node.kind == "key_by" else node.takes_context:
             return _with_context(node.kind, function, down, self._now_ms)
-        return {"map": _map, "filter": _filter, "flat_map": _flat_map, "key_by": _key_by}[node.kind](function, down)
+        return {"map": _map, "filter": _filter, "flat_map": _flat_map, "key_by": _key_by}[node.kind](
+            function, down
+        )
 
     def _key_of(self, node: Node) -> UserFunction | None:
         """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
@@ -221,9 +224,7 @@ def _with_context(kind: Kind, function: UserFunction, down: Push, now_ms: int) -
     return push
 
 
-def _push_each(
-    items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin
-) -> None:
+def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin) -> None:
     before = None
     for index, item in enumerate(items):
         if item is before and isinstance(item, Message):

@@ -11,21 +11,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
-from sqe_chain.errors import (
-    PartitionsMismatch,
-    PlanMismatch,
-    PoisonError,
-    ServiceStopped,
-    StoreInconsistent,
-    Superseded,
-    WeakDurability,
-)
+from sqe_chain.errors import PlanMismatch, PoisonError, StoreInconsistent, Superseded, WeakDurability
 from sqe_chain.flow import Node
-from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, mark_name, to_read
+from sqe_chain.plan import Exclusion, Plan, PlannedRange
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.planning import (
+    batch_plan,
+    birth_plan,
+    check_commits,
+    check_layout,
+    layout_of,
+    layout_plan,
+    marks_after,
+    portions_of,
+)
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.surroundings import (
     CLAIM,
@@ -38,7 +41,7 @@ from sqe_chain.protocol.surroundings import (
     Surroundings,
 )
 from sqe_chain.segment.level import levels, stages_at
-from sqe_chain.segment.results import Job, PartitionEnd, Portion, Report
+from sqe_chain.segment.results import Job, Report
 from sqe_chain.states import Claim, Step, persist
 
 DAY_MS = 86_400_000
@@ -82,11 +85,14 @@ class Aggregation:
                 self._be_born(infos)
             self.last = self._fetch(self._home.number)
             if self.last is None or self.last.plan_id != self._home.plan_id:
-                raise StoreInconsistent(f"the home store has no plan {self._home.number} ({self._home.plan_id})")
+                raise StoreInconsistent(
+                    f"the home store has no plan {self._home.number} ({self._home.plan_id})"
+                )
             headers = stamp(around, self.claimed, self.last)
         with around.step(RECOVER):
-            self._check_layout(self.last.layout)
-            self._check_commits(commits)
+            check_layout(around.flow, self.last.layout, around.settings.drop_stages)
+            if not around.settings.accept_rollback:
+                check_commits(around.flow, self.last, commits)
             self._recover(headers)
             self._bring_up_to_date(infos)
 
@@ -111,17 +117,22 @@ class Aggregation:
         bounds = around.patiently("look for new records", lambda: around.log.bounds(positions))
         for place, offset in positions.items():
             inputs.check_bounds(place, offset, bounds[place])
-        limit = max(len(positions), min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)))
+        limit = max(
+            len(positions),
+            min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
+        )
         stops = inputs.cut(positions, bounds, limit)
         if stops == positions:
             self._commit_again_daily()
             around.tell("caught_up", plan=last.number)
             return False
-        ranges = tuple(replace(planned, start=planned.stop, stop=stops[place]) for place, planned in ends.items())
+        ranges = tuple(
+            replace(planned, start=planned.stop, stop=stops[place]) for place, planned in ends.items()
+        )
         started_ms = around.clock.now_ms()
         with around.step(PROCESS):
             report, exclusions = self._process(ranges, started_ms, infos)
-        plan = self._plan(ranges, report, exclusions, started_ms)
+        plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions)
         with around.step(SEAL):
             self._seal(plan)
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(around.flow))
@@ -138,7 +149,9 @@ class Aggregation:
             batch_ms=around.clock.now_ms() - started_ms,
         )
         if records:
-            self._bytes_per_record = max(16.0, (sum(e.size for e in report.ends) + report.output_size) / records)
+            self._bytes_per_record = max(
+                16.0, (sum(e.size for e in report.ends) + report.output_size) / records
+            )
         return True
 
     def beat(self) -> bool:
@@ -174,71 +187,19 @@ class Aggregation:
     def _commits(self, infos: dict[str, TopicInfo]) -> dict[TopicPartition, Commit]:
         around = self.around
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-        return around.patiently("read the group's commits", lambda: around.log.committed(around.flow.name, places))
+        return around.patiently(
+            "read the group's commits", lambda: around.log.committed(around.flow.name, places)
+        )
 
     def _be_born(self, infos: dict[str, TopicInfo]) -> None:
-        """Seal the birth plan: the layout, and where each partition begins."""
-        around, mine, home = self.around, self._claim(), self._home
-        places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
-        offsets = inputs.first_offsets(around.flow, bounds, around.settings.start)
-        ranges, marks = [], {}
-        for (topic, partition), (offset, middle) in sorted(offsets.items()):
-            info = infos[topic]
-            ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
-            marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
-        layout = self._layout(infos, dict.fromkeys((stage.name for stage in around.flow.stages()), 0))
-        now = around.clock.now_ms()
-        plan = Plan(0, "", "", mine.epoch, mine.run_id, now, layout, tuple(ranges), marks).identified()
+        """Seal the birth plan."""
+        around, home = self.around, self._home
         if home is None:
             raise AssertionError("born after the claim")
-        self._set_home(home, plan)
-
-    def _check_layout(self, known: Layout) -> None:
-        flow = self.around.flow
-        if known.state_partitions != flow.state_partitions:
-            raise PartitionsMismatch(
-                f"flow {flow.name!r} was born with {known.state_partitions} state partitions, declared are now "
-                f"{flow.state_partitions}; the number is permanent"
-            )
-        for node in flow.outputs():
-            topic, partitions = known.outputs.get(node.name, (node.topics[0], node.partitions))
-            if (topic, partitions) != (node.topics[0], node.partitions):
-                raise PartitionsMismatch(
-                    f"{node.place}: output {node.name!r} was born with {partitions} partitions of {topic!r}, declared are "
-                    f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
-                )
-        names = {stage.name for stage in flow.stages()}
-        for name in known.stages:
-            if name not in names and name not in self.around.settings.drop_stages:
-                raise ServiceStopped(
-                    f"flow {flow.name!r}: the store holds stage {name!r}, which the flow no longer has; a renamed stage "
-                    f"would begin empty. Declare it again, or forget it with --drop {name}"
-                )
-        topics = set(flow.input_topics())
-        for topic in known.sources:
-            if topic not in topics:
-                raise ServiceStopped(
-                    f"flow {flow.name!r}: has read {topic!r} so far, which it no longer declares; declare it again"
-                )
-
-    def _check_commits(self, commits: dict[TopicPartition, Commit]) -> None:
-        """Group offsets never lie beyond the last plan; if they do, the home store went back."""
-        last = self._last()
-        if self.around.settings.accept_rollback:
-            return
-        ends = last.ends()
-        for place, commit in commits.items():
-            meta = inputs.metadata_of(commit)
-            beyond = "plan" in meta and int(str(meta["plan"])) > last.number
-            same = "plan" in meta and int(str(meta["plan"])) == last.number and meta.get("id") != last.plan_id
-            if beyond or same or ("plan" in meta and place in ends and commit.offset > ends[place].stop):
-                raise StoreInconsistent(
-                    f"flow {self.around.flow.name!r}: the home store's last plan is {last.number} ({last.plan_id}), but Kafka "
-                    f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "
-                    "exact for an earlier moment; --accept-rollback goes on from there, but what was published since may "
-                    "differ from what is published now"
-                )
+        places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
+        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
+        starts = inputs.first_offsets(around.flow, bounds, around.settings.start)
+        self._set_home(home, birth_plan(around.flow, self._claim(), around.clock.now_ms(), infos, starts))
 
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
         around, last = self.around, self._last()
@@ -259,10 +220,14 @@ class Aggregation:
 
     def _verify_records(self, last: Plan, *, unfinished: bool) -> None:
         around = self.around
-        infos = around.patiently("look at the inputs", lambda: around.log.describe({p.topic for p in last.ranges}))
+        infos = around.patiently(
+            "look at the inputs", lambda: around.log.describe({p.topic for p in last.ranges})
+        )
         for planned in last.ranges:
             inputs.check_same(planned, infos.get(planned.topic))
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds([p.place for p in last.ranges]))
+        bounds = around.patiently(
+            "look at the inputs", lambda: around.log.bounds([p.place for p in last.ranges])
+        )
         for planned in last.ranges:
             bound: Bounds = bounds[planned.place]
             inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
@@ -270,24 +235,28 @@ class Aggregation:
                 continue
             compared = around.patiently(
                 "read a last record again",
-                lambda planned=planned, bound=bound: inputs.check_last_record(around.log, planned, bound),  # type: ignore[misc]
+                partial(inputs.check_last_record, around.log, planned, bound),
             )
             if not compared:
                 place = f"{planned.topic}[{planned.partition}]"
-                around.tell("notice", text=f"{place}: the last record read has aged out, it could not be compared")
+                around.tell(
+                    "notice", text=f"{place}: the last record read has aged out, it could not be compared"
+                )
 
     def _redo(self, redo: Redo, headers: dict[tuple[int, int], Header]) -> None:
         plan, around = redo.plan, self.around
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         report = Report()
         if any(planned.start != planned.stop for planned in plan.ranges):
-            report = self._attempt(plan.ranges, redo.before, plan.clock_ms, plan.exclusions, infos, redo.top_level)
+            report = self._attempt(
+                plan.ranges, redo.before, plan.clock_ms, plan.exclusions, infos, redo.top_level
+            )
         if report.failed or report.excluded:
             raise PlanMismatch(
                 f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
                 "when the plan was sealed; run the code that sealed it until it has finished"
             )
-        marks = _marks_after(redo.before, report)
+        marks = marks_after(redo.before, report)
         if marks != plan.marks:
             off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
             raise PlanMismatch(
@@ -302,50 +271,25 @@ class Aggregation:
         last, around = self._last(), self.around
         for planned in last.ranges:
             inputs.check_same(planned, infos.get(planned.topic))
-        born = {stage.name: last.layout.stages.get(stage.name, last.number + 1) for stage in around.flow.stages()}
-        layout = self._layout(infos, born)
+        births = {
+            stage.name: last.layout.stages.get(stage.name, last.number + 1) for stage in around.flow.stages()
+        }
+        layout = layout_of(around.flow, infos, births)
         if layout == last.layout:
             return False
         known = {planned.place for planned in last.ranges}
-        ranges = [replace(planned, start=planned.stop) for planned in last.ranges]
-        marks = dict(last.marks)
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-        fresh = [place for place in places if place not in known]
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(fresh)) if fresh else {}
-        for topic, partition in fresh:
-            grown = topic in last.layout.sources
-            start = {(topic, partition): (0, False)} if grown else inputs.first_offsets(
-                around.flow, {(topic, partition): bounds[topic, partition]}, around.settings.start
-            )
-            offset, middle = start[topic, partition]
-            ranges.append(PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset))
-            marks[mark_name(topic, partition)] = inputs.new_marks(infos[topic], partition, entered_in_middle=middle)
-        mine = self._claim()
-        plan = Plan(
-            last.number + 1,
-            "",
-            last.plan_id,
-            mine.epoch,
-            mine.run_id,
-            around.clock.now_ms(),
-            layout,
-            tuple(sorted(ranges, key=lambda one: one.place)),
-            marks,
-        ).identified()
+        starts = {place: (0, False) for place in places if place not in known}
+        sources = [place for place in starts if place[0] not in last.layout.sources]
+        if sources:
+            bounds = around.patiently("look at the inputs", lambda: around.log.bounds(sources))
+            starts.update(inputs.first_offsets(around.flow, bounds, around.settings.start))
+        plan = layout_plan(last, self._claim(), around.clock.now_ms(), layout, infos, starts)
         with around.step(SEAL):
             self._seal(plan)
         around.tell("notice", text=f"plan {plan.number} brings in a new layout: {layout}")
         self._finish(plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow))
         return True
-
-    def _layout(self, infos: dict[str, TopicInfo], births: dict[str, int]) -> Layout:
-        flow = self.around.flow
-        return Layout(
-            flow.state_partitions,
-            births,
-            {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
-            {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
-        )
 
     # ------------------------------------------------------------------ the steps of a batch
 
@@ -355,9 +299,13 @@ class Aggregation:
         """Step 3, again without the inputs on which stages failed."""
         around, left_out = self.around, list[Exclusion]()
         for attempt in range(1, around.settings.attempts + 1):
-            report = self._attempt(ranges, self._last(), clock_ms, tuple(left_out), infos, levels(around.flow))
+            report = self._attempt(
+                ranges, self._last(), clock_ms, tuple(left_out), infos, levels(around.flow)
+            )
             if not report.failed:
-                now = around.patiently("look at the topics", lambda: around.log.describe({r.topic for r in ranges}))
+                now = around.patiently(
+                    "look at the topics", lambda: around.log.describe({r.topic for r in ranges})
+                )
                 for planned in ranges:
                     inputs.check_same(planned, now.get(planned.topic))
                 for text in report.notices:
@@ -371,7 +319,7 @@ class Aggregation:
             f"{left_out[-1]}; mend the code"
         )
 
-    def _attempt(  # noqa: PLR0917
+    def _attempt(
         self,
         ranges: Sequence[PlannedRange],
         before: Plan,
@@ -382,16 +330,18 @@ class Aggregation:
     ) -> Report:
         """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them."""
         around, step = self.around, self._step_after(before)
-        portions = _portions(ranges, before, exclusions)
+        portions = portions_of(ranges, before, exclusions)
         max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         while True:
             in_place = self._in_place and self._fits_in_place(infos)
             job = Job(step, clock_ms, in_place, top_level, max_bytes, self._compacted(infos))
-            report = around.patiently("process", lambda job=job: around.engine.process(job, portions))  # type: ignore[misc]
+            report = around.patiently("process", partial(around.engine.process, job, portions))
             if not report.strays:
                 return report
             self._in_place = False
-            around.tell("notice", text=f"{report.strays} keys are not where murmur2 puts them: from now on shuffled")
+            around.tell(
+                "notice", text=f"{report.strays} keys are not where murmur2 puts them: from now on shuffled"
+            )
 
     def _seal(self, plan: Plan) -> None:
         """Step 4. Before it nothing has happened; after it the batch will be finished exactly so."""
@@ -423,9 +373,7 @@ class Aggregation:
         with around.step(COMMIT):
             self._commit(plan, plan.ranges)
 
-    def _persist(
-        self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report
-    ) -> int:
+    def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:
         """Step 6 for one level: changed states by the engine, bare headers from here."""
         around, flow = self.around, self.around.flow
         touched = set(report.touched)
@@ -443,9 +391,7 @@ class Aggregation:
             store = around.store(stage)
             around.patiently(
                 "persist a header",
-                lambda store=store, stage=stage, part=part, header=header: persist(  # type: ignore[misc]
-                    store, step, plan.plan_id, stage.name, part, (), header
-                ),
+                partial(persist, store, step, plan.plan_id, stage.name, part, (), header),
             )
         return rows
 
@@ -458,7 +404,9 @@ class Aggregation:
             lambda: self.around.store(stage).write(self.around.flow.name, stage.name, part, None, born, ()),
         )
         if standing != born:
-            raise Superseded(f"{self.around.flow.name}/{stage.name}/{part}: created by another run: {standing}")
+            raise Superseded(
+                f"{self.around.flow.name}/{stage.name}/{part}: created by another run: {standing}"
+            )
         return born
 
     def _commit(self, plan: Plan, ranges: Sequence[PlannedRange]) -> None:
@@ -468,7 +416,12 @@ class Aggregation:
             planned.place: Commit(
                 planned.stop,
                 json.dumps(
-                    {"plan": plan.number, "id": plan.plan_id, "epoch": self._claim().epoch, "topic_id": planned.topic_id}
+                    {
+                        "plan": plan.number,
+                        "id": plan.plan_id,
+                        "epoch": self._claim().epoch,
+                        "topic_id": planned.topic_id,
+                    }
                 ),
             )
             for planned in ranges
@@ -483,37 +436,22 @@ class Aggregation:
 
     # ------------------------------------------------------------------ small parts
 
-    def _plan(
-        self, ranges: Sequence[PlannedRange], report: Report, exclusions: tuple[Exclusion, ...], clock_ms: int
-    ) -> Plan:
-        last, mine = self._last(), self._claim()
-        ends = {(end.topic, end.partition): end for end in report.ends}
-        witnessed = tuple(_witnessed(planned, ends.get(planned.place)) for planned in ranges)
-        return Plan(
-            last.number + 1,
-            "",
-            last.plan_id,
-            mine.epoch,
-            mine.run_id,
-            clock_ms,
-            last.layout,
-            witnessed,
-            _marks_after(last, report),
-            exclusions,
-        ).identified()
-
     def _set_home(self, before: Home, plan: Plan) -> None:
         """Write a plan to the home store, compared with the claim and the plan before."""
         around = self.around
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
         data, drop = plan.to_bytes(), max(0, plan.number - around.settings.keep_plans + 1)
         standing = around.patiently(
-            f"seal plan {plan.number}", lambda: around.home.set_home(around.flow.name, before, after, data, drop)
+            f"seal plan {plan.number}",
+            lambda: around.home.set_home(around.flow.name, before, after, data, drop),
         )
         if standing != after:
-            if standing is not None and (standing.epoch, standing.run_id) != (before.epoch, before.run_id):
-                if standing.epoch >= before.epoch:
-                    raise Superseded(f"flow {around.flow.name!r}: run {standing.run_id} has claimed it")
+            other = standing is not None and (standing.epoch, standing.run_id) != (
+                before.epoch,
+                before.run_id,
+            )
+            if standing is not None and other and standing.epoch >= before.epoch:
+                raise Superseded(f"flow {around.flow.name!r}: run {standing.run_id} has claimed it")
             raise StoreInconsistent(
                 f"flow {around.flow.name!r}: the home record is {standing}, expected was {before}: the home store went back "
                 "in time; start again, recovery will say what can be done"
@@ -557,37 +495,7 @@ class Aggregation:
     def _must_fetch(self, number: int) -> Plan:
         plan = self._fetch(number)
         if plan is None:
-            raise StoreInconsistent(f"flow {self.around.flow.name!r}: plan {number} is not in the home store any more")
+            raise StoreInconsistent(
+                f"flow {self.around.flow.name!r}: plan {number} is not in the home store any more"
+            )
         return plan
-
-
-def _portions(
-    ranges: Sequence[PlannedRange], before: Plan, exclusions: Sequence[Exclusion]
-) -> list[Portion]:
-    """What the tasks read: the ranges that are not empty, with marks, witnesses and exclusions."""
-    known = before.ends()
-    return [
-        Portion(
-            to_read(planned, known[planned.place].last_epoch),
-            before.marks[mark_name(planned.topic, planned.partition)],
-            tuple(one for one in exclusions if (one.topic, one.partition) == planned.place),
-        )
-        for planned in ranges
-        if planned.start < planned.stop
-    ]
-
-
-def _marks_after(before: Plan, report: Report) -> dict[str, object]:
-    marks: dict[str, object] = dict(before.marks)
-    for end in report.ends:
-        marks[mark_name(end.topic, end.partition)] = end.marks
-    return json.loads(json.dumps(marks))  # type: ignore[no-any-return] # as a plan gives them back
-
-
-def _witnessed(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
-    """The range with its last record; the one before when this range held none."""
-    if end is None or end.last_offset < 0:
-        return planned
-    return replace(
-        planned, last_offset=end.last_offset, last_epoch=end.last_epoch, last_timestamp_ms=end.last_timestamp_ms
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.plan import Plan
@@ -36,7 +37,12 @@ def claim(around: Surroundings, commits: Commits) -> tuple[Claim, Home]:
     while True:
         home, _ = around.patiently("read the claim", lambda: around.home.home(name))
         _check_not_empty(around, home, commits)
-        if home is not None and home.run_id and not around.settings.takeover and not around.is_dead(home.owner):
+        if (
+            home is not None
+            and home.run_id
+            and not around.settings.takeover
+            and not around.is_dead(home.owner)
+        ):
             _stand_by(around, home)
             home, _ = around.patiently("read the claim", lambda: around.home.home(name))
         epochs = [home.epoch if home else 0]
@@ -45,7 +51,7 @@ def claim(around: Surroundings, commits: Commits) -> tuple[Claim, Home]:
         mine = Claim(max(epochs) + 1, around.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
         wanted = Home(mine.epoch, mine.run_id, around.settings.owner, number, plan_id)
-        standing = around.patiently("claim", lambda home=home, wanted=wanted: around.home.set_home(name, home, wanted))  # type: ignore[misc]
+        standing = around.patiently("claim", partial(around.home.set_home, name, home, wanted))
         if standing == wanted:
             around.tell("claimed", epoch=mine.epoch, run_id=mine.run_id, plan=number)
             return mine, wanted
@@ -84,14 +90,14 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
                     f"{last.number}: this state partition was lost. Restore the store, or rebuild the stage"
                 )
             if header is not None and header.epoch >= mine.epoch and header.run_id != mine.run_id:
-                raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {mine.epoch}")
+                raise Superseded(
+                    f"{where}: run {header.run_id} has epoch {header.epoch}, this one {mine.epoch}"
+                )
             wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else born
             store = around.store(stage)
             standing = around.patiently(
                 f"stamp {where}",
-                lambda store=store, stage=stage, part=part, header=header, wanted=wanted: store.write(  # type: ignore[misc]
-                    around.flow.name, stage.name, part, header, wanted, ()
-                ),
+                partial(store.write, around.flow.name, stage.name, part, header, wanted, ()),
             )
             if standing == wanted:
                 stamped[stage.index, part] = wanted
@@ -114,7 +120,7 @@ def _headers(around: Surroundings) -> dict[tuple[int, int], Header | None]:
         store = around.store(stage)
         headers = around.patiently(
             f"read the headers of stage {stage.name}",
-            lambda store=store, stage=stage: store.headers(around.flow.name, stage.name, parts),  # type: ignore[misc]
+            partial(store.headers, around.flow.name, stage.name, parts),
         )
         found.update({(stage.index, part): header for part, header in zip(parts, headers, strict=True)})
     return found
@@ -142,7 +148,9 @@ def _stand_by(around: Surroundings, home: Home) -> None:
     _, last_beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
     while waited < around.settings.standby_ms:
         if around.clock.wait(step_ms):
-            raise ServiceStopped(f"flow {name!r}: asked to stop while run {home.run_id} was alive; nothing was done")
+            raise ServiceStopped(
+                f"flow {name!r}: asked to stop while run {home.run_id} was alive; nothing was done"
+            )
         waited += step_ms
         standing, beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
         if standing is None or standing.run_id == "" or around.is_dead(standing.owner):

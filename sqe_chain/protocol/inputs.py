@@ -32,10 +32,12 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
         PartitionsMismatch: an output topic has fewer partitions than declared.
         Unavailable: the broker does not answer.
     """
-    wanted = {topic: "input" for topic in flow.input_topics()}
+    wanted = dict.fromkeys(flow.input_topics(), "input")
     needed = {node.topics[0]: node.partitions for node in flow.outputs()}
     if flow.dead_letters:
-        needed[flow.dead_letter_topic] = max(flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0))
+        needed[flow.dead_letter_topic] = max(
+            flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0)
+        )
     wanted.update(dict.fromkeys(needed, "output"))
     found = log.describe(wanted)
     missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in found]
@@ -104,7 +106,9 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
             "read and what stands there now are different facts. Give the flow another name to begin anew"
         )
     if info.partitions <= known.partition:
-        raise PartitionsMismatch(f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read")
+        raise PartitionsMismatch(
+            f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
+        )
 
 
 def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None:
@@ -148,7 +152,9 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
     found = [message for block in log.read(one) for message in block]
     where = f"{known.topic}[{known.partition}]@{known.last_offset}"
     if not found:
-        raise TruncatedInput(f"{where}: read before, but there is no record now: the log was truncated or compacted")
+        raise TruncatedInput(
+            f"{where}: read before, but there is no record now: the log was truncated or compacted"
+        )
     epoch, timestamp_ms = stored_epoch(found[0].leader_epoch()), found[0].timestamp()[1]
     if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
         raise TruncatedInput(

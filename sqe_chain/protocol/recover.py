@@ -7,7 +7,7 @@ acknowledged: what can be decided is redone, else the service stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sqe_chain.errors import StoreInconsistent
@@ -110,8 +110,8 @@ def _check_known(
 def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
     """No upstream header beyond a downstream one."""
     for level in range(1, max(level_of.values(), default=0)):
-        upstream = _of(headers, level_of, lambda found, level=level: found <= level)  # type: ignore[misc]
-        downstream = _of(headers, level_of, lambda found, level=level: found > level)  # type: ignore[misc]
+        upstream = [header for (stage, _), header in headers.items() if level_of[stage] <= level]
+        downstream = [header for (stage, _), header in headers.items() if level_of[stage] > level]
         if not upstream or not downstream:
             continue
         most = max(header.number + (1 if header.begun_id else 0) for header in upstream)
@@ -121,9 +121,3 @@ def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
                 f"a stage of level {level} has reached plan {most}, but one behind it stands at {least}: what the first "
                 f"would emit again is lost to the second; a store lost acknowledged writes; {WAYS_OUT}"
             )
-
-
-def _of(
-    headers: Headers, level_of: Mapping[int, int], wanted: Callable[[int], bool]
-) -> Sequence[Header]:
-    return [header for (stage, _), header in headers.items() if wanted(level_of[stage])]

@@ -85,7 +85,10 @@ class Republishing:
         bounds = around.patiently("look for new records", lambda: around.log.bounds(offsets))
         for place, offset in offsets.items():
             inputs.check_bounds(place, offset, bounds[place])
-        limit = max(len(offsets), min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)))
+        limit = max(
+            len(offsets),
+            min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
+        )
         stops = inputs.cut(offsets, bounds, limit)
         if stops == offsets:
             if around.clock.now_ms() - self._committed_ms > DAY_MS:
@@ -95,7 +98,8 @@ class Republishing:
         started_ms = around.clock.now_ms()
         portions = [
             Portion(
-                Range(place[0], position.topic_id, place[1], position.offset, stops[place], position.epoch), position.marks
+                Range(place[0], position.topic_id, place[1], position.offset, stops[place], position.epoch),
+                position.marks,
             )
             for place, position in self._positions.items()
             if stops[place] > position.offset
@@ -136,7 +140,9 @@ class Republishing:
         step = Step(around.flow.name, Claim(0, ""), 0, "")
         job = Job(step, clock_ms, max_bytes=max_bytes, compacted=compacted)
         report = around.patiently("publish", lambda: around.engine.republish(job, portions))
-        now = around.patiently("look at the topics", lambda: around.log.describe({p.read.topic for p in portions}))
+        now = around.patiently(
+            "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})
+        )
         for portion in portions:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
@@ -150,7 +156,9 @@ class Republishing:
             position.epoch = end.last_epoch or position.epoch
         records = sum(end.records for end in report.ends)
         if records:
-            self._bytes_per_record = max(16.0, (sum(e.size for e in report.ends) + report.output_size) / records)
+            self._bytes_per_record = max(
+                16.0, (sum(e.size for e in report.ends) + report.output_size) / records
+            )
         for place, stop in stops.items():
             self._positions[place].offset = stop
 
@@ -188,7 +196,9 @@ class Republishing:
             if "topic_id" in meta:
                 self._check_id(place[0], bytes.fromhex(str(meta["topic_id"])), info)
             inputs.check_bounds(place, commit.offset, bounds[place])
-            self._positions[place] = Position(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
+            self._positions[place] = Position(
+                commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks
+            )
         return fresh
 
     def _check_outputs(self, meta: dict[str, object]) -> None:

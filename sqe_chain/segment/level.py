@@ -217,9 +217,7 @@ class Level:
         return Outputs(ready)
 
 
-def run_level(
-    flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores
-) -> Iterator[Block]:
+def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores) -> Iterator[Block]:
     """One task behind a shuffle: fold the units of one or more state partitions.
 
     Args:

@@ -110,7 +110,7 @@ class Reading:
 class _Inputs:
     """One input partition: decode, drop replays, push payloads into the steps."""
 
-    def __init__(  # noqa: PLR0913 - built in one place only
+    def __init__(
         self,
         flow: Flow,
         job: Job,
@@ -166,7 +166,11 @@ class _Inputs:
         """
         place, lanes, made = self._place, self._lanes, self._collector.made
         accept, push, gather, parse = self.marks.accept, self._push, self._gather, message_type.FromString
-        type_name, wants_key, drop_replays = message_type.DESCRIPTOR.full_name, self._wants_key, self._stateful
+        type_name, wants_key, drop_replays = (
+            message_type.DESCRIPTOR.full_name,
+            self._wants_key,
+            self._stateful,
+        )
         replays = 0
         for message in messages:
             value, offset = message.value(), message.offset()
@@ -177,7 +181,7 @@ class _Inputs:
             epoch = 0 if epoch is None or epoch < 0 else epoch + 1
             try:
                 head = open_head(value)
-                ordinary = head.type == type_name and not head.size
+                ordinary = head.type == type_name and not head.size and not head.more
                 if not ordinary:
                     check_head(head)
                 fresh = accept(head, offset, epoch)
@@ -266,7 +270,9 @@ class _Inputs:
             if payload is None and node.nulls != "decode":
                 if node.nulls == "skip":
                     continue
-                raise EmptyValue("a null value; declare the source with nulls='skip', or a decoder and nulls='decode'")
+                raise EmptyValue(
+                    "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
+                )
             self._push(self._decode(payload, key, origin), key, number(index), origin)
 
     def _decode(self, payload: bytes | None, key: bytes | None, origin: Origin) -> object:
@@ -274,7 +280,9 @@ class _Inputs:
         if node.payload is not None:
             return node.payload.FromString(payload or b"")
         decoder: Any = node.function
-        return decoder(payload, Context(origin, key, self._now_ms)) if node.takes_context else decoder(payload)
+        return (
+            decoder(payload, Context(origin, key, self._now_ms)) if node.takes_context else decoder(payload)
+        )
 
     def _key(self, head: EnvelopeHead, message: Message) -> bytes | None:
         return head.key if head.HasField("key") else message.key()

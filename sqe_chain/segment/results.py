@@ -15,6 +15,7 @@ UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
 """A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so
 far the order of units), key, type name, value, what is carried of its input."""
 
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What all tasks of one attempt at a batch have in common.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from sqe_chain.context import Context, Origin
 from sqe_chain.flow import Node
 from sqe_chain.steps import Push, Unit, number
 
+Emissions = Iterable[object] | None
 Failed = Callable[[Origin, Exception], None]
 
 
@@ -122,15 +123,16 @@ class Aggregate:
         self._input = origin
         return origin
 
-    def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Any:
+    def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Emissions:
         """Fold with a context, keeping what is needed to go back to before this input."""
         if self.careful and key not in self._kept:
             self._kept[key] = entry.state.SerializeToString(), entry.origin, entry.deleted
         fold: Any = self.node.function
         if not self.node.takes_context:
-            return fold(entry.state, value)
+            plain: Emissions = fold(entry.state, value)
+            return plain
         context = Context(origin, key, self.now_ms)
-        emissions = fold(entry.state, value, context)
+        emissions: Emissions = fold(entry.state, value, context)
         if emissions is not None:
             emissions = list(emissions)
         entry.deleted = context.state_deleted
@@ -138,7 +140,9 @@ class Aggregate:
             entry.state = type(entry.state)()
         return emissions
 
-    def _push(self, emissions: Any, key: bytes, path: bytes, origin: Origin, emit: Push | None) -> None:
+    def _push(
+        self, emissions: Iterable[object], key: bytes, path: bytes, origin: Origin, emit: Push | None
+    ) -> None:
         for index, emission in enumerate(emissions):
             if emit is not None:
                 emit(emission, key, path + number(index), origin)

@@ -1,20 +1,20 @@
 """What users test their own flows with: no Kafka, no Spark, and a crash wherever they like.
 
-    >>> from google.protobuf.wrappers_pb2 import Int64Value
-    >>> from sqe_chain.flow import Flow
-    >>> def add(total: Int64Value, number: Int64Value) -> None:
-    ...     total.value += number.value
-    >>> flow = Flow("sums")
-    >>> stage = flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
-    >>> rehearsal = Rehearsal(flow)
-    >>> rehearsal.feed("numbers", Int64Value(value=3))
-    0
-    >>> rehearsal.feed("numbers", Int64Value(value=4))
-    1
-    >>> rehearsal.crash(step=7, when="before")     # persisted, not committed
-    >>> rehearsal.run_until_caught_up()            # crashes, starts again, goes on
-    >>> rehearsal.states("sum")[b"all"].value, rehearsal.crashes
-    (7, 1)
+>>> from google.protobuf.wrappers_pb2 import Int64Value
+>>> from sqe_chain.flow import Flow
+>>> def add(total: Int64Value, number: Int64Value) -> None:
+...     total.value += number.value
+>>> flow = Flow("sums")
+>>> stage = flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
+>>> rehearsal = Rehearsal(flow)
+>>> rehearsal.feed("numbers", Int64Value(value=3))
+0
+>>> rehearsal.feed("numbers", Int64Value(value=4))
+1
+>>> rehearsal.crash(step=7, when="before")     # persisted, not committed
+>>> rehearsal.run_until_caught_up()            # crashes, starts again, goes on
+>>> rehearsal.states("sum")[b"all"].value, rehearsal.crashes
+(7, 1)
 """
 
 from sqe_chain.testing.faults import Crash

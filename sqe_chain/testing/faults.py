@@ -131,7 +131,9 @@ class CrashingLog:
         """See `Log.writer`."""
         return CrashingWriter(self.inner.writer(), self.script)
 
-    def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
         """See `Log.offsets_at`."""
         return self.inner.offsets_at(partitions, timestamp_ms)
 

@@ -156,7 +156,9 @@ class Rehearsal:
         run = next(self._runs)
         script = self.script
         log = CrashingLog(self.log, script)
-        stores: dict[str, StateStore] = {name: CrashingStore(store, script) for name, store in self.stores.items()}
+        stores: dict[str, StateStore] = {
+            name: CrashingStore(store, script) for name, store in self.stores.items()
+        }
 
         def store_of(stage: Node) -> StateStore:
             return stores[stage.store or ""]

@@ -1,0 +1,213 @@
+"""Plans: how the birth plan, a batch's plan and a new layout's plan come about. Pure but for the log's bounds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
+from sqe_chain.flow import Flow
+from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, mark_name, to_read
+from sqe_chain.ports import Commit, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs
+from sqe_chain.segment.results import PartitionEnd, Portion, Report
+from sqe_chain.states import Claim
+
+Infos = Mapping[str, TopicInfo]
+
+
+def layout_of(flow: Flow, infos: Infos, births: Mapping[str, int]) -> Layout:
+    """What a flow is bound to, as it is declared and as its topics are now.
+
+    Args:
+        flow: the flow.
+        infos: its topics.
+        births: stage name -> number of its birth plan.
+    """
+    return Layout(
+        flow.state_partitions,
+        dict(births),
+        {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
+        {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
+    )
+
+
+def birth_plan(
+    flow: Flow, claim: Claim, clock_ms: int, infos: Infos, starts: Mapping[TopicPartition, tuple[int, bool]]
+) -> Plan:
+    """Plan 0: the layout, and where each partition begins.
+
+    Args:
+        flow: the flow.
+        claim: the run.
+        clock_ms: now.
+        infos: its topics.
+        starts: of each input partition: first offset, and whether it lies in the middle of the log.
+    """
+    ranges, marks = [], {}
+    for (topic, partition), (offset, middle) in sorted(starts.items()):
+        info = infos[topic]
+        ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
+        marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
+    layout = layout_of(flow, infos, {stage.name: 0 for stage in flow.stages()})
+    return Plan(
+        0, "", "", claim.epoch, claim.run_id, clock_ms, layout, tuple(ranges), as_read(marks)
+    ).identified()
+
+
+def layout_plan(
+    last: Plan,
+    claim: Claim,
+    clock_ms: int,
+    layout: Layout,
+    infos: Infos,
+    starts: Mapping[TopicPartition, tuple[int, bool]],
+) -> Plan:
+    """An empty plan by which new partitions, sources, stages and outputs enter."""
+    entering = [
+        PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
+        for (topic, partition), (offset, _) in starts.items()
+    ]
+    ranges = [replace(planned, start=planned.stop) for planned in last.ranges] + entering
+    marks = dict(last.marks)
+    for (topic, partition), (_, middle) in starts.items():
+        marks[mark_name(topic, partition)] = inputs.new_marks(
+            infos[topic], partition, entered_in_middle=middle
+        )
+    return Plan(
+        last.number + 1,
+        "",
+        last.plan_id,
+        claim.epoch,
+        claim.run_id,
+        clock_ms,
+        layout,
+        tuple(sorted(ranges, key=lambda planned: planned.place)),
+        as_read(marks),
+    ).identified()
+
+
+def batch_plan(
+    last: Plan,
+    claim: Claim,
+    clock_ms: int,
+    ranges: Sequence[PlannedRange],
+    report: Report,
+    exclusions: tuple[Exclusion, ...],
+) -> Plan:
+    """The plan of a batch that was processed: its ranges with their last records, and the marks at its end."""
+    ends = {(end.topic, end.partition): end for end in report.ends}
+    return Plan(
+        last.number + 1,
+        "",
+        last.plan_id,
+        claim.epoch,
+        claim.run_id,
+        clock_ms,
+        last.layout,
+        tuple(_witnessed(planned, ends.get(planned.place)) for planned in ranges),
+        marks_after(last, report),
+        exclusions,
+    ).identified()
+
+
+def portions_of(
+    ranges: Sequence[PlannedRange], before: Plan, exclusions: Sequence[Exclusion]
+) -> list[Portion]:
+    """What the tasks read: the ranges that are not empty, with marks, witnesses and exclusions."""
+    known = before.ends()
+    return [
+        Portion(
+            to_read(planned, known[planned.place].last_epoch),
+            before.marks[mark_name(planned.topic, planned.partition)],
+            tuple(one for one in exclusions if (one.topic, one.partition) == planned.place),
+        )
+        for planned in ranges
+        if planned.start < planned.stop
+    ]
+
+
+def marks_after(before: Plan, report: Report) -> dict[str, object]:
+    """The marks at the end of a batch, as a plan gives them back."""
+    marks: dict[str, object] = dict(before.marks)
+    for end in report.ends:
+        marks[mark_name(end.topic, end.partition)] = end.marks
+    return as_read(marks)
+
+
+def as_read(marks: Mapping[str, object]) -> dict[str, object]:
+    """Marks as they are after they were written and read: tuples are lists."""
+    found: dict[str, object] = json.loads(json.dumps(marks))
+    return found
+
+
+def _witnessed(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
+    """The range with its last record; the one before when this range held none."""
+    if end is None or end.last_offset < 0:
+        return planned
+    return replace(
+        planned,
+        last_offset=end.last_offset,
+        last_epoch=end.last_epoch,
+        last_timestamp_ms=end.last_timestamp_ms,
+    )
+
+
+def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
+    """Check that a flow is declared as it was born, as far as that is permanent.
+
+    Args:
+        flow: the flow.
+        known: the layout of its last plan.
+        drop_stages: stored stages that may be forgotten.
+
+    Raises:
+        PartitionsMismatch: another number of state partitions, or of an output's partitions.
+        ServiceStopped: a stage or a source is no longer declared.
+    """
+    if known.state_partitions != flow.state_partitions:
+        raise PartitionsMismatch(
+            f"flow {flow.name!r} was born with {known.state_partitions} state partitions, declared are now "
+            f"{flow.state_partitions}; the number is permanent"
+        )
+    for node in flow.outputs():
+        topic, partitions = known.outputs.get(node.name, (node.topics[0], node.partitions))
+        if (topic, partitions) != (node.topics[0], node.partitions):
+            raise PartitionsMismatch(
+                f"{node.place}: output {node.name!r} was born with {partitions} partitions of {topic!r}, declared are "
+                f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
+            )
+    names = {stage.name for stage in flow.stages()}
+    for name in known.stages:
+        if name not in names and name not in drop_stages:
+            raise ServiceStopped(
+                f"flow {flow.name!r}: the store holds stage {name!r}, which the flow no longer has; a renamed stage "
+                f"would begin empty. Declare it again, or forget it with --drop {name}"
+            )
+    topics = set(flow.input_topics())
+    for topic in known.sources:
+        if topic not in topics:
+            raise ServiceStopped(
+                f"flow {flow.name!r}: has read {topic!r} so far, which it no longer declares; declare it again"
+            )
+
+
+def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
+    """Group offsets never lie beyond the last plan; if they do, the home store went back.
+
+    Raises:
+        StoreInconsistent: a commit names a later plan, another one, or a later offset.
+    """
+    ends = last.ends()
+    for place, commit in commits.items():
+        meta = inputs.metadata_of(commit)
+        beyond = "plan" in meta and int(str(meta["plan"])) > last.number
+        same = "plan" in meta and int(str(meta["plan"])) == last.number and meta.get("id") != last.plan_id
+        if beyond or same or ("plan" in meta and place in ends and commit.offset > ends[place].stop):
+            raise StoreInconsistent(
+                f"flow {flow.name!r}: the home store's last plan is {last.number} ({last.plan_id}), but Kafka "
+                f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "
+                "exact for an earlier moment; --accept-rollback goes on from there, but what was published since may "
+                "differ from what is published now"
+            )
