@@ -223,12 +223,14 @@ class Aggregation:
         infos = around.patiently(
             "look at the inputs", lambda: around.log.describe({p.topic for p in last.ranges})
         )
+        ranges = []
         for planned in last.ranges:
+            if not unfinished and self._started_over(planned, infos):
+                continue
             inputs.check_same(planned, infos.get(planned.topic))
-        bounds = around.patiently(
-            "look at the inputs", lambda: around.log.bounds([p.place for p in last.ranges])
-        )
-        for planned in last.ranges:
+            ranges.append(planned)
+        bounds = around.patiently("look at the inputs", lambda: around.log.bounds([p.place for p in ranges]))
+        for planned in ranges:
             bound: Bounds = bounds[planned.place]
             inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
             if planned.topic in self._compacted(infos):
@@ -267,9 +269,13 @@ class Aggregation:
         around.engine.release()
 
     def _bring_up_to_date(self, infos: dict[str, TopicInfo]) -> bool:
-        """Let new partitions, sources, stages and outputs enter by an empty plan of their own."""
+        """Let new partitions, sources, stages and outputs enter by an empty plan of their own.
+
+        So does a topic without envelopes that was created again: it is another root.
+        """
         last, around = self._last(), self.around
-        for planned in last.ranges:
+        kept = [planned for planned in last.ranges if not self._started_over(planned, infos)]
+        for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
         births = {
             stage.name: last.layout.stages.get(stage.name, last.number + 1) for stage in around.flow.stages()
@@ -277,14 +283,14 @@ class Aggregation:
         layout = layout_of(around.flow, infos, births)
         if layout == last.layout:
             return False
-        known = {planned.place for planned in last.ranges}
+        known = {planned.place for planned in kept}
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
         starts = {place: (0, False) for place in places if place not in known}
         sources = [place for place in starts if place[0] not in last.layout.sources]
         if sources:
             bounds = around.patiently("look at the inputs", lambda: around.log.bounds(sources))
             starts.update(inputs.first_offsets(around.flow, bounds, around.settings.start))
-        plan = layout_plan(last, self._claim(), around.clock.now_ms(), layout, infos, starts)
+        plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts)
         with around.step(SEAL):
             self._seal(plan)
         around.tell("notice", text=f"plan {plan.number} brings in a new layout: {layout}")
@@ -462,6 +468,10 @@ class Aggregation:
         """Whether every input has as many partitions as there are state partitions."""
         flow = self.around.flow
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
+
+    def _started_over(self, planned: PlannedRange, infos: dict[str, TopicInfo]) -> bool:
+        info = infos.get(planned.topic)
+        return inputs.started_over(self.around.flow, planned.topic, planned.topic_id, info)
 
     def _compacted(self, infos: dict[str, TopicInfo]) -> frozenset[str]:
         return frozenset(topic for topic, info in infos.items() if info.compacted)

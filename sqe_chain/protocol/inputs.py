@@ -111,6 +111,19 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         )
 
 
+def started_over(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
+    """Whether a topic without envelopes was created again: it is another root, and is read from 0.
+
+    Args:
+        flow: the flow.
+        topic: one of its inputs.
+        known_id: id of the topic that was read, hexadecimal.
+        info: the topic now.
+    """
+    node = next((node for node in flow.sources() if topic in node.topics), None)
+    return node is not None and node.raw and info is not None and info.topic_id.hex() != known_id
+
+
 def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None:
     """Check that a partition still holds what is to be read next.
 

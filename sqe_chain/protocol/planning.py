@@ -58,18 +58,29 @@ def birth_plan(
 
 def layout_plan(
     last: Plan,
+    kept: Sequence[PlannedRange],
     claim: Claim,
     clock_ms: int,
     layout: Layout,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
 ) -> Plan:
-    """An empty plan by which new partitions, sources, stages and outputs enter."""
+    """An empty plan by which new partitions, sources, stages and outputs enter.
+
+    Args:
+        last: the last plan.
+        kept: its ranges that go on; the others are gone with the topic they belonged to.
+        claim: the run.
+        clock_ms: now.
+        layout: the new layout.
+        infos: the flow's topics.
+        starts: of each entering partition: first offset, and whether it lies in the middle of the log.
+    """
     entering = [
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
         for (topic, partition), (offset, _) in starts.items()
     ]
-    ranges = [replace(planned, start=planned.stop) for planned in last.ranges] + entering
+    ranges = [replace(planned, start=planned.stop) for planned in kept] + entering
     marks = dict(last.marks)
     for (topic, partition), (_, middle) in starts.items():
         marks[mark_name(topic, partition)] = inputs.new_marks(

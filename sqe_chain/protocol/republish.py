@@ -165,8 +165,12 @@ class Republishing:
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions not known yet; returns those without a commit."""
         around, flow = self.around, self.around.flow
-        for (topic, _), position in self._positions.items():
-            self._check_id(topic, position.topic_id, infos.get(topic))
+        for (topic, partition), position in list(self._positions.items()):
+            if inputs.started_over(flow, topic, position.topic_id.hex(), infos.get(topic)):
+                around.tell("notice", text=f"{topic}[{partition}] was created again: it is read from 0")
+                del self._positions[topic, partition]
+            else:
+                self._check_id(topic, position.topic_id, infos.get(topic))
         places = [
             place
             for place in inputs.partitions_of(infos[topic] for topic in flow.input_topics())
@@ -185,7 +189,8 @@ class Republishing:
             info = infos[place[0]]
             marks = inputs.new_marks(info, place[1], entered_in_middle=True)
             commit = commits.get(place)
-            if commit is None:
+            known_id = str(inputs.metadata_of(commit).get("topic_id", info.topic_id.hex()))
+            if commit is None or inputs.started_over(flow, place[0], known_id, info):
                 offset = starts[place][0] if place in starts else 0
                 marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
                 self._positions[place] = Position(offset, info.topic_id, 0, marks)
@@ -193,8 +198,7 @@ class Republishing:
                 continue
             meta = inputs.metadata_of(commit)
             self._check_outputs(meta)
-            if "topic_id" in meta:
-                self._check_id(place[0], bytes.fromhex(str(meta["topic_id"])), info)
+            self._check_id(place[0], bytes.fromhex(known_id), info)
             inputs.check_bounds(place, commit.offset, bounds[place])
             self._positions[place] = Position(
                 commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks
