@@ -67,6 +67,9 @@ def _options(arguments: list[str] | None) -> Options:
         "--rate", type=float, default=3_000, help="reports a second while the killing goes on"
     )
     parser.add_argument("--interval", default="1s", help="interval of the totals service")
+    parser.add_argument(
+        "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"
+    )
     parser.add_argument("--timeout", type=float, default=600, help="seconds after which the demo fails")
     parser.add_argument(
         "--directory", type=Path, help="data and logs; by default a temporary one, removed if all went well"
@@ -78,6 +81,7 @@ def _options(arguments: list[str] | None) -> Options:
         kills=chosen.kills,
         rate=chosen.rate,
         interval=chosen.interval,
+        engine=chosen.engine,
         timeout_s=chosen.timeout,
         directory=chosen.directory or Path(tempfile.mkdtemp(prefix="sqe-chain-demo-")),
     )

@@ -12,6 +12,8 @@ ANY_MOMENT_WITHIN_S = 3.0
 PATIENCE_S = 10.0
 FIRST_GUESS_OF_BATCH_S = 0.2
 LIVES_FOR_EACH_KILL = 4
+OFTEN = 0.75
+"""How often a life ends at one of the wanted moments, not at any moment."""
 
 
 class Moment(Enum):
@@ -29,10 +31,13 @@ class Aim:
     Attributes:
         moment: what it must be doing.
         share: random, 0 to 1: how far on within it.
+        in_first_batch: it may be killed before it has committed anything in this life. Never two lives
+            running: the service would come no further.
     """
 
     moment: Moment
     share: float
+    in_first_batch: bool = True
 
     def is_due(self, life: Life, now_s: float, unacknowledged: int, enough: int) -> bool:
         """Whether to strike now.
@@ -49,8 +54,8 @@ class Aim:
             within = self.share * (life.batch_s or FIRST_GUESS_OF_BATCH_S)
             return life.open_plan is not None and now_s >= life.sealed_s + within
         if self.moment is Moment.PUBLISHING:
-            if not life.batches:
-                return False  # or it would never come further
+            if not life.batches and not self.in_first_batch:
+                return False
             patience = max(0.0, 1.0 - (now_s - life.proved_s) / PATIENCE_S)
             return unacknowledged >= max(1.0, self.share * enough * patience)
         return now_s >= life.proved_s + self.share * ANY_MOMENT_WITHIN_S
@@ -66,6 +71,7 @@ class Kill:
         proved: it had published or persisted in that life.
         open_plan: the plan that it left between seal and commit.
         said_twice: messages that it had published since its last commit: the next life says them again.
+        batches: batches that it had committed.
         finished: the life after it reported that it has finished that plan.
     """
 
@@ -74,6 +80,7 @@ class Kill:
     proved: bool
     open_plan: int | None
     said_twice: int
+    batches: int
     finished: bool = False
 
 
@@ -122,16 +129,22 @@ class Kills:
     def next_aim(self) -> Aim:
         """How the life that begins now shall end; the wanted open plans and replays come first."""
         share = self._random.random()
+        often = self._random.random() < OFTEN
         if self.wanted_open:
             missing = self.wanted_open - self.finished_open
-            likely = missing > 0 and (self._random.random() < 0.7 or self.wanted - self.counted <= missing)  # noqa: PLR2004
-            return Aim(Moment.SEALED if likely else Moment.ANY, share * 0.8 if likely else share)
-        often = self._random.random() < 0.8  # noqa: PLR2004 - kills that make replays are the point
-        return Aim(Moment.PUBLISHING if often else Moment.ANY, share)
+            if missing > 0 and (often or self.wanted - self.counted <= missing):
+                return Aim(Moment.SEALED, share * 0.8)
+            return Aim(Moment.ANY, share)
+        in_first_batch = not self.all or self.all[-1].batches > 0
+        if often or self.done:
+            return Aim(Moment.PUBLISHING, 0.3 + 0.7 * share, in_first_batch)
+        return Aim(Moment.ANY, share)
 
     def record(self, life: Life, said_twice: int) -> Kill:
         """Note a kill, when all that the victim had said is known."""
-        kill = Kill(life.service, life.number, life.proved_s is not None, life.open_plan, said_twice)
+        kill = Kill(
+            life.service, life.number, life.proved_s is not None, life.open_plan, said_twice, life.batches
+        )
         self.all.append(kill)
         return kill
 

@@ -22,7 +22,6 @@ from services.expected import expected
 from services.fastening import standard, totals
 from services.reports import reports
 from sqe_chain.dev import KafkaServer, RedisServer
-from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,7 +32,7 @@ LEASH = 50_000
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
 _SHOW_S = 0.5
-_REPLAYS_WANTED = 2 * LEAST_REPLAYS
+_REPLAYS_WANTED = 2 * LEAST_REPLAYS  # of the raw messages; some fewer of what they become
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,7 @@ class Options:
         kills: kills of each service that must count.
         rate: reports a second while the killing goes on.
         interval: interval of the totals service, as `sqe-chain run` takes it.
+        engine: ``spark``, or ``inprocess`` for a quick look.
         timeout_s: the demo fails when it takes longer.
         directory: data and log files.
     """
@@ -55,6 +55,7 @@ class Options:
     kills: int
     rate: float
     interval: str
+    engine: str
     timeout_s: float
     directory: Path
 
@@ -89,6 +90,7 @@ class Story:
             self._drain()
             for victim in self._victims:
                 victim.stop()
+            self._listen(0.0)
             return self._look_at_it()
 
     def _set_up(self) -> None:
@@ -105,8 +107,8 @@ class Story:
                 self._log.create_topic(output.topics[0], output.partitions)
         self._progress.note(f"Kafka runs at {self._kafka}, Redis at {self._store}")
         random = Random(self._options.seed)
-        self._standardize = self._victim("standardize", "standard", standard, 0, random)
-        self._totals = self._victim("totals", "totals", totals, OPEN_PLANS, random)
+        self._standardize = self._victim("standardize", "standard", 0, random)
+        self._totals = self._victim("totals", "totals", OPEN_PLANS, random)
         self._victims = (self._standardize, self._totals)
         self._simulator = self._process("simulate", self._simulate_command())
         for victim in self._victims:
@@ -114,24 +116,21 @@ class Story:
 
     def _let_them_live_and_die(self) -> None:
         """Kill until enough kills count, and until enough has been said twice."""
-        worth = int(_REPLAYS_WANTED * self._options.messages / max(1, self._options.kills))
-        while not self._enough():
+        while condemned := [victim for victim in self._victims if not self._may_live(victim)]:
             self._go_on()
-            for victim in self._victims:
-                if victim.is_due(2 * worth) or (victim is self._standardize and self._wants_replays(victim)):
+            for victim in condemned:
+                if victim.is_due(enough=3 * self._replays_wanted() // max(1, self._options.kills)):
                     self._kill(victim)
                 if victim.kills.hopeless:
                     raise DemoFailed(f"{victim.name}: {summary(victim.kills.all)}\n{victim.tail()}")
 
-    def _wants_replays(self, victim: Victim) -> bool:
-        """Whether kills go on although enough of them count, for too little has been said twice."""
-        return victim.kills.done and not self._said_enough() and victim.unacknowledged > 0
+    def _may_live(self, victim: Victim) -> bool:
+        """Whether enough of its kills count, and the republisher has said enough twice."""
+        enough = victim is self._totals or victim.kills.said_twice >= self._replays_wanted()
+        return victim.kills.done and enough
 
-    def _said_enough(self) -> bool:
-        return self._standardize.kills.said_twice >= _REPLAYS_WANTED * self._options.messages
-
-    def _enough(self) -> bool:
-        return all(victim.kills.done for victim in self._victims) and self._said_enough()
+    def _replays_wanted(self) -> int:
+        return int(_REPLAYS_WANTED * max(self._options.messages, self._standardize.standing.end))
 
     def _kill(self, victim: Victim) -> None:
         victim.kill()
@@ -224,18 +223,18 @@ class Story:
 
     # --- processes ------------------------------------------------------------------------------------
 
-    def _victim(self, name: str, attribute: str, flow: Flow, open_plans: int, random: Random) -> Victim:
-        begin = self._beginner(name, attribute, flow)
+    def _victim(self, name: str, attribute: str, open_plans: int, random: Random) -> Victim:
+        begin = self._beginner(name, attribute)
         return Victim(name, begin, Kills(name, self._options.kills, open_plans, random), self._log_file(name))
 
-    def _beginner(self, name: str, attribute: str, flow: Flow) -> Callable[[], Process]:
-        interval = self._options.interval if flow.stages() else "0s"
+    def _beginner(self, name: str, attribute: str) -> Callable[[], Process]:
         command = [
             str(Path(sys.executable).with_name("sqe-chain")),
             *("run", f"services.fastening:{attribute}"),
             *("--kafka", self._kafka),
             *("--store", self._store),
-            *("--interval", interval),
+            *("--interval", self._options.interval),
+            *("--engine", self._options.engine),
             "--log-json",
         ]
         return lambda: self._process(name, command)

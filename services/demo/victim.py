@@ -101,9 +101,7 @@ class Victim:
         Args:
             enough: messages said and not committed that make a kill worth while.
         """
-        return not self.kills.done and self._aim.is_due(
-            self.life, time.monotonic(), self.unacknowledged, enough
-        )
+        return self._aim.is_due(self.life, time.monotonic(), self.unacknowledged, enough)
 
     def kill(self) -> None:
         """SIGKILL to the whole session; then everything that it has said can be heard."""
@@ -129,6 +127,7 @@ class Victim:
         status = self._process.stop()
         if status != 0:
             raise DemoFailed(f"{self.life.name} ended with status {status} after SIGTERM\n{self.tail()}")
+        self._process = None
 
     def check_alive(self) -> None:
         """Raise DemoFailed if it has ended by itself."""
