@@ -27,7 +27,7 @@ from sqe_chain.logs.kafka import KafkaLog
 ROOT = Path(__file__).resolve().parents[2]
 OPEN_PLANS = 2
 LEASH = 50_000
-"""Reports that may wait for a service that is down: it starts again with a batch of that size at most."""
+"""Messages that may wait for a service that is down, more or less: its first batch is no larger."""
 
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
@@ -194,7 +194,8 @@ class Story:
             self._shown_s = now
             for victim, flow in zip(self._victims, (standard, totals), strict=True):
                 victim.standing = standing(self._log, flow)
-            self._simulator.tell(str(self._standardize.standing.done + LEASH))
+            behind = max(0, self._totals.standing.lag - LEASH)
+            self._simulator.tell(str(self._standardize.standing.done + max(0, LEASH - behind)))
             self._progress.show([victim.row for victim in self._victims])
 
     def _measure(self) -> None:
