@@ -249,22 +249,11 @@ class Aggregation:
         plan, around = redo.plan, self.around
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         report = Report()
-        if any(planned.start != planned.stop for planned in plan.ranges):
+        if any(planned.start != planned.stop for planned in plan.ranges):  # else it only brings in a layout
             report = self._attempt(
                 plan.ranges, redo.before, plan.clock_ms, plan.exclusions, infos, redo.top_level
             )
-        if report.failed or report.excluded:
-            raise PlanMismatch(
-                f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
-                "when the plan was sealed; run the code that sealed it until it has finished"
-            )
-        marks = marks_after(redo.before, report)
-        if marks != plan.marks:
-            off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
-            raise PlanMismatch(
-                f"plan {plan.number}: doing it again ends at other marks in {off}: the input or the code changed; run the "
-                "code that sealed it, or restore the input"
-            )
+            _check_redone(redo, report)
         self._finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         around.engine.release()
 
@@ -509,3 +498,20 @@ class Aggregation:
                 f"flow {self.around.flow.name!r}: plan {number} is not in the home store any more"
             )
         return plan
+
+
+def _check_redone(redo: Redo, report: Report) -> None:
+    """Check that a plan done again has ended where it says."""
+    plan = redo.plan
+    if report.failed or report.excluded:
+        raise PlanMismatch(
+            f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
+            "when the plan was sealed; run the code that sealed it until it has finished"
+        )
+    marks = marks_after(redo.before, report)
+    if marks != plan.marks:
+        off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
+        raise PlanMismatch(
+            f"plan {plan.number}: doing it again ends at other marks in {off}: the input or the code changed; run the "
+            "code that sealed it, or restore the input"
+        )
