@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.dev import KafkaServer
+from sqe_chain.dev.server import free_port
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -29,6 +30,7 @@ from sqe_chain.ports import Bounds, Commit, Output, Range
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 driver: Any = confluent_kafka.admin
 
@@ -182,31 +184,63 @@ def test_a_topic_created_again_has_another_id(kafka: str, log: KafkaLog) -> None
         list(log.read(old))
 
 
-def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(kafka: str) -> None:
-    log = KafkaLog(kafka, flush_s=1)
-    topic = created(kafka, min_insync_replicas="2")
-    assert log.describe([topic])[topic].min_insync_replicas == 2
-    writer = log.writer()
-    writer.write(outputs(topic, 0, 1))
-    with pytest.raises(Unavailable, match=r"2 records were not acknowledged within 1 s.*min\.insync"):
-        writer.flush()
-    writer.close()
-    change = driver.ConfigResource(
-        driver.ConfigResource.Type.TOPIC,
-        topic,
-        incremental_configs=[
-            driver.ConfigEntry(
-                "min.insync.replicas",
-                "1",
-                incremental_operation=driver.AlterConfigOpType.SET,
-            )
-        ],
-    )
-    asker = driver.AdminClient({"bootstrap.servers": kafka})
-    asker.incremental_alter_configs([change])[change].result(10)
-    publish(log, outputs(topic, 0, 1))
-    assert [value for _, value in read(log, wanted(log, topic, 0, bounds(log, topic).stable_end))] == [0, 1]
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[tuple[KafkaServer, KafkaServer]]:
+    """Two brokers of one cluster."""
+    with KafkaServer(fast_boot=True) as first, second_broker(first, tmp_path) as second:
+        yield first, second
+        second.kill()
+
+
+def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
+    """A broker that joins the cluster of another."""
+    lines = (first.data_dir / "data" / "meta.properties").read_text("utf-8").splitlines()
+    cluster = next(line for line in lines if line.startswith("cluster.id="))
+    (data_dir / "data").mkdir()
+    (data_dir / "data" / "meta.properties").write_text(f"version=1\nnode.id=2\n{cluster}\n", "utf-8")
+    properties = (first.data_dir / "server.properties").read_text("utf-8").splitlines()
+    voters = next(line for line in properties if line.startswith("controller.quorum.voters="))
+    port = free_port()
+    settings = {
+        "node.id": "2",
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": voters.partition("=")[2],
+    }
+    return KafkaServer(data_dir, port, properties=settings, fast_boot=True)
+
+
+def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(
+    pair: tuple[KafkaServer, KafkaServer],
+) -> None:
+    """Two brokers, for a single replica counts as enough whatever the topic asks for (Kafka 4)."""
+    first, second = pair
+    log = KafkaLog(first.bootstrap, flush_s=2)
+    asker = driver.AdminClient({"bootstrap.servers": first.bootstrap})
+    topic = f"t-{uuid.uuid4().hex}"
+    config = {"min.insync.replicas": "2"}
+    new = driver.NewTopic(topic, 1, replication_factor=2, config=config)
+    asker.create_topics([new])[topic].result(20)
+    log.create_topic(topic, 1)  # waits for its leader
+    assert (log.describe([topic])[topic].replicas, log.describe([topic])[topic].min_insync_replicas) == (2, 2)
+    patient = KafkaLog(first.bootstrap)
+    publish(patient, outputs(topic, 0))
+    second.kill()
+    for _ in range(3):
+        writer = log.writer()
+        writer.write(outputs(topic, 1, 2))
+        with pytest.raises(Unavailable, match=r"2 records were not acknowledged within 2 s.*min\.insync"):
+            writer.flush()
+        writer.close()
+    second.start()
+    publish(patient, outputs(topic, 1, 2))
+    values = [
+        value for _, value in read(patient, wanted(patient, topic, 0, bounds(patient, topic).stable_end))
+    ]
+    assert values[:2] == [0, 1]
+    assert values[-2:] == [1, 2]
     log.close()
+    patient.close()
 
 
 @pytest.mark.parametrize("limit", [5_000, 3_000_000])

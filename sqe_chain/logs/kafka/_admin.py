@@ -19,6 +19,7 @@ from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Set as AbstractSet
 
     from sqe_chain.logs.kafka._settings import Settings
 
@@ -30,6 +31,9 @@ _Answer = TypeVar("_Answer")
 _NONE = -1
 """The offset of a time after the last record."""
 
+_ATTEMPTS = 3
+"""A question may go to a broker that has just died, and is not asked elsewhere by the driver."""
+
 _SLICE_S = 0.1
 """How often a wait looks at what the client's threads report."""
 
@@ -39,14 +43,22 @@ class Admin:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._driver, self._faults = made(driver.AdminClient, settings.client({}, {}), settings)
+        self._attempt_s = settings.timeout_s / _ATTEMPTS
+        self._renew()
+
+    def _renew(self) -> None:
+        self._driver, self._faults = made(driver.AdminClient, self._settings.client({}, {}), self._settings)
 
     def close(self) -> None:
         """Nothing to end: the driver's client ends with its last reference."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Log.describe`."""
-        found = self._descriptions(topics)
+        names = sorted(set(topics))
+        return self._patiently(lambda: self._described(names))
+
+    def _described(self, names: list[str]) -> dict[str, TopicInfo]:
+        found = self._descriptions(names)
         if not found:
             return {}
         configs = {
@@ -68,7 +80,9 @@ class Admin:
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """The ids of those of these topics that exist; half the cost of `describe`."""
-        return {name: self.topic_id(about) for name, about in self._descriptions(topics).items()}
+        names = sorted(set(topics))
+        found = self._patiently(lambda: self._descriptions(names))
+        return {name: self.topic_id(about) for name, about in found.items()}
 
     def topic_id(self, about: Any) -> bytes:  # noqa: ANN401 - the driver's TopicDescription
         """The 16 bytes of a topic's UUID."""
@@ -80,19 +94,16 @@ class Admin:
             )
         return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
 
-    def _descriptions(self, topics: Iterable[str]) -> dict[str, Any]:
-        names = sorted(set(topics))
+    def _descriptions(self, names: list[str]) -> dict[str, Any]:
         if not names:
             return {}
         answers = self._asked(
-            lambda: self._driver.describe_topics(
-                TopicCollection(names), request_timeout=self._settings.timeout_s
-            ),
+            lambda: self._driver.describe_topics(TopicCollection(names), request_timeout=self._attempt_s),
             "Describing topics",
         )
         found = {}
         for name, answer in answers.items():
-            about = self._unless("UNKNOWN_TOPIC_OR_PART", answer, f"Describing topic {name}")
+            about = self._unless({"UNKNOWN_TOPIC_OR_PART"}, answer, f"Describing topic {name}")
             if about is not None:
                 found[name] = about
         return found
@@ -100,7 +111,7 @@ class Admin:
     def _configs(self, names: Iterable[str]) -> dict[str, Future[Any]]:
         resources = [driver.ConfigResource(driver.ConfigResource.Type.TOPIC, name) for name in names]
         answers = self._asked(
-            lambda: self._driver.describe_configs(resources, request_timeout=self._settings.timeout_s),
+            lambda: self._driver.describe_configs(resources, request_timeout=self._attempt_s),
             "Reading topic configurations",
         )
         return {resource.name: answer for resource, answer in answers.items()}
@@ -113,7 +124,7 @@ class Admin:
             ),
             f"Creating topic {topic}",
         )
-        self._unless("TOPIC_ALREADY_EXISTS", answers[topic], f"Creating topic {topic}")
+        self._unless({"TOPIC_ALREADY_EXISTS"}, answers[topic], f"Creating topic {topic}")
         deadline = time.monotonic() + self._settings.timeout_s
         while not self._has_leaders(topic):  # brokers learn of a new topic one by one
             if time.monotonic() > deadline:
@@ -147,23 +158,44 @@ class Admin:
     def _offsets(self, partitions: Sequence[TopicPartition], which: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - the driver's OffsetSpec
         if not partitions:
             return {}
+        return self._patiently(lambda: self._offsets_now(partitions, which))
+
+    def _offsets_now(
+        self,
+        partitions: Sequence[TopicPartition],
+        which: Any,  # noqa: ANN401 - the driver's OffsetSpec
+    ) -> dict[TopicPartition, int]:
         answers = self._asked(
             lambda: self._driver.list_offsets(
                 {DriverPartition(topic, partition): which for topic, partition in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=self._settings.timeout_s,
+                request_timeout=self._attempt_s,
             ),
             "Asking for offsets",
         )
         found = {}
         for place, answer in answers.items():
             doing = f"Asking for the ends of {place.topic}[{place.partition}]"
-            offset = int(self._settled(answer, doing).offset)
+            result = self._settled(answer, doing)
             # A request that timed out comes back as a success with an offset of -1001.
-            if offset < _NONE:
+            if result.offset < _NONE:
                 raise Unavailable(f"{doing}: {self._silence()}")
-            found[place.topic, place.partition] = offset
+            found[place.topic, place.partition] = int(result.offset)
         return found
+
+    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask, and ask again with a new client if there was no good answer and there is time."""
+        deadline = time.monotonic() + self._settings.timeout_s - self._attempt_s / 2
+        while True:
+            try:
+                return ask()
+            except Unavailable:
+                if time.monotonic() > deadline:
+                    raise
+            # The driver does not ask again who leads a partition since which epoch, nor whether a broker
+            # still lives (librdkafka 2.16): a new client does.
+            time.sleep(_SLICE_S)
+            self._renew()
 
     def _asked(
         self, ask: Callable[[], dict[_Key, Future[_Answer]]], doing: str
@@ -176,14 +208,14 @@ class Admin:
             raise ConfigurationError(self._settings.scrub(f"{doing}: {error}.")) from None
 
     def _settled(self, answer: Future[_Answer], doing: str) -> _Answer:
-        result = self._unless("", answer, doing)
+        result = self._unless(frozenset(), answer, doing)
         if result is None:
             raise Unavailable(f"{doing}: Kafka at {self._settings.bootstrap} gave an empty answer.")
         return result
 
-    def _unless(self, code: str, answer: Future[_Answer], doing: str) -> _Answer | None:
-        """The answer; None when it is this error code."""
-        deadline = time.monotonic() + self._settings.timeout_s + 1  # the driver's own timeout comes first
+    def _unless(self, codes: AbstractSet[str], answer: Future[_Answer], doing: str) -> _Answer | None:
+        """The answer; None when it is one of these error codes."""
+        deadline = time.monotonic() + self._settings.timeout_s + 1  # the driver's own comes first
         while True:
             try:
                 result = answer.result(_SLICE_S)
@@ -194,7 +226,7 @@ class Admin:
                     raise Unavailable(f"{doing}: {self._silence()}") from None
             except KafkaException as error:
                 self._driver.poll(0)
-                if error.args[0].name() == code:
+                if error.args[0].name() in codes:
                     return None
                 self._faults.raise_refusal()
                 if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 BLOCK = 1000
 """Records a block holds at most: 250 to 2,000 are fastest, more leave the processor's cache."""
 
+_ATTEMPTS = 10
+"""How often one range may turn out to go on in a later leader epoch."""
+
 _PATIENCE_S = 0.01
 """How long one call waits for a full block. It returns early only when the block is full."""
 
@@ -66,24 +69,26 @@ class Reader:
 
     def read(self, wanted: Range) -> Iterator[Sequence[Message]]:
         """See `Log.read`."""
-        validate = True
         position = wanted.start
-        while position < wanted.stop:
+        for attempt in range(_ATTEMPTS):
             try:
-                for after, block in self._blocks(wanted, position, validate=validate):
+                for after, block in self._blocks(wanted, position, validate=attempt == 0):
                     yield block
                     position = after
-                position = wanted.stop
             except _Unreadable as unreadable:
                 self.rest()
                 self._explain(wanted, unreadable)
-                validate = False
-        self.rest()
+            else:
+                self.rest()
+                return
+        raise Unavailable(f"{_place(wanted)}: the leader changed {_ATTEMPTS} times meanwhile.")
 
     def _blocks(
         self, wanted: Range, position: int, *, validate: bool
     ) -> Iterator[tuple[int, Sequence[Message]]]:
         """Blocks with the position after each, up to the end of the range."""
+        if position >= wanted.stop:
+            return
         self._assign(wanted, position, validate=validate)
         stop, timeout_s, consume = wanted.stop, self._settings.timeout_s, self._consumer.consume
         end = -1  # the end of the partition, as the latest event told
@@ -103,8 +108,10 @@ class Reader:
                 if block:
                     yield position, block
                 deadline = time.monotonic() + timeout_s
-            elif end < stop and time.monotonic() > deadline:
-                self._give_up(wanted, position, end)
+            else:
+                self._faults.raise_refusal()
+                if end < stop and time.monotonic() > deadline:
+                    self._give_up(wanted, position, end)
             if end >= stop:  # an end below may lag behind a change of leader: read on
                 return
 
@@ -149,7 +156,6 @@ class Reader:
 
     def _give_up(self, wanted: Range, position: int, end: int) -> None:
         """Nothing came for the whole bounded time: say what it is."""
-        self._faults.raise_refusal()
         try:
             bounds = self._bounds(wanted)
         except Unavailable as error:
