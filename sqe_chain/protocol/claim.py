@@ -75,7 +75,8 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
         StoreInconsistent: a header is missing.
     """
     stamped: dict[tuple[int, int], Header] = {}
-    born = Header(mine.epoch, mine.run_id, last.number, last.plan_id)
+    # Beside stages that still stand at the plan before: a birth plan is redone for all of them alike.
+    born = Header(mine.epoch, mine.run_id, max(0, last.number - 1), last.previous_id or last.plan_id)
     found = _headers(around)
     for stage, part in around.places():
         birth = last.layout.stages.get(stage.name)
