@@ -1,0 +1,398 @@
+"""Goal: `sqe-chain` does on real servers what it says. Method: the command in processes of its own, read line by line."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain import wrap
+from sqe_chain.dev import KafkaServer
+from sqe_chain.dev.process import wait_until
+from sqe_chain.dev.server import free_port
+from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.stores import open_store
+
+COMMAND = Path(sys.executable).with_name("sqe-chain")
+TIMEOUT_S = 90
+LOGIN = ("carol", "looking-glass-9")
+
+FLOWS = """
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.flow import Flow
+
+
+def add(total, word):
+    total.value += 1
+
+
+def word_of(word):
+    return word.value
+
+
+def length_of(word):
+    return str(len(word.value))
+
+
+copies = Flow("NAME-copies")
+copies.source("NAME.words", StringValue).to("NAME.copies", key=word_of, partitions=2)
+
+counts = Flow("NAME-counts", state_partitions=2)
+(
+    counts.source("NAME.copies", StringValue)
+    .aggregate("per-word", key=word_of, state=Int64Value, fold=add)
+    .changes()
+    .to("NAME.totals", partitions=1)
+)
+"""
+
+
+class Run:
+    """One process of the command that writes JSON lines."""
+
+    def __init__(self, arguments: tuple[str, ...], directory: Path) -> None:
+        self._file = directory / f"{uuid4().hex}.log"
+        with self._file.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [COMMAND, *arguments], cwd=directory, stderr=stderr, stdout=subprocess.DEVNULL
+            )
+
+    @property
+    def text(self) -> str:
+        return self._file.read_text(encoding="utf-8")
+
+    def lines(self) -> list[dict[str, object]]:
+        whole = [line for line in self.text.splitlines(keepends=True) if line.endswith("\n")]
+        return [json.loads(line) for line in whole if line.startswith("{")]
+
+    def names(self) -> list[object]:
+        return [line["event"] for line in self.lines()]
+
+    def wait_for(self, event: str, **fields: object) -> dict[str, object]:
+        """The first line of that event with these fields."""
+
+        def found() -> list[dict[str, object]]:
+            return [line for line in self.lines() if {**line, "event": event, **fields} == line]
+
+        assert wait_until(lambda: bool(found()) or self.process.poll() is not None, TIMEOUT_S), self.text
+        assert found(), self.text
+        return found()[0]
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(TIMEOUT_S)
+
+
+class Plant:
+    """Flows of their own topics, and the means to run them."""
+
+    def __init__(self, directory: Path, kafka: str, store: str) -> None:
+        self.name = f"cli-{uuid4().hex[:8]}"
+        self.directory, self.kafka, self.store = directory, kafka, store
+        self.runs: list[Run] = []
+        (directory / "words_flows.py").write_text(FLOWS.replace("NAME", self.name), encoding="utf-8")
+
+    def arguments(self, flow: str, *more: str, engine: str = "inprocess") -> tuple[str, ...]:
+        where = ("--kafka", self.kafka, "--store", self.store, "--engine", engine)
+        return ("run", f"words_flows:{flow}", *where, "--log-json", "--create-topics", "2", *more)
+
+    def start(self, flow: str, *more: str, engine: str = "inprocess") -> Run:
+        self.runs.append(Run(self.arguments(flow, *more, engine=engine), self.directory))
+        return self.runs[-1]
+
+    def once(self, flow: str, *more: str, engine: str = "inprocess") -> Run:
+        run = self.start(flow, "--once", *more, engine=engine)
+        assert run.process.wait(TIMEOUT_S) == 0, run.text
+        return run
+
+    def show(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [COMMAND, *arguments],
+            cwd=self.directory,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+
+    def create_topics(self) -> None:
+        """All that the flows need; quicker than a run with --create-topics."""
+        log = KafkaLog(self.kafka)
+        for topic, partitions in (("words", 2), ("copies", 2), ("totals", 1)):
+            log.create_topic(f"{self.name}.{topic}", partitions)
+
+    def produce(self, *words: str, to: str = "words", kafka: str = "") -> None:
+        """One message for each word; the topic must exist."""
+        producer = Producer({"bootstrap.servers": kafka or self.kafka, "acks": "all"})
+        for number, word in enumerate(words):
+            value = wrap(StringValue(value=word), key=word, timestamp_ms=number)
+            producer.produce(f"{self.name}.{to}", value, key=word, partition=number % 2)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def counted(self) -> dict[str, int]:
+        """Word -> count, as `state` shows it."""
+        shown = self.show("state", "words_flows:counts", "per-word", "--store", self.store, "--json")
+        assert shown.returncode == 0, shown.stderr
+        lines = [json.loads(line) for line in shown.stdout.splitlines()]
+        return {line["key"]: int(line["state"]) for line in lines}
+
+    def holder(self) -> str:
+        """Run id of the claim; empty when nobody holds it."""
+        home, _ = open_store(self.store).home(f"{self.name}-counts")
+        assert home is not None
+        return home.run_id
+
+
+@pytest.fixture
+def plants(tmp_path: Path) -> Iterator[Callable[[str, str], Plant]]:
+    """Makes plants whose processes end with the test."""
+    made: list[Plant] = []
+
+    def make(kafka: str, store: str) -> Plant:
+        made.append(Plant(tmp_path, kafka, store))
+        return made[-1]
+
+    yield make
+    for run in (run for plant in made for run in plant.runs):
+        run.process.kill()
+        run.process.wait(TIMEOUT_S)
+
+
+@pytest.fixture
+def plant(plants: Callable[[str, str], Plant], kafka: str, redis_url: str) -> Plant:
+    found = plants(kafka, redis_url)
+    found.create_topics()
+    return found
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaServer]:
+    """A broker that these tests may kill, with a login."""
+    with KafkaServer(fast_boot=True, sasl=LOGIN) as server:
+        yield server
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def test_two_services_once_then_state_and_peek(plant: Plant) -> None:
+    plant.produce("a", "bb", "a", "ccc")
+    plant.once("copies")
+    counts = plant.once("counts")
+    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
+    assert [name for name in counts.names() if name != "notice"] == [
+        *("claimed", "recovered", "sealed", "published", "persisted", "committed", "stopped")
+    ]
+    peeked = plant.show("peek", f"{plant.name}.totals", "--kafka", plant.kafka, "--json")
+    chains = [
+        [link["topic"] for link in json.loads(line)["envelope"]["chain"]]
+        for line in peeked.stdout.splitlines()
+    ]
+    assert chains == [[f"{plant.name}.words", f"{plant.name}.copies"]] * 3
+    assert "payload" in plant.show("peek", f"{plant.name}.totals", "--kafka", plant.kafka).stdout
+
+
+def test_a_republisher_does_not_wait_for_its_interval(plant: Plant) -> None:
+    run = plant.start("copies", "--interval", "1h")
+    run.wait_for("caught_up")
+    plant.produce("a")
+    run.wait_for("committed", inputs=1)
+    plant.produce("b", "c")
+    run.wait_for("committed", inputs=2)
+    assert run.end() == 0
+    assert run.lines()[-1]["reason"] == "SIGTERM"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_a_batch_lets_it_finish(plant: Plant, number: signal.Signals) -> None:
+    run = plant.start("counts", "--interval", "200ms")
+    run.wait_for("caught_up")
+    plant.produce(*"abcdefgh" * 500, to="copies")
+    sealed = run.wait_for("sealed")
+    assert run.end(number) == 0
+    assert {**run.wait_for("committed"), "plan": sealed["plan"]} == run.wait_for("committed")
+    assert run.names()[-1] == "stopped"
+    assert plant.holder() == ""
+    plant.once("counts")
+    assert plant.counted() == dict.fromkeys("abcdefgh", 500)
+
+
+def test_a_second_run_waits_and_takes_over_when_the_first_leaves(plant: Plant) -> None:
+    first = plant.start("counts", "--interval", "200ms")
+    first.wait_for("caught_up")
+    second = plant.start("counts", "--interval", "200ms")
+    second.wait_for("standby")
+    plant.produce("a", to="copies")
+    first.wait_for("committed", inputs=1)
+    assert "claimed" not in second.names()
+    assert first.end() == 0
+    second.wait_for("claimed")
+    plant.produce("a", to="copies")
+    second.wait_for("committed", inputs=1)
+    assert second.end() == 0
+    assert plant.counted() == {"a": 2}
+
+
+def test_takeover_does_not_wait_and_ends_the_other_run(plant: Plant) -> None:
+    first = plant.start("counts", "--interval", "1h")
+    first.wait_for("caught_up")
+    second = plant.start("counts", "--takeover")
+    second.wait_for("caught_up")
+    assert "standby" not in second.names()
+    assert first.process.wait(TIMEOUT_S) == 4
+    assert first.lines()[-1]["error"] == "Superseded"
+
+
+def test_a_run_that_was_killed_here_is_not_waited_for(plant: Plant) -> None:
+    first = plant.start("counts", "--interval", "200ms")
+    first.wait_for("caught_up")
+    first.end(signal.SIGKILL)
+    assert plant.holder() != ""
+    assert "standby" not in plant.once("counts").names()
+
+
+def test_a_second_interrupt_ends_at_once(plants: Callable[[str, str], Plant], tmp_path: Path) -> None:
+    plant = plants(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
+    run = plant.start("counts")
+    run.wait_for("waiting")
+    run.process.send_signal(signal.SIGINT)
+    assert run.end(signal.SIGINT) in {0, -signal.SIGINT}  # 0 when the first one was quicker
+
+
+def test_without_a_broker_a_service_waits_and_can_be_stopped(
+    plants: Callable[[str, str], Plant], tmp_path: Path
+) -> None:
+    plant = plants(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
+    run = plant.start("counts")
+    waiting = run.wait_for("waiting")
+    assert "did not answer" in str(waiting["reason"])
+    assert run.end() == 0
+    assert run.names()[-1] == "stopped"
+
+
+@pytest.mark.timeout(240)
+def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
+    broker: KafkaServer, plants: Callable[[str, str], Plant], redis_url: str
+) -> None:
+    plant = plants(broker.bootstrap, redis_url)
+    plant.create_topics()
+    run = plant.start("counts", "--interval", "200ms")
+    run.wait_for("caught_up")
+    broker.kill()
+    run.wait_for("waiting")
+    broker.restart()
+    plant.produce("a", "b", to="copies")
+    run.wait_for("committed", inputs=2)
+    assert run.end() == 0
+    assert plant.counted() == {"a": 1, "b": 1}
+
+
+# --- login ----------------------------------------------------------------------------------------
+
+
+def test_a_login_by_file_and_environment(
+    broker: KafkaServer,
+    plants: Callable[[str, str], Plant],
+    redis_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plant = plants(broker.sasl_bootstrap, redis_url)
+    config = tmp_path / "kafka.properties"
+    config.write_text(
+        "# the password stands in the environment\n"
+        "security.protocol=SASL_PLAINTEXT\n"
+        "sasl.mechanism=SCRAM-SHA-256\n"
+        f"sasl.username={LOGIN[0]}\n"
+        "sasl.password=${CLI_TEST_PASSWORD}\n",
+        encoding="utf-8",
+    )
+    login = ("--kafka-config", str(config))
+    monkeypatch.setenv("CLI_TEST_PASSWORD", LOGIN[1])
+    plant.once("copies", *login)
+    plant.produce("a", "b", kafka=broker.bootstrap)
+    run = plant.once("copies", *login)
+    run.wait_for("committed", inputs=2)
+    shown = plant.show("peek", f"{plant.name}.copies", "--kafka", plant.kafka, *login, "--json")
+    assert len(shown.stdout.splitlines()) == 2, shown.stderr
+    assert LOGIN[1] not in run.text + shown.stdout + shown.stderr
+
+    monkeypatch.setenv("CLI_TEST_PASSWORD", "a-wrong-guess")
+    refused = plant.start("copies", "--once", *login)
+    assert refused.process.wait(TIMEOUT_S) == 2, refused.text
+    assert refused.lines()[-1]["error"] == "ConfigurationError"
+    assert "a-wrong-guess" not in refused.text
+
+
+# --- errors ---------------------------------------------------------------------------------------
+
+
+def test_errors_have_one_line_and_a_status(
+    plants: Callable[[str, str], Plant], kafka: str, redis_url: str, tmp_path: Path
+) -> None:
+    plant = plants(kafka, redis_url)
+    where = ("--kafka", plant.kafka, "--engine", "inprocess", "--once")
+    missing_topic = plant.show("run", "words_flows:copies", *where)
+    assert missing_topic.returncode == 2
+    assert re.fullmatch(r"error: .*input topic .* not found at the broker; .*\n", missing_topic.stderr)
+    plant.create_topics()
+    plant.once("counts")
+    other_store = plant.show("run", "words_flows:counts", *where, "--store", f"sqlite://{tmp_path}/other.db")
+    assert other_store.returncode == 3
+    assert "StoreEmpty" in other_store.stderr
+    nowhere = plant.show("peek", "no-such-topic", "--kafka", plant.kafka)
+    assert nowhere.returncode == 2
+    for done in (missing_topic, other_store, nowhere):
+        assert done.stderr.startswith("error: ")
+        assert "Traceback" not in done.stderr
+
+
+def test_a_payload_of_another_type_is_poison_with_a_name(plant: Plant) -> None:
+    producer = Producer({"bootstrap.servers": plant.kafka})
+    producer.produce(f"{plant.name}.words", b"no envelope at all", partition=0)
+    assert producer.flush(TIMEOUT_S) == 0
+    run = plant.start("copies", "--once")
+    assert run.process.wait(TIMEOUT_S) == 1
+    last = run.lines()[-1]
+    assert last["error"] == "PoisonError"
+    assert f"{plant.name}.words" in str(last["text"])
+
+
+# --- dev ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(240)
+def test_servers_come_up_are_used_and_go_down(plants: Callable[[str, str], Plant], tmp_path: Path) -> None:
+    def dev(action: str) -> dict[str, dict[str, object]]:
+        done = subprocess.run(
+            [COMMAND, "dev", action, "--dir", str(tmp_path / "dev"), "--json"],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=TIMEOUT_S,
+        )
+        return json.loads(done.stdout)
+
+    try:
+        machine = dev("up")
+        assert dev("status") == machine
+        plant = plants(str(machine["kafka"]["address"]), str(machine["redis"]["address"]))
+        plant.once("copies")
+        plant.once("counts")
+        assert dev("up")["kafka"]["pid"] == machine["kafka"]["pid"]
+    finally:
+        stopped = dev("down")
+    assert [stopped[kind]["running"] for kind in ("kafka", "redis")] == [False, False]
+    assert {stopped[kind]["address"] for kind in ("kafka", "redis")} == {
+        machine[kind]["address"] for kind in ("kafka", "redis")
+    }
