@@ -13,7 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqe_chain.errors import PlanMismatch, PoisonError, StoreInconsistent, Superseded, WeakDurability
+from sqe_chain.errors import (
+    PlanMismatch,
+    PoisonError,
+    ServiceStopped,
+    StoreInconsistent,
+    Superseded,
+    WeakDurability,
+)
 from sqe_chain.flow import Node
 from sqe_chain.plan import Exclusion, Plan, PlannedRange
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
@@ -88,9 +95,9 @@ class Aggregation:
                 raise StoreInconsistent(
                     f"the home store has no plan {self._home.number} ({self._home.plan_id})"
                 )
+            check_layout(around.flow, self.last.layout, around.settings.drop_stages)
             headers = stamp(around, self.claimed, self.last)
         with around.step(RECOVER):
-            check_layout(around.flow, self.last.layout, around.settings.drop_stages)
             if not around.settings.accept_rollback:
                 check_commits(around.flow, self.last, commits)
             self._recover(headers)
@@ -270,8 +277,10 @@ class Aggregation:
             stage.name: last.layout.stages.get(stage.name, last.number + 1) for stage in around.flow.stages()
         }
         layout = layout_of(around.flow, infos, births)
+        layout = replace(layout, outputs=last.layout.outputs | layout.outputs)  # names are permanent
         if layout == last.layout:
             return False
+        self._check_new_stages(last)
         known = {planned.place for planned in kept}
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
         starts = {place: (0, False) for place in places if place not in known}
@@ -285,6 +294,19 @@ class Aggregation:
         around.tell("notice", text=f"plan {plan.number} brings in a new layout: {layout}")
         self._finish(plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow))
         return True
+
+    def _check_new_stages(self, last: Plan) -> None:
+        """A stage that was dropped has missed what came since; under its old name it cannot come back."""
+        around, parts = self.around, range(self.around.flow.state_partitions)
+        for stage in around.flow.stages():
+            if stage.name in last.layout.stages:
+                continue
+            read_headers = partial(around.store(stage).headers, around.flow.name, stage.name, parts)
+            if any(around.patiently("look at a new stage", read_headers)):
+                raise ServiceStopped(
+                    f"{stage.place}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
+                    "came since: give the new stage another name"
+                )
 
     # ------------------------------------------------------------------ the steps of a batch
 

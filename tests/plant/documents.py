@@ -1,0 +1,126 @@
+"""The project's pages, taken apart: what their code blocks say, so that tests can run them.
+
+Conventions of the pages (each checked by tests/unit/test_docs.py):
+
+* A block of `python` is run, in order with the other ones of its page, in one namespace, without servers.
+* A block of any language whose first line is a comment with a file's name (`# screws.py`, `// screws.proto`)
+  is that file: it is written first; later blocks may import it, commands may use it.
+* A block of `console` holds commands behind `$ `, and below each what it shows, `...` standing for anything.
+  On a page with `<!-- run the commands of this page -->` they are run one after the other on real servers
+  (tests/integration/test_docs_commands.py); elsewhere they are checked without being run.
+* Nothing else is code but `text`.
+
+Run as a program, this runs the python blocks of one page in the working directory.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN_MARK = "<!-- run the commands of this page -->"
+_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"(?:#|//) ([\w.-]+\.\w+)\n")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, and the line on which the text begins (from 1)."""
+
+    language: str
+    text: str
+    line: int
+
+    @property
+    def file(self) -> str | None:
+        """Name of the file that it is; None for a block that is none."""
+        found = _FILE.match(self.text)
+        return found[1] if found else None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command, what it shall show ("" for: not looked at), and its line."""
+
+    text: str
+    shown: str
+    line: int
+
+
+def pages() -> list[Path]:
+    """Everything written for users."""
+    found = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "proto" / "README.md"]
+    return [*found, *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def name_of(page: Path) -> str:
+    """A page as tests name it."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [Block(f[1], f[2], text.count("\n", 0, f.start(2)) + 1) for f in _FENCE.finditer(text)]
+
+
+def commands(page: Path) -> Iterator[Command]:
+    """The commands of a page, in order; lines that end with a backslash go on."""
+    for block in blocks(page):
+        if block.language != "console":
+            continue
+        lines = block.text.splitlines()
+        index = 0
+        while index < len(lines):
+            start, command = index, lines[index].removeprefix("$ ")
+            while command.endswith("\\"):
+                index += 1
+                command = command[:-1] + lines[index].strip()
+            index += 1
+            shown = index
+            while index < len(lines) and not lines[index].startswith("$ "):
+                index += 1
+            yield Command(command, "\n".join(lines[shown:index]).strip(), block.line + start)
+
+
+def write_files(page: Path, directory: Path) -> None:
+    """Write the files that a page shows; a .proto becomes a module too."""
+    for block in blocks(page):
+        if block.file:
+            (directory / block.file).write_text(block.text, encoding="utf-8")
+            if block.file.endswith(".proto"):
+                compiler = [sys.executable, "-m", "grpc_tools.protoc", "-I.", "--python_out=."]
+                subprocess.run([*compiler, block.file], cwd=directory, check=True)
+
+
+def matches(shown: str, expected: str) -> bool:
+    """Whether a command shows what the page says; white space at line ends does not count."""
+    wanted = "".join(".*?" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected))
+    lines = [line.rstrip() for line in shown.splitlines() if not re.match(r"%\d\|", line)]  # librdkafka's
+    return re.fullmatch(wanted, "\n".join(lines).strip(), re.DOTALL) is not None
+
+
+def run_python(page: Path) -> None:
+    """Run the python blocks of a page; an error names the page and its line."""
+    sys.path.insert(0, "")
+    namespace: dict[str, object] = {"__name__": "__page__"}
+    for block in blocks(page):
+        if block.language == "python" and not block.file:
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            exec(code, namespace)  # noqa: S102 - our own pages
+
+
+def exists(module: str) -> bool:
+    """Whether `python -m` finds a module."""
+    return importlib.util.find_spec(module) is not None
+
+
+if __name__ == "__main__":
+    write_files(Path(sys.argv[1]), Path.cwd())
+    run_python(Path(sys.argv[1]))

@@ -1,0 +1,218 @@
+"""Goal: what enters a flow later enters by an empty plan of its own, exactly, whatever crashes meanwhile.
+
+Method: a flow has run; it comes back changed (another stage, source, output, or its input has grown), and
+the run that brings the change in dies at each of its points.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import everything, first_letter, ledger, note, notes, word
+from points import PointedLog, PointedStore, Points, die
+
+from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.testing import Crash, Rehearsal
+
+WORDS = ["ant", "bee", "cat", "ape", "bat"]
+
+
+def two_stages(flow: Flow) -> None:
+    notes(flow).aggregate("all", key=everything, state=StringValue, fold=note)
+
+
+def one_stage(flow: Flow) -> None:
+    notes(flow)
+
+
+def with_stage_beside(flow: Flow) -> None:
+    """Another stage of level 1, declared beside two that were there before."""
+    stream = flow.source("words", StringValue)
+    stream.aggregate("beside", key=everything, state=StringValue, fold=note)
+    first = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+
+
+def with_source(flow: Flow) -> None:
+    both = flow.source(["more", "words"], StringValue)
+    first = both.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+
+
+def with_output(flow: Flow) -> None:
+    first = notes(flow)
+    first.to("said", partitions=1)
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+
+
+def declared(declare: Callable[[Flow], None], **options: object) -> Flow:
+    flow = Flow("notes", state_partitions=2, **options)  # type: ignore[arg-type]
+    declare(flow)
+    return flow
+
+
+def rehearsal(flow: Flow, before: Rehearsal | None = None, settings: Settings | None = None) -> Rehearsal:
+    """The flow on the broker and store that another declaration of it has used before."""
+    name = before.log.name if before else f"layout-{id(flow)}"
+    log, store = PointedLog(name), PointedStore(name)
+    if before is None:
+        log.clear()
+        store.restore_all()
+    found = Rehearsal(flow, partitions={"words": 2}, log=log, store=store, settings=settings)
+    found.script = log.points = store.points = Points()
+    return found
+
+
+def feed(found: Rehearsal, topic: str = "words", words: list[str] = WORDS) -> None:
+    for text in words:
+        found.feed(topic, word(text), key=text[0])
+
+
+def grown(found: Rehearsal) -> None:
+    found.log.grow("words", 4)
+    for partition in (2, 3):
+        found.feed("words", word(f"new-{partition}"), partition=partition)
+
+
+CHANGES = {
+    "stage behind": (one_stage, two_stages, None),
+    "stage beside": (two_stages, with_stage_beside, None),
+    "source": (two_stages, with_source, lambda found: feed(found, "more")),
+    "output": (two_stages, with_output, None),
+    "grown": (two_stages, two_stages, grown),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
+    declare, declare_anew, also = CHANGES[change]
+    results: list[dict[str, dict[str, str]]] = []
+    for number in itertools.count():
+        found = rehearsal(declared(declare))
+        feed(found)
+        found.run_until_caught_up()
+        found = rehearsal(declared(declare_anew), found)
+        if also:
+            also(found)
+        feed(found, words=["asp", "boa"])
+        found.script.at(number, die)
+        for _ in range(3):
+            try:
+                found.start()
+                found.run_until_caught_up()
+                break
+            except Crash:
+                continue
+        results.append({stage.name: ledger(found, stage.name) for stage in found.flow.stages()})
+        if found.script.actions:
+            break
+    assert len(results) > 40
+    assert all(result == results[-1] for result in results), "the same as without a crash"
+    assert results[-1]["letters"]["b"].endswith("boa")
+    assert results[-1].get("beside", {"all": "asp boa"}) == {"all": "asp boa"}, "begins with its birth"
+
+
+def test_a_flow_is_born_whatever_crashes_meanwhile() -> None:
+    for number in itertools.count():
+        found = rehearsal(declared(two_stages))
+        feed(found)
+        found.script.at(number, die)
+        for _ in range(3):
+            try:
+                found.start()
+                found.run_until_caught_up()
+                break
+            except Crash:
+                continue
+        assert ledger(found) == {"a": "ant ape", "b": "bee bat", "c": "cat"}
+        if found.script.actions:
+            assert number > 40
+            return
+
+
+def run_before(declare: Callable[[Flow], None]) -> Rehearsal:
+    found = rehearsal(declared(declare))
+    feed(found)
+    found.run_until_caught_up()
+    return found
+
+
+def test_a_stage_that_is_no_longer_declared_stops_until_it_is_dropped() -> None:
+    found = run_before(two_stages)
+    with pytest.raises(ServiceStopped, match="'all', which the flow no longer has"):
+        rehearsal(declared(one_stage), found).start()
+    found = rehearsal(declared(one_stage), found, Settings(drop_stages=("all",)))
+    feed(found, words=["asp"])
+    found.run_until_caught_up()
+    assert ledger(found)["a"] == "ant ape asp"
+
+
+def test_a_dropped_stage_cannot_come_back_with_half_its_history() -> None:
+    found = run_before(two_stages)
+    found = rehearsal(declared(one_stage), found, Settings(drop_stages=("all",)))
+    feed(found, words=["asp"])
+    found.run_until_caught_up()
+    for _ in range(2):
+        with pytest.raises(ServiceStopped, match="dropped"):
+            rehearsal(declared(two_stages), found).start()
+
+
+def test_a_source_that_is_no_longer_declared_stops() -> None:
+    found = rehearsal(declared(with_source))
+    feed(found)
+    found.run_until_caught_up()
+    with pytest.raises(ServiceStopped, match="has read 'more' so far, which it no longer declares"):
+        rehearsal(declared(two_stages), found).start()
+
+
+def test_another_number_of_state_partitions_stops() -> None:
+    for number in (1, 3):
+        found = run_before(two_stages)
+        flow = Flow("notes", state_partitions=number)
+        two_stages(flow)
+        with pytest.raises(PartitionsMismatch, match="born with 2 state partitions"):
+            rehearsal(flow, found).start()
+
+
+def with_two_partitions(flow: Flow) -> None:
+    first = notes(flow)
+    first.to("said", partitions=2)
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+
+
+def test_another_number_of_partitions_of_an_output_stops() -> None:
+    """Stateful: the plan knows."""
+    found = run_before(with_output)
+    found.log.grow("said", 2)
+    with pytest.raises(PartitionsMismatch, match="another name"):
+        rehearsal(declared(with_two_partitions), found).start()
+
+
+def test_another_number_of_partitions_of_a_republisher_stops() -> None:
+    """Stateless: the commit's metadata knows."""
+
+    def republisher(partitions: int) -> Flow:
+        flow = Flow("stateless")
+        flow.source("words", StringValue).to("said", partitions=partitions)
+        return flow
+
+    found = rehearsal(republisher(1))
+    feed(found)
+    found.run_until_caught_up()
+    found.log.grow("said", 2)
+    with pytest.raises(PartitionsMismatch, match="another name"):
+        rehearsal(republisher(2), found).start()
+
+
+def test_the_store_of_a_stage_may_not_be_exchanged() -> None:
+    """An empty store in place of a stage's own is a loss, not a birth."""
+    found = run_before(two_stages)
+    for part in range(2):
+        found.stores[""].restore_part("notes", "letters", part)  # type: ignore[attr-defined]
+    with pytest.raises(StoreInconsistent, match="this state partition was lost"):
+        found.restart()
