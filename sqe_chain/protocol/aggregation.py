@@ -329,8 +329,8 @@ class Aggregation:
                     around.tell("notice", text=text)
                 return report, tuple(left_out + report.excluded)
             around.tell("failed", attempt=attempt, inputs=len(report.failed), first=str(report.failed[0]))
-            known = {(one.topic, one.partition, one.offset) for one in left_out}
-            left_out += [f for f in report.failed if (f.topic, f.partition, f.offset) not in known]
+            known = {(one.topic, one.partition, one.offset): one for one in (*report.failed, *left_out)}
+            left_out = list(known.values())
         raise PoisonError(
             f"user code failed in {around.settings.attempts} attempts at one batch, each time on other inputs, last on "
             f"{left_out[-1]}; mend the code"
