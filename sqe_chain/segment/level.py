@@ -120,6 +120,7 @@ class Level:
         self._stages: dict[int, tuple[Aggregate, PartitionStates]] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
+        self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in stages_at(flow, level):
             states = PartitionStates(stores(stage), job.step, stage.name, part)
             aggregate = Aggregate(
@@ -180,6 +181,7 @@ class Level:
             self._report.touched.append((index, self._part))
             push = self._compiler.behind(aggregate.node, changes=True)
             if push is not None:
+                self._changing = True
                 try:
                     aggregate.push_changes(push)
                     self._before_input(None)
@@ -188,6 +190,7 @@ class Level:
                         f"flow {self._flow.name!r}: the steps behind changes() of stage {aggregate.node.name!r} failed: "
                         f"{type(error).__name__}: {error}; no single input is to blame: mend the code, start again"
                     ) from error
+                self._changing = False
             yield States(self._level, index, self._part, rows)
         self._report.failed += self._failures.values()
         yield from self.blocks()
@@ -201,7 +204,9 @@ class Level:
                 raise AssertionError("payloads without an input")
             try:
                 self._ready += self._gatherer.gather(made, current)
-            except Exception as error:  # noqa: BLE001 - the policy decides
+            except Exception as error:
+                if self._changing:
+                    raise
                 self._fail(current, error)
             finally:
                 made.clear()
