@@ -120,7 +120,7 @@ class Gatherer:
                 payloads,
                 previous,
             )
-            if len(value) + len(key or b"") > limit:
+            if len(value) + len(key or b"") + (headers_size(headers) if headers else 0) > limit:
                 raise OutputTooLarge(
                     f"output {name!r}: {origin} gave a record of {len(value)} bytes, topic {topic!r} accepts "
                     f"{limit + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
@@ -142,3 +142,8 @@ class Gatherer:
             shard=self._shard,
         )
         return template
+
+
+def headers_size(headers: Headers) -> int:
+    """Bytes that a record's headers take, with room for their lengths."""
+    return sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)

@@ -15,10 +15,10 @@ from sqe_chain.envelope import (
     parse_head,
     payloads_of,
 )
-from sqe_chain.errors import EmptyValue, EnvelopeError, ServiceStopped, WrongPayloadType
+from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow, Node
 from sqe_chain.marks import PartitionMarks
-from sqe_chain.outputs import Gatherer
+from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Message, Output
 from sqe_chain.segment.level import Level, Shuffle, exclusion_of, stages_at
@@ -130,6 +130,7 @@ class _Inputs:
         self._collector = collector
         self._gather = gather
         self._now_ms = job.clock_ms
+        self._max_bytes = job.max_bytes
         self._stateful = bool(flow.stages())
         self._wants_key = wants_message_key(flow, self._node)
         self._skipped = {one.offset: one for one in portion.exclusions}
@@ -312,8 +313,18 @@ class _Inputs:
         self._leave_out(origin, exclusion)
 
     def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
-        if exclusion.policy == "dead_letter" and origin.message is not None:
-            self.dead_letters.append(dead_letter(self._flow, origin, exclusion))
+        if exclusion.policy != "dead_letter" or origin.message is None:
+            return
+        letter = dead_letter(self._flow, origin, exclusion)
+        topic, _, key, value, headers, _ = letter
+        size = len(key or b"") + len(value or b"") + headers_size(headers or [])
+        limit = self._max_bytes.get(topic, 1 << 62)
+        if size > limit - RECORD_OVERHEAD:
+            raise OutputTooLarge(
+                f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
+                f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
+            )
+        self.dead_letters.append(letter)
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:
