@@ -1,0 +1,309 @@
+"""Write `docs/reference/` from docstrings, or with `--check` say whether it is up to date.
+
+Pages are plain Markdown, the same on every machine: declared order, no addresses, no dates. Sections of
+Google-style docstrings become lists, examples become code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import typer
+
+from sqe_chain.cli.app import app
+
+DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
+NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those, then run it again. -->"
+
+PAGES: dict[str, tuple[str, ...]] = {
+    "sqe_chain": ("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
+    "sqe_chain.flow": ("Flow", "Stream", "Stage"),
+    "sqe_chain.context": ("Context",),
+    "sqe_chain.testing": ("Rehearsal", "Crash"),
+    "sqe_chain.errors": (),
+    "sqe_chain.stores": ("open_store",),
+    "sqe_chain.logs": (),
+    "sqe_chain.ports": (),
+}
+"""Module -> public names in the order in which they are shown; () for all that the module defines."""
+EXTRA = {
+    "sqe_chain.logs": (
+        ("sqe_chain.logs.kafka", ("KafkaLog", "load_config")),
+        ("sqe_chain.logs.memory", ("MemoryLog",)),
+    )
+}
+"""Names that live one module further down."""
+
+_SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
+_UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
+_FIELD = re.compile(r"(\*{0,2}[\w, ()]+?):\s+(.*)")
+
+
+def pages() -> dict[str, str]:
+    """File name -> text of every page."""
+    found = {f"{name}.md": _module_page(name) for name in PAGES}
+    found["command.md"] = _command_page()
+    found["index.md"] = _index(sorted(found))
+    return {name: re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n" for name, text in found.items()}
+
+
+def _index(names: list[str]) -> str:
+    lines = ["# Reference", NOTE, "Every public name, from its docstring.", ""]
+    for name in names:
+        title = "the `sqe-chain` command" if name == "command.md" else f"`{name.removesuffix('.md')}`"
+        lines.append(f"- [{title}]({name})")
+    return "\n".join((lines[0], "", lines[1], "", *lines[2:]))
+
+
+def _module_page(name: str) -> str:
+    module = importlib.import_module(name)
+    parts = [f"# {name}", NOTE, markdown(inspect.getdoc(module) or "")]
+    parts += [_member(found, getattr(module, found)) for found in PAGES[name] or _defined(module)]
+    for further, names in EXTRA.get(name, ()):
+        below = importlib.import_module(further)
+        parts += [_member(found, getattr(below, found)) for found in names]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _defined(module: ModuleType) -> list[str]:
+    """Public classes and functions that a module defines itself, in their order."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and getattr(value, "__module__", "") == module.__name__
+        and callable(value)
+    ]
+
+
+def _member(name: str, value: Any) -> str:  # noqa: ANN401 - whatever a module exports
+    if not inspect.isclass(value):
+        return f"## {name}\n\n{_signature(name, value)}\n\n{markdown(inspect.getdoc(value) or '')}"
+    bases = [base.__name__ for base in value.__bases__ if base is not object and base.__name__ != "Protocol"]
+    inherits = f" ({', '.join(bases)})" if bases else ""
+    parts = [f"## {name}{inherits}", _made(name, value)]
+    for method, found in _methods(value):
+        kind = "property" if isinstance(found, property) else ""
+        function = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+        text = markdown(inspect.getdoc(function) or "")
+        shown = "" if kind else _signature(method, function)
+        parts.append(f"### {name}.{method}{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _methods(cls: type) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(cls).items():
+        described = isinstance(value, property | classmethod | staticmethod) or inspect.isfunction(value)
+        if not name.startswith("_") and described:
+            yield name, value
+
+
+def _made(name: str, cls: type) -> str:
+    """How an object is made, and what it is; errors and protocols are not made by users."""
+    text = markdown(inspect.getdoc(cls) or "")
+    made = vars(cls).get("__init__")
+    if made is None or issubclass(cls, BaseException) or getattr(cls, "_is_protocol", False):
+        return text
+    own = made.__doc__ if made.__doc__ != object.__init__.__doc__ else ""
+    return f"{_signature(name, made)}\n\n{text}\n\n{markdown(inspect.cleandoc(own or ''))}"
+
+
+def _signature(name: str, function: Any) -> str:  # noqa: ANN401 - anything that can be called
+    signature = inspect.signature(function)
+    parameters = [_plain(p) for p in signature.parameters.values()]
+    if parameters and parameters[0].name in ("self", "cls"):
+        del parameters[0]
+    text = _UNQUOTED.sub(
+        lambda found: found[1] or found[2] or "", str(signature.replace(parameters=parameters))
+    )
+    if name[:1].isupper():
+        text = text.rpartition(" -> ")[0] or text
+    if len(text) > 80 and parameters:  # noqa: PLR2004 - a line that fits
+        inner, close, result = text[1:].rpartition(")")
+        rows = "".join(f"    {part},\n" for part in _split(inner))
+        text = f"(\n{rows}{close}{result}"
+    return f"```text\n{name}{text}\n```"
+
+
+def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
+    default = parameter.default
+    if default is not parameter.empty and (" at 0x" in repr(default) or repr(default).startswith("<")):
+        default = _Ellipsis()
+    return parameter.replace(default=default)
+
+
+class _Ellipsis:
+    """A default that only the code knows."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def _split(inner: str) -> list[str]:
+    """Parameters of a signature; commas within brackets do not count."""
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(inner):
+        depth += (letter in "[(") - (letter in "])")
+        if letter == "," and depth == 0:
+            parts.append(inner[start:index].strip())
+            start = index + 1
+    return [*parts, inner[start:].strip()]
+
+
+def markdown(doc: str) -> str:
+    """A Google-style docstring as Markdown."""
+    out: list[str] = []
+    lines = doc.replace("``", "`").splitlines()
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        section = _SECTION.match(line)
+        if section:
+            index, body = _block(lines, index + 1)
+            out += [f"**{section.group(1)}**", "", *_fields(body, section.group(1)), ""]
+        elif line.startswith((">>>", "    ")) and (not out or out[-1] == "" or line.startswith(">>>")):
+            index, body = _example(lines, index)
+            out += ["```text", *body, "```", ""]
+        else:
+            out.append(line)
+            index += 1
+    return "\n".join(out).strip()
+
+
+def _block(lines: list[str], index: int) -> tuple[int, list[str]]:
+    """The indented lines from here, and where they end."""
+    start = index
+    while index < len(lines) and (not lines[index] or lines[index].startswith(" ")):
+        index += 1
+    return index, [line[4:] for line in lines[start:index]]
+
+
+def _example(lines: list[str], index: int) -> tuple[int, list[str]]:
+    """Lines of an example or a drawing: until text at the margin follows an empty line."""
+    start, doctest = index, lines[index].startswith(">>>")
+    while index < len(lines) and (
+        lines[index].startswith("    ")
+        or (doctest and lines[index])
+        or (not lines[index] and index + 1 < len(lines) and lines[index + 1].startswith("    "))
+    ):
+        index += 1
+    return index, inspect.cleandoc("\n" + "\n".join(lines[start:index])).splitlines()
+
+
+def _fields(body: list[str], section: str) -> list[str]:
+    """`name: text` entries as a list; what stands further in continues the entry before."""
+    rows: list[str] = []
+    for line in body:
+        entry = _FIELD.match(line) if section != "Returns" else None
+        if entry and not line.startswith(" "):
+            rows.append(f"- `{entry.group(1)}`: {entry.group(2)}")
+        elif not line.strip():
+            continue
+        elif (line.startswith(" ") and rows) or (rows and section == "Returns"):
+            rows[-1] += f" {line.strip()}"
+        else:
+            rows.append(f"- {line.strip()}")
+    return rows
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+def _command_page() -> str:
+    root: Any = typer.main.get_command(app)
+    parts = [
+        "# The command `sqe-chain`",
+        NOTE,
+        root.help or "",
+        "An option may also stand in the environment, under the name that is given with it.",
+    ]
+    parts += [_command(f"sqe-chain {name}", command) for name, command in _leaves(root, "")]
+    return "\n\n".join(parts)
+
+
+def _leaves(group: Any, prefix: str) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - typer's own classes
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _leaves(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def _command(name: str, command: Any) -> str:  # noqa: ANN401 - typer's own classes
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    usage = " ".join((name, *(p.metavar or p.name.upper() for p in arguments), "[OPTIONS]"))
+    rows = [f"| `{p.metavar or p.name.upper()}` | {_cell(p)} |" for p in arguments]
+    rows += [f"| {_names(p)} | {_cell(p)} |" for p in options]
+    return "\n".join(
+        (
+            f"## {name}",
+            "",
+            f"```text\n{usage}\n```",
+            "",
+            inspect.cleandoc(command.help or ""),
+            "",
+            "| | |",
+            "|---|---|",
+            *rows,
+        )
+    )
+
+
+def _names(option: Any) -> str:  # noqa: ANN401 - typer's own classes
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    takes = "" if option.is_flag else option.metavar or _choices(option)
+    return f"{names} `{takes}`".replace("|", "\\|") if takes else names
+
+
+def _choices(option: Any) -> str:  # noqa: ANN401 - typer's own classes
+    """The values of an option that takes one of a few."""
+    found: list[str] = re.findall(r"'([^']+)'", str(option.type_descriptor.annotation))
+    return "|".join(found)
+
+
+def _cell(parameter: Any) -> str:  # noqa: ANN401 - typer's own classes
+    said = [(getattr(parameter, "help", "") or "").replace("|", "\\|")]
+    default = parameter.default
+    if default not in (None, False, ()) and not callable(default):
+        said.append(f"Default `{default}`.")
+    if parameter.required and parameter.param_type_name == "option":
+        said.append("Required.")
+    if parameter.envvar:
+        said.append(f"`{parameter.envvar}`")
+    return " ".join(part for part in said if part)
+
+
+def main() -> int:
+    """Run the script; returns the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--check", action="store_true", help="change nothing; status 1 when a page is out of date"
+    )
+    check = parser.parse_args().check
+    wanted = pages()
+    standing = {path.name: path.read_text(encoding="utf-8") for path in DIRECTORY.glob("*.md")}
+    off = sorted(name for name in wanted.keys() | standing.keys() if wanted.get(name) != standing.get(name))
+    if check:
+        for name in off:
+            print(f"docs/reference/{name} is out of date; run scripts/generate_reference.py")
+        return int(bool(off))
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    for name in off:
+        if name in wanted:
+            (DIRECTORY / name).write_text(wanted[name], encoding="utf-8")
+        else:
+            (DIRECTORY / name).unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
