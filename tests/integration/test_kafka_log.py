@@ -222,6 +222,9 @@ def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(
     new = driver.NewTopic(topic, 1, replication_factor=2, config=config)
     asker.create_topics([new])[topic].result(20)
     log.create_topic(topic, 1)  # waits for its leader
+    deadline = time.monotonic() + 20
+    while not all(log.describe([topic]) for _ in range(10)):  # both brokers know it
+        assert time.monotonic() < deadline
     assert (log.describe([topic])[topic].replicas, log.describe([topic])[topic].min_insync_replicas) == (2, 2)
     patient = KafkaLog(first.bootstrap)
     publish(patient, outputs(topic, 0))

@@ -34,6 +34,10 @@ _NONE = -1
 _ATTEMPTS = 3
 """A question may go to a broker that has just died, and is not asked elsewhere by the driver."""
 
+_SURE = 3
+_SURE_S = 0.02
+"""Answers in a row, and the time between them, after which a new topic counts as known."""
+
 _SLICE_S = 0.1
 """How often a wait looks at what the client's threads report."""
 
@@ -126,10 +130,12 @@ class Admin:
         )
         self._unless({"TOPIC_ALREADY_EXISTS"}, answers[topic], f"Creating topic {topic}")
         deadline = time.monotonic() + self._settings.timeout_s
-        while not self._has_leaders(topic):  # brokers learn of a new topic one by one
+        known = 0
+        while known < _SURE:  # brokers learn of a new topic one by one, and any of them may be asked
+            known = known + 1 if self._has_leaders(topic) else 0
             if time.monotonic() > deadline:
                 raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._waited()}.")
-            time.sleep(0.02)
+            time.sleep(_SURE_S)
 
     def _has_leaders(self, topic: str) -> bool:
         about = self._descriptions([topic]).get(topic)
