@@ -11,7 +11,7 @@ from sqe_chain.flow import Flow, Node
 from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.segment.level import levels, run_level
 from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, UnitRow, Units
+from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, UnitRow, Units, spread
 from sqe_chain.states import persist
 
 
@@ -38,7 +38,7 @@ class InProcessEngine:
         self.release()
         self._job = job
         report = Report()
-        for task in tasks(job, portions):
+        for task in spread(job, portions):
             reading = Reading(self._flow, job, self._stores)
             for portion in task:
                 self._keep(reading.read(portion, self._log.read(portion.read)), report)
@@ -100,17 +100,3 @@ class InProcessEngine:
                 self._states.append(block)
             else:
                 report.add(block)
-
-
-def tasks(job: Job, portions: Sequence[Portion]) -> list[list[Portion]]:
-    """How portions are spread: one task for each, or in place one for each partition number.
-
-    Within a task portions go by topic name, which is the order of units.
-    """
-    ordered = sorted(portions, key=lambda portion: (portion.read.topic, portion.read.partition))
-    if not job.in_place:
-        return [[portion] for portion in ordered]
-    grouped: dict[int, list[Portion]] = {}
-    for portion in ordered:
-        grouped.setdefault(portion.read.partition, []).append(portion)
-    return [grouped[partition] for partition in sorted(grouped)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sqe_chain.flow import Node
@@ -143,3 +143,17 @@ class States:
 Block = Outputs | Units | States | Report
 Stores = Callable[[Node], StateStore]
 """Gives the store of a stage."""
+
+
+def spread(job: Job, portions: Sequence[Portion]) -> list[list[Portion]]:
+    """How portions are spread: one task for each, or in place one for each partition number.
+
+    Within a task portions go by topic name, which is the order of units.
+    """
+    ordered = sorted(portions, key=lambda portion: (portion.read.topic, portion.read.partition))
+    if not job.in_place:
+        return [[portion] for portion in ordered]
+    grouped: dict[int, list[Portion]] = {}
+    for portion in ordered:
+        grouped.setdefault(portion.read.partition, []).append(portion)
+    return [grouped[partition] for partition in sorted(grouped)]

@@ -1,0 +1,250 @@
+"""Rows between tasks: blocks packed into few large rows of one fixed schema, and unpacked again.
+
+A row for each message would cost several microseconds in the JVM. So outputs, states and units travel
+packed, about a thousand to a row, as one blob (`marshal`: the same Python runs all workers of an
+application, and nothing here outlives it).
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from sqe_chain.errors import from_record
+from sqe_chain.ports import Output
+from sqe_chain.segment.results import Block, Outputs, Report, States, UnitRow, Units
+
+UNITS, OUTPUTS, STATES, RESULT, FAILURE = range(5)
+"""Values of the column `tag`: what a row holds. A failure goes wherever the task's blocks would have gone."""
+
+SCHEMA = (
+    "tag tinyint, part int, stage int, topic string, partition int, offset bigint, path binary, blob binary"
+)
+"""Columns as Spark's DDL names them. For units, `part` to `path` are those of the first unit in the blob."""
+
+ORDER = ("part", "stage", "topic", "partition", "offset", "path")
+"""The order of units, and of blobs of them."""
+
+ROWS = 1_000
+"""Records packed into one row."""
+
+BYTES = 1 << 20
+"""Bytes packed into one row; a single record may be larger."""
+
+INLINE = 64 * 1024
+"""Outputs or states of a task up to so many bytes come back with its report: no further job for them."""
+
+_HELD_UNITS = 20_000
+_RECORD_BYTES = 64  # what a record weighs beside its value, about
+
+_ARROW = pa.schema(
+    [
+        ("tag", pa.int8()),
+        ("part", pa.int32()),
+        ("stage", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("path", pa.binary()),
+        ("blob", pa.binary()),
+    ]
+)
+
+Key = tuple[int, int, str, int, int, bytes]
+"""The first six columns of a unit: its place in the order of units."""
+
+Failure = tuple[str, str]
+"""Class name and text of an error, as `ChainError.to_record` gives them."""
+
+
+@dataclass(slots=True)
+class Result:
+    """What one task sends to the driver.
+
+    Attributes:
+        report: what the segment reports; None when the task failed, or was not about segments.
+        failure: the error that ended the task.
+        outputs: all outputs of the task, when they are few.
+        states: all changed states of the task, when they are few.
+        kept_outputs: outputs are among the cached rows.
+        kept_states: changed states are among the cached rows.
+        rows: states written.
+    """
+
+    report: Report | None = None
+    failure: Failure | None = None
+    outputs: list[Output] = field(default_factory=list)
+    states: list[States] = field(default_factory=list)
+    kept_outputs: bool = False
+    kept_states: bool = False
+    rows: int = 0
+
+    def packed(self) -> pa.RecordBatch:
+        """This result as a row."""
+        return _batch([(RESULT, -1, -1, "", -1, -1, b"", pickle.dumps(self))])
+
+    @staticmethod
+    def unpacked(blob: bytes) -> Result:
+        """The result that a row holds."""
+        result: Result = pickle.loads(blob)  # noqa: S301 - made by `packed`, in this application
+        return result
+
+
+class Packer:
+    """Turns the blocks of one task into Arrow batches, as they come; holds back a bounded few.
+
+    Args:
+        parts: number of state partitions, to which a failure must be told.
+    """
+
+    def __init__(self, parts: int) -> None:
+        self._parts = parts
+        self._result = Result(report=Report())
+        self._outputs: list[Output] = []
+        self._output_size = 0
+        self._states: list[States] = []
+        self._units: defaultdict[tuple[int, int], list[UnitRow]] = defaultdict(list)
+        self._unit_count = 0
+
+    def add(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """Take a block; gives what is full."""
+        if isinstance(block, Outputs):
+            self._outputs += block.records
+            self._output_size += sum(len(record[3] or b"") + _RECORD_BYTES for record in block.records)
+            if len(self._outputs) >= ROWS or self._output_size >= BYTES:
+                yield from self._flush_outputs()
+        elif isinstance(block, Units):
+            units = self._units
+            for row in block.rows:
+                units[row[0], row[1]].append(row)
+            self._unit_count += len(block.rows)
+            yield from self._flush_units(1 if self._unit_count >= _HELD_UNITS else ROWS)
+        elif isinstance(block, States):
+            self._states.append(block)
+            if self._result.kept_states or _size_of(self._states) > INLINE:
+                yield from self._flush_states()
+        elif self._result.report is not None:
+            self._result.report.add(block)
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """After the last block: the rest, and the result."""
+        yield from self._flush_units(1)
+        if self._result.kept_outputs or self._output_size > INLINE:
+            yield from self._flush_outputs()
+        self._result.outputs = self._outputs
+        self._result.states = self._states
+        yield self._result.packed()
+
+    def failed(self, failure: Failure) -> Iterator[pa.RecordBatch]:
+        """Tell the driver, and every task that would have worked on with this one's blocks."""
+        yield Result(failure=failure).packed()
+        blob = pickle.dumps(failure)
+        yield _batch([(FAILURE, part, -1, "", -1, -1, b"", blob) for part in range(self._parts)])
+
+    def _flush_outputs(self) -> Iterator[pa.RecordBatch]:
+        records, self._outputs, self._output_size = self._outputs, [], 0
+        self._result.kept_outputs |= bool(records)
+        sizes = [len(record[3] or b"") + _RECORD_BYTES for record in records]
+        for piece in cut(records, sizes):
+            yield _batch([(OUTPUTS, -1, -1, "", -1, -1, b"", marshal.dumps(piece))])
+
+    def _flush_states(self) -> Iterator[pa.RecordBatch]:
+        blocks, self._states = self._states, []
+        self._result.kept_states |= bool(blocks)
+        for block in blocks:
+            sizes = [len(key) + len(state or b"") + _RECORD_BYTES for key, state in block.rows]
+            for number, piece in enumerate(cut(block.rows, sizes)):
+                yield _batch([(STATES, block.part, block.stage, "", -1, number, b"", marshal.dumps(piece))])
+
+    def _flush_units(self, least: int) -> Iterator[pa.RecordBatch]:
+        rows = []
+        for place, units in self._units.items():
+            if len(units) >= least:
+                self._unit_count -= len(units)
+                units.sort()  # they are in order already, which costs next to nothing; all rests on it
+                sizes = [len(unit[8]) + len(unit[9]) + _RECORD_BYTES for unit in units]
+                rows += [(UNITS, *piece[0][:6], marshal.dumps(piece)) for piece in cut(units, sizes)]
+                self._units[place] = []
+        if rows:
+            yield _batch(rows)
+
+
+def cut(records: list, sizes: Sequence[int]) -> Iterator[list]:  # type: ignore[type-arg] # of anything
+    """Cut into runs of at most `ROWS` records and about `BYTES` bytes; none is empty.
+
+    >>> [len(piece) for piece in cut(list(range(2500)), [1] * 2500)]
+    [1000, 1000, 500]
+    """
+    start = size = 0
+    for index, one in enumerate(sizes):
+        if index > start and (index - start >= ROWS or size + one > BYTES):
+            yield records[start:index]
+            start, size = index, 0
+        size += one
+    if start < len(records):
+        yield records[start:]
+
+
+def units_of(batches: Iterable[pa.RecordBatch]) -> Iterator[UnitRow]:
+    """All units of a task behind a shuffle, in their order.
+
+    Blobs come in the order of their first units, and each is in order within. So whatever lies before
+    the next blob's first unit is final. Held are only blobs that overlap: about one for each task
+    upstream.
+
+    Args:
+        batches: rows of units and failures, sorted by `ORDER`.
+
+    Raises:
+        ChainError: a task upstream failed.
+    """
+    held: list[UnitRow] = []
+    for tag, first, blob in _blobs(batches):
+        if tag == FAILURE:
+            raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `failed`, in this application
+        if held:
+            final = bisect_left(held, first)  # the six columns that a row begins with
+            yield from held[:final]
+            del held[:final]
+        overlap = bool(held)
+        held += marshal.loads(blob)  # noqa: S302 - made by `_flush_units`, in this application
+        if overlap:
+            held.sort()  # runs in order: merging them is what this does
+    yield from held
+
+
+def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Key, bytes]]:
+    for batch in batches:
+        tag, *key, blob = (column.to_pylist() for column in batch.columns)
+        yield from zip(tag, zip(*key, strict=True), blob, strict=True)
+
+
+def blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes]]:
+    """State partition, stage and blob of every row that holds outputs or states, in row order.
+
+    Args:
+        batches: rows of one kind, and failures.
+
+    Raises:
+        ChainError: the task that made these rows failed: there would be more.
+    """
+    for tag, (part, stage, *_), blob in _blobs(batches):
+        if tag == FAILURE:
+            raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `failed`, in this application
+        yield part, stage, blob
+
+
+def _size_of(states: list[States]) -> int:
+    return sum(len(key) + len(state or b"") + _RECORD_BYTES for block in states for key, state in block.rows)
+
+
+def _batch(rows: list[tuple[int, int, int, str, int, int, bytes, bytes]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

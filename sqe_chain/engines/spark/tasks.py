@@ -1,0 +1,204 @@
+"""What runs on workers: functions from Arrow batches to Arrow batches, one call for each Spark task.
+
+No error leaves a task as an exception: it comes back as a row, by its own name, so that Spark does not
+try again what cannot succeed. What is left to Spark's own attempts are workers that die.
+"""
+
+from __future__ import annotations
+
+import gc
+import marshal
+import pickle
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, units_of
+from sqe_chain.engines.spark.shipping import PackedFlow
+from sqe_chain.errors import ChainError
+from sqe_chain.flow import Flow, Node
+from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.segment.level import run_level
+from sqe_chain.segment.reading import Reading
+from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.states import persist
+
+Batches = Iterator[pa.RecordBatch]
+
+_TRACE_LINES = 12
+_GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What all tasks of an attempt at a batch are given.
+
+    Attributes:
+        packed: the flow.
+        log: where to read and publish.
+        stores: store name -> store, of the flow's stages.
+        job: the attempt.
+        parts: number of state partitions.
+    """
+
+    packed: PackedFlow
+    log: Log
+    stores: Mapping[str, StateStore]
+    job: Job
+    parts: int
+
+    @property
+    def flow(self) -> Flow:
+        """The flow, unpacked once a process."""
+        return self.packed.unpacked()
+
+    def store(self, stage: Node) -> StateStore:
+        """The store of a stage."""
+        return self.stores[stage.store or ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """How changed states are written.
+
+    Attributes:
+        plan_id: the plan being applied.
+        before: (stage index, state partition) -> header before.
+    """
+
+    plan_id: str
+    before: Mapping[tuple[int, int], Header]
+
+
+def assigned(batches: Batches) -> Sequence[Portion]:
+    """The portions that this task's one input row holds."""
+    (blob,) = (blob for batch in batches for blob in batch.column("blob").to_pylist())
+    portions: Sequence[Portion] = pickle.loads(blob)  # noqa: S301 - made by the driver
+    return portions
+
+
+def read(work: Work, batches: Batches) -> Batches:
+    """Level 0, and level 1 when in place. Consumes one row of portions."""
+    portions = assigned(batches)
+
+    def blocks() -> Iterator[Block]:
+        reading = Reading(work.flow, work.job, work.store)
+        for portion in portions:
+            yield from reading.read(portion, work.log.read(portion.read))
+        yield from reading.finish()
+
+    return _packed(blocks, work.parts)
+
+
+def fold(work: Work, level: int, batches: Batches) -> Batches:
+    """A level behind a shuffle. Consumes sorted rows of units."""
+
+    def blocks() -> Iterator[Block]:
+        return run_level(work.flow, work.job, level, units_of(batches), work.store)
+
+    return _packed(blocks, work.parts)
+
+
+def republish(work: Work, batches: Batches) -> Batches:
+    """Read, transform and publish at once. Gives one row, when everything is acknowledged."""
+    portions = assigned(batches)
+
+    def run() -> Result:
+        reading, report, writer = Reading(work.flow, work.job, work.store), Report(), work.log.writer()
+        try:
+            for portion in portions:
+                for block in reading.read(portion, work.log.read(portion.read)):
+                    if isinstance(block, Outputs):
+                        writer.write(block.records)
+            for block in reading.finish():
+                if isinstance(block, Outputs):
+                    writer.write(block.records)
+                elif isinstance(block, Report):
+                    report.add(block)
+            writer.flush()
+        finally:
+            writer.close()
+        return Result(report=report)
+
+    return _single(run)
+
+
+def publish(work: Work, batches: Batches) -> Batches:
+    """Publish cached outputs, in row order. Gives one row, when everything is acknowledged."""
+
+    def run() -> Result:
+        writer = work.log.writer()
+        try:
+            for _, _, blob in blobs_of(batches):
+                writer.write(marshal.loads(blob))  # noqa: S302 - made by a task of this application
+            writer.flush()
+        finally:
+            writer.close()
+        return Result()
+
+    return _single(run)
+
+
+def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
+    """Write cached states. Gives one row, when everything is acknowledged."""
+
+    def run() -> Result:
+        rows = 0
+        for states in _states_of(batches):
+            rows += apply(work.flow, work.job, work.store(work.flow.nodes[states.stage]), states, applied)
+        return Result(rows=rows)
+
+    return _single(run)
+
+
+def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
+    """Write the changed states of one (stage, state partition); returns the rows written."""
+    before = applied.before[states.stage, states.part]
+    stage = flow.nodes[states.stage].name
+    return persist(store, job.step, applied.plan_id, stage, states.part, states.rows, before)
+
+
+def _states_of(batches: Batches) -> Iterator[States]:
+    """Put together again what was cut; the rows of one (stage, state partition) follow each other."""
+    current: States | None = None
+    for part, stage, blob in blobs_of(batches):
+        if current is None or (current.part, current.stage) != (part, stage):
+            if current is not None:
+                yield current
+            current = States(0, stage, part, [])
+        current.rows.extend(marshal.loads(blob))  # noqa: S302 - made by a task of this application
+    if current is not None:
+        yield current
+
+
+def _packed(blocks: Callable[[], Iterable[Block]], parts: int) -> Batches:
+    """Run a segment; give its blocks as rows as they come."""
+    gc.set_threshold(*_GC_THRESHOLDS)
+    packer = Packer(parts)
+    try:
+        for block in blocks():
+            yield from packer.add(block)
+        yield from packer.finish()
+    except Exception as error:  # noqa: BLE001 - told to the driver, by name
+        yield from packer.failed(failure_of(error))
+
+
+def _single(run: Callable[[], Result]) -> Batches:
+    """Do something; give its one result as a row."""
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        result = run()
+    except Exception as error:  # noqa: BLE001 - told to the driver, by name
+        result = Result(failure=failure_of(error))
+    yield result.packed()
+
+
+def failure_of(error: Exception) -> Failure:
+    """An error as it goes to the driver; one that nobody expected with the end of its trace."""
+    if isinstance(error, ChainError):
+        return error.to_record()
+    trace = traceback.format_exception(error)
+    text = "".join(trace).strip().splitlines()[-_TRACE_LINES:]
+    return "ChainError", f"a task failed unexpectedly: {type(error).__name__}: {error}\n" + "\n".join(text)
