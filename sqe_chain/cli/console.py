@@ -47,6 +47,8 @@ def _say_error(error: Exception, text: str, exit_status: int, *, traceback: bool
     """One line: what is wrong and what to do, and the error's name, by which the docs know it."""
     name = type(error).__name__
     trace = tracebacks.format_exc() if traceback else ""
+    if not traceback:
+        text = text.partition("\nTraceback (most recent call last)")[0]  # of a task on another machine
     if as_json:
         line = {
             "event": "stopped",

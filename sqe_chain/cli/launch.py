@@ -63,7 +63,7 @@ def launch(flow: Flow, settings: Settings, wanted: Wanted) -> None:
         ChainError: it could not start, or had to stop.
     """
     log = open_log(wanted.kafka, wanted.kafka_config)
-    stores = open_stores(flow, wanted.stores)
+    stores = open_stores(flow, wanted.stores, by_workers=wanted.engine.name == "spark")
     stop, statistics = Stop(), Statistics(time)
     clock = ServiceClock(stop, ONCE_PATIENCE_MS if wanted.once else None)
     with ExitStack() as opened:
@@ -85,6 +85,7 @@ def launch(flow: Flow, settings: Settings, wanted: Wanted) -> None:
             engine = opened.enter_context(open_engine(wanted.engine, around))
             around.engine = engine or around.engine
             handle_again()
+        if not stop.requested:
             Service(around, clock, stop, statistics, once=wanted.once).run()
         observer.event("stopped", {"reason": stop.reason})
 

@@ -48,8 +48,13 @@ TracebackOption = Annotated[
 ]
 
 
-def open_stores(flow: Flow, texts: Sequence[str]) -> dict[str, StateStore]:
+def open_stores(flow: Flow, texts: Sequence[str], *, by_workers: bool = False) -> dict[str, StateStore]:
     """The stores of a service by name, "" being the default and home store. Nothing is connected yet.
+
+    Args:
+        flow: the flow.
+        texts: addresses, ``URL`` or ``NAME=URL``.
+        by_workers: they will be used by other processes, too.
 
     Raises:
         ConfigurationError: an address is wrong, or a store that the flow needs is not given.
@@ -66,5 +71,10 @@ def open_stores(flow: Flow, texts: Sequence[str]) -> dict[str, StateStore]:
         if stage.store and stage.store not in urls:
             raise ConfigurationError(
                 f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
+            )
+        if by_workers and urls[stage.store or ""].startswith("memory:"):
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
+                "has for itself; use redis:// or sqlite:///, or --engine inprocess"
             )
     return {name: open_store(url) for name, url in urls.items()}

@@ -220,7 +220,7 @@ def test_a_signal_within_a_batch_lets_it_finish(plant: Plant, number: signal.Sig
     plant.produce(*"abcdefgh" * 500, to="copies")
     sealed = run.wait_for("sealed")
     assert run.end(number) == 0
-    assert {**run.wait_for("committed"), "plan": sealed["plan"]} == run.wait_for("committed")
+    run.wait_for("committed", plan=sealed["plan"])
     assert run.names()[-1] == "stopped"
     assert plant.holder() == ""
     plant.once("counts")
@@ -295,6 +295,45 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
     run.wait_for("committed", inputs=2)
     assert run.end() == 0
     assert plant.counted() == {"a": 1, "b": 1}
+
+
+# --- Spark ----------------------------------------------------------------------------------------
+
+SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
+
+
+@pytest.mark.timeout(240)
+def test_on_spark_once_and_again_after_a_kill(plant: Plant) -> None:
+    plant.produce(*"abab")
+    copies = plant.start("copies", *SPARK, engine="spark")
+    copies.wait_for("committed", inputs=4)
+    counts = plant.start("counts", *SPARK, "--interval", "200ms", engine="spark")
+    counts.wait_for("committed", inputs=4)
+    copies.end(signal.SIGKILL)
+    counts.end(signal.SIGKILL)
+    plant.produce(*"abc", to="copies")
+    plant.once("counts", *SPARK, engine="spark")
+    assert plant.counted() == {"a": 3, "b": 3, "c": 1}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_on_spark_a_signal_within_a_batch_lets_it_finish(plant: Plant, number: signal.Signals) -> None:
+    plant.produce(*"abcdefgh" * 500, to="copies")
+    run = plant.start("counts", *SPARK, engine="spark")
+    sealed = run.wait_for("sealed")
+    assert run.end(number) == 0
+    run.wait_for("committed", plan=sealed["plan"])
+    assert run.lines()[-1]["reason"] == number.name
+    assert plant.holder() == ""
+    assert plant.counted() == dict.fromkeys("abcdefgh", 500)
+
+
+def test_without_java_spark_says_what_to_do(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/no/such/java")
+    run = plant.start("copies", "--once", engine="spark")
+    assert run.process.wait(TIMEOUT_S) == 2
+    assert "Java 17" in str(run.lines()[-1]["text"])
 
 
 # --- login ----------------------------------------------------------------------------------------

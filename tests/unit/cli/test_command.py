@@ -18,6 +18,7 @@ from typer.testing import Result
 
 from sqe_chain.dev.process import wait_until
 from sqe_chain.envelope import read
+from sqe_chain.errors import ChainError
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.stores import open_store
 
@@ -180,13 +181,14 @@ def test_once_does_not_wait_for_ever_for_a_broker(
         (("cli_flows:counts",), "needs a store"),
         (("cli_flows:counts", "--store", "mongodb://a"), "no store is known for mongodb"),
         (("cli_flows:counts", "--store", "memory://weak"), "may lose acknowledged writes"),
+        (("cli_flows:counts", "--store", "memory://a", "--engine", "spark"), "which each of Spark's workers"),
         (("cli_flows:counts", "--store", "memory://a", "--spark-conf", "x"), "expected NAME=VALUE"),
     ],
 )
 def test_an_error_is_one_line_and_no_traceback(
     flows: ModuleType, log: MemoryLog, command: Command, arguments: tuple[str, ...], text: str
 ) -> None:
-    result = command("run", *arguments, "--kafka", "broker:9092", "--engine", "inprocess", "--once")
+    result = command("run", "--kafka", "broker:9092", "--engine", "inprocess", "--once", *arguments)
     assert result.exit_code in {2, 3}
     assert text in result.stderr
     assert result.stderr.startswith("error: ")
@@ -198,6 +200,18 @@ def test_a_traceback_is_shown_when_asked_for(flows: ModuleType, log: MemoryLog, 
     arguments = ("run", "cli_flows:nothing", "--kafka", "broker:9092")
     assert "Traceback" in command(*arguments, "--traceback").stderr
     assert "Traceback" in events(command(*arguments, "--traceback", "--log-json"))[-1]["traceback"]
+
+
+def test_the_traceback_of_a_task_is_shown_when_asked_for(
+    flows: ModuleType, log: MemoryLog, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise ChainError("a task failed: 7\nTraceback (most recent call last):\n  File ...")
+
+    monkeypatch.setattr("sqe_chain.cli.run.load_flow", fails)
+    arguments = ("run", "cli_flows:copies", "--kafka", "broker:9092")
+    assert command(*arguments).stderr == "error: a task failed: 7 (ChainError)\n"
+    assert "File ..." in command(*arguments, "--traceback").stderr
 
 
 @pytest.mark.parametrize(
