@@ -85,23 +85,13 @@ class Aggregation:
         self._in_place = around.settings.in_place
         self._check_durability()
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
-        commits = self._commits(infos)
-        with around.step(CLAIM):
-            self.claimed, self._home = claim(around, commits)
-            if self._home.number < 0:
-                self._be_born(infos)
-            self.last = self._fetch(self._home.number)
-            if self.last is None or self.last.plan_id != self._home.plan_id:
-                raise StoreInconsistent(
-                    f"the home store has no plan {self._home.number} ({self._home.plan_id})"
-                )
-            check_layout(around.flow, self.last.layout, around.settings.drop_stages)
-            headers = stamp(around, self.claimed, self.last)
-        with around.step(RECOVER):
-            if not around.settings.accept_rollback:
-                check_commits(around.flow, self.last, commits)
-            self._recover(headers)
-            self._bring_up_to_date(infos)
+        try:
+            self._claim_and_recover(infos)
+        except Superseded:
+            raise
+        except ServiceStopped as error:
+            self._check_still_mine(error)
+            raise
 
     def batch(self) -> bool:
         """Steps 3 to 7 for what is new in the inputs.
@@ -178,6 +168,34 @@ class Aggregation:
         return inputs.lag(positions, self.around.log.bounds(positions))
 
     # ------------------------------------------------------------------ claim and recover
+
+    def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> None:
+        around = self.around
+        with around.step(CLAIM):
+            self.claimed, self._home = claim(around, self._commits(infos))
+            if self._home.number < 0:
+                self._be_born(infos)
+            self.last = self._fetch(self._home.number)
+            if self.last is None or self.last.plan_id != self._home.plan_id:
+                raise StoreInconsistent(
+                    f"the home store has no plan {self._home.number} ({self._home.plan_id})"
+                )
+            check_layout(around.flow, self.last.layout, around.settings.drop_stages)
+            headers = stamp(around, self.claimed, self.last)
+        with around.step(RECOVER):
+            if not around.settings.accept_rollback:
+                check_commits(around.flow, self.last, self._commits(infos))
+            self._recover(headers)
+            self._bring_up_to_date(infos)
+
+    def _check_still_mine(self, found: ServiceStopped) -> None:
+        """What looks like a store gone back in time may be the work of newer runs while this one slept."""
+        around, mine = self.around, self.claimed
+        home, _ = around.patiently("look at the claim", lambda: around.home.home(around.flow.name))
+        if mine is not None and home is not None and home.epoch > mine.epoch:
+            raise Superseded(
+                f"flow {around.flow.name!r}: run {home.run_id} has claimed it with epoch {home.epoch}, this one had {mine.epoch}"
+            ) from found
 
     def _check_durability(self) -> None:
         around = self.around
