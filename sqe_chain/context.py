@@ -6,13 +6,13 @@ partition, offset and source topic chain at every stage. `Context` is that class
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 from sqe_chain.chain import Chain, Coordinates, event_id
 from sqe_chain.envelope import EnvelopeHead, parse_chain
 from sqe_chain.ports import Headers, Message
-
-_NOTHING = (b"", 0, 0, b"", 0, b"", -1)
 
 
 class Place(NamedTuple):
@@ -23,8 +23,41 @@ class Place(NamedTuple):
     partition: int
 
 
-class Origin:
-    """One input as the steps of a flow carry it along.
+class Carried(NamedTuple):
+    """What of an input goes along through a shuffle, as far as the steps behind it ask for it.
+
+    Attributes:
+        stated_lane: the lane as its envelope states it.
+        chain_bytes: its links so far.
+        timestamp_ms: its time.
+        key: its key.
+        headers: its Kafka headers.
+        event_id: its id, 16 bytes.
+    """
+
+    stated_lane: int = 0
+    chain_bytes: bytes = b""
+    timestamp_ms: int = -1
+    key: bytes | None = None
+    headers: Headers | None = None
+    event_id: bytes = b""
+
+
+class _OriginFields(NamedTuple):
+    place: Place
+    offset: int
+    epoch: int
+    lane: int
+    position: bytes
+    head: EnvelopeHead | None
+    message: Message | None
+    carried: Carried | None = None
+
+
+class Origin(_OriginFields):
+    """One input as the steps of a flow carry it along. Compared by identity.
+
+    A tuple, because one is made for every message (`new_origin` is the quick way to make it).
 
     Attributes:
         place: topic, topic id and partition where it was read.
@@ -32,27 +65,12 @@ class Origin:
         epoch: leader epoch plus one.
         lane: the lane that marks use (place of reading included).
         position: its position on the lane.
+        head: its envelope; None for a raw message, and behind a shuffle.
+        message: its record; None behind a shuffle.
+        carried: behind a shuffle, what came along.
     """
 
-    __slots__ = ("epoch", "head", "lane", "message", "offset", "place", "position")
-
-    def __init__(
-        self,
-        place: Place,
-        offset: int,
-        epoch: int,
-        lane: int,
-        position: bytes,
-        head: EnvelopeHead | None,
-        message: Message | None,
-    ) -> None:
-        self.place = place
-        self.offset = offset
-        self.epoch = epoch
-        self.lane = lane
-        self.position = position
-        self.head = head
-        self.message = message
+    __slots__ = ()
 
     @property
     def order(self) -> tuple[str, int, int]:
@@ -62,35 +80,47 @@ class Origin:
     @property
     def stated_lane(self) -> int:
         """The lane as the envelope states it, without the place of reading; 0 at the origin."""
-        return self.head.lane if self.head is not None else 0
+        if self.head is not None:
+            return self.head.lane
+        return self.carried.stated_lane if self.carried is not None else 0
 
     @property
     def chain_bytes(self) -> bytes:
         """The links so far, as they stand in the envelope; empty at the origin."""
-        return self.head.chain if self.head is not None else b""
+        if self.head is not None:
+            return self.head.chain
+        return self.carried.chain_bytes if self.carried is not None else b""
 
     @property
     def timestamp_ms(self) -> int:
         """The event's time; a republished envelope keeps it."""
         if self.head is not None:
             return self.head.timestamp_ms
-        return self.message.timestamp()[1] if self.message is not None else -1
+        if self.message is not None:
+            return self.message.timestamp()[1]
+        return self.carried.timestamp_ms if self.carried is not None else -1
 
     @property
     def key(self) -> bytes | None:
         """The message's key."""
         if self.head is not None and self.head.HasField("key"):
             return self.head.key
-        return self.message.key() if self.message is not None else None
+        if self.message is not None:
+            return self.message.key()
+        return self.carried.key if self.carried is not None else None
 
     @property
     def headers(self) -> Headers | None:
         """The message's Kafka headers."""
-        return self.message.headers() if self.message is not None else None
+        if self.message is not None:
+            return self.message.headers()
+        return self.carried.headers if self.carried is not None else None
 
     @property
     def event_id(self) -> bytes:
         """16 bytes; of a republished message derived from lane and position."""
+        if self.carried is not None:
+            return self.carried.event_id
         if self.head is None:
             return event_id(self.lane, self.position)
         return self.head.event_id or event_id(self.head.lane, self.position)
@@ -99,68 +129,30 @@ class Origin:
         """As error texts name it."""
         return f"{self.place.topic}[{self.place.partition}]@{self.offset}"
 
-    def carried(self, need: int) -> tuple[object, ...]:
-        """What goes along through a shuffle.
+    def pack(self, need: int) -> tuple[object, ...]:
+        """What goes along through a shuffle, beside topic, partition and offset.
 
         Args:
-            need: 0 coordinates only, 1 what envelopes need, 2 what a context shows.
+            need: 0 nothing, 1 what envelopes need, 2 what a context shows.
         """
         if need == 0:
             return ()
-        common = (
-            self.place.topic_id,
-            self.epoch,
-            self.lane,
-            self.position,
-            self.stated_lane,
-            self.chain_bytes,
-            self.timestamp_ms,
-        )
+        coordinates = self.place.topic_id, self.epoch, self.lane, self.position
+        common = (*coordinates, self.stated_lane, self.chain_bytes, self.timestamp_ms)
         return common if need == 1 else (*common, self.key, self.headers, self.event_id)
 
+    @classmethod
+    def unpack(cls, topic: str, partition: int, offset: int, packed: tuple[Any, ...]) -> Origin:
+        """The input again, behind the shuffle, from what `pack` gave."""
+        topic_id, epoch, lane, position = packed[:4] or (b"", 0, 0, b"")
+        place = Place(topic, topic_id, partition)
+        return cls(place, offset, epoch, lane, position, None, None, Carried(*packed[4:]))
 
-class CarriedOrigin(Origin):
-    """An input behind a shuffle, made again from what `Origin.carried` gave."""
 
-    __slots__ = ("_chain", "_event_id", "_headers", "_key", "_stated_lane", "_timestamp_ms")
-
-    def __init__(self, topic: str, partition: int, offset: int, carried: tuple[object, ...]) -> None:
-        topic_id, epoch, lane, position, stated, chain, timestamp_ms = carried[:7] or _NOTHING
-        super().__init__(Place(topic, topic_id, partition), offset, epoch, lane, position, None, None)  # type: ignore[arg-type]
-        self._stated_lane: int = stated  # type: ignore[assignment]
-        self._chain: bytes = chain  # type: ignore[assignment]
-        self._timestamp_ms: int = timestamp_ms  # type: ignore[assignment]
-        self._key, self._headers, self._event_id = carried[7:] or (None, None, b"")
-
-    @property
-    def stated_lane(self) -> int:
-        """The lane as the envelope states it."""
-        return self._stated_lane
-
-    @property
-    def chain_bytes(self) -> bytes:
-        """The links so far."""
-        return self._chain
-
-    @property
-    def timestamp_ms(self) -> int:
-        """The event's time."""
-        return self._timestamp_ms
-
-    @property
-    def key(self) -> bytes | None:
-        """The message's key."""
-        return self._key  # type: ignore[return-value]
-
-    @property
-    def headers(self) -> Headers | None:
-        """The message's Kafka headers."""
-        return self._headers  # type: ignore[return-value]
-
-    @property
-    def event_id(self) -> bytes:
-        """16 bytes."""
-        return self._event_id  # type: ignore[return-value]
+new_origin: Callable[
+    [tuple[Place, int, int, int, bytes, EnvelopeHead | None, Message | None, None]], Origin
+] = partial(tuple.__new__, Origin)
+"""Makes an `Origin` of its fields, three times as fast as calling the class."""
 
 
 class Context:

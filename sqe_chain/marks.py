@@ -59,24 +59,24 @@ class Mark:
     Attributes:
         position: its position.
         offset: its offset in the input partition.
+        head: its envelope; None when the mark was loaded.
         path: the lane without the ids of the topics in between (`chain.path_hash`).
     """
 
-    __slots__ = ("_head", "_of", "_siblings", "offset", "path", "position")
+    __slots__ = ("_of", "head", "offset", "path", "position")
 
     def __init__(self, position: bytes, of: int, offset: int, path: int) -> None:
         self.position = position
         self.offset = offset
         self.path = path
-        self._siblings = position[:-ORDINAL_LENGTH]
         self._of = of
-        self._head: EnvelopeHead | None = None
+        self.head: EnvelopeHead | None = None
 
     @property
     def of(self) -> int:
         """How many envelopes the last republisher made from the same input; 0 at the origin."""
-        if self._head is not None:  # found when asked for: most messages are not, and it costs a third
-            self._of, self._head = last_of(self._head.chain), None
+        if self.head is not None:  # found when asked for: most messages are not, and it costs a third
+            self._of = last_of(self.head.chain) if self.head.chain else 0
         return self._of
 
     def __repr__(self) -> str:
@@ -170,7 +170,8 @@ class PartitionMarks:
             if head.lane or position:
                 raise self._wrong_length(mark, head, offset)
             return self.accept_raw(offset, leader_epoch)
-        if position.startswith(mark._siblings) and last_of(head.chain) != mark.of:  # noqa: SLF001 - same module
+        siblings = position[:-ORDINAL_LENGTH] == mark.position[:-ORDINAL_LENGTH]
+        if siblings and last_of(head.chain) != mark.of:
             raise self._changed(mark, head, offset)
         if position <= mark.position:
             return False
@@ -179,8 +180,7 @@ class PartitionMarks:
             self._check_gap(mark, head, offset)
         mark.position = position
         mark.offset = offset
-        mark._siblings = position[:-ORDINAL_LENGTH]  # noqa: SLF001
-        mark._head = head  # noqa: SLF001
+        mark.head = head
         return True
 
     def accept_raw(self, offset: int, leader_epoch: int = 0) -> bool:
@@ -207,6 +207,11 @@ class PartitionMarks:
     def __iter__(self) -> Iterator[tuple[int, Mark]]:
         """Lanes, as their writers state them, with their marks."""
         return iter(self._marks.items())
+
+    @property
+    def lanes(self) -> dict[int, Mark]:
+        """Lane as its writers state it -> mark. Who moves a mark must do all that `accept` does."""
+        return self._marks
 
     def __getitem__(self, lane: int) -> Mark:
         """The mark of a lane as its writer states it; 0 for raw messages and those of the origin."""

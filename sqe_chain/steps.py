@@ -120,7 +120,9 @@ class Compiler:
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
-            if own.__class__ is not bytes:
+            if own.__class__ is str:
+                own = own.encode()
+            elif own.__class__ is not bytes:
                 own = key_bytes(own)
             if not isinstance(value, Message):
                 raise PoisonError(
@@ -143,7 +145,9 @@ class Compiler:
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
             if to_key is not None:
                 key = to_key(value, key, origin) if with_context else to_key(value)
-                if key is not None and key.__class__ is not bytes:
+                if key.__class__ is str:
+                    key = key.encode()
+                elif key is not None and key.__class__ is not bytes:
                     key = key_bytes(key)
             if isinstance(value, Message):
                 data = value.SerializeToString(deterministic=True)

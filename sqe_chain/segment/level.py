@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
 
-from sqe_chain.context import CarriedOrigin, Origin
+from sqe_chain.context import Origin
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow, Node
 from sqe_chain.outputs import Gatherer
@@ -65,7 +65,7 @@ class Shuffle:
         rows: list[UnitRow] = []
         for key, value, type_name, path, origin in units:
             if origin is not last:
-                carried, last = marshal.dumps(origin.carried(need)), origin  # type: ignore[arg-type]
+                carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
             place = origin.place
             rows.append(
                 (
@@ -132,6 +132,10 @@ class Level:
                 careful=flow.poison != "stop",
             )
             self._stages[stage.index] = aggregate, states
+
+    def aggregate(self, stage: int) -> Aggregate:
+        """The work on one of the level's stages."""
+        return self._stages[stage][0]
 
     def fold(self, stage: int, units: Sequence[Unit]) -> None:
         """Fold units of one stage, in the order of units.
@@ -264,7 +268,7 @@ class _Decoder:
     """Makes units of rows; units of one input share their origin."""
 
     def __init__(self) -> None:
-        self._origin: CarriedOrigin | None = None
+        self._origin: Origin | None = None
         self._input: tuple[str, int, int] | None = None
         self._types: dict[str, type[Message]] = {}
 
@@ -272,7 +276,7 @@ class _Decoder:
         _, _, topic, partition, offset, path, key, type_name, value, carried = row
         place = topic, partition, offset
         if self._origin is None or place != self._input:
-            self._origin = CarriedOrigin(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
+            self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = place
         message_type = self._types.get(type_name)
         if message_type is None:

@@ -79,14 +79,16 @@ class Aggregate:
             if skip_to is not None and key <= skip_to:
                 continue
             if unit_origin is not origin:
-                origin = self._next_input(unit_origin)
+                origin = unit_origin
+                if emit is not None or not plain:
+                    self._next_input(origin)
             entry = entries[key]
             try:
                 if plain:
                     emissions = fold(entry.state, value)
+                elif origin is self._failing:
+                    continue
                 else:
-                    if origin is self._failing:
-                        continue
                     emissions = self._fold_with_care(entry, key, value, origin)
                 if emissions is not None:
                     self._push(emissions, key, path, origin, emit)
@@ -117,11 +119,10 @@ class Aggregate:
                 self._next_input(origin)
             push(None if entry.deleted else entry.state, key, b"", origin)
 
-    def _next_input(self, origin: Origin) -> Origin:
+    def _next_input(self, origin: Origin) -> None:
         self.before_input(origin)
         self._kept.clear()
         self._input = origin
-        return origin
 
     def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Emissions:
         """Fold with a context, keeping what is needed to go back to before this input."""

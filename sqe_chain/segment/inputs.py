@@ -1,0 +1,316 @@
+"""One input partition: decode, drop replays, push payloads into the steps before any stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from sqe_chain.chain import read_lane, root_position, stored_epoch
+from sqe_chain.context import Context, Origin, Place, new_origin
+from sqe_chain.envelope import (
+    EnvelopeHead,
+    check_head,
+    is_enveloped,
+    open_head,
+    parse_head,
+    payloads_of,
+)
+from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
+from sqe_chain.flow import Flow, Node
+from sqe_chain.marks import PartitionMarks
+from sqe_chain.outputs import RECORD_OVERHEAD, headers_size
+from sqe_chain.plan import Exclusion
+from sqe_chain.ports import Message, Output
+from sqe_chain.segment.level import exclusion_of
+from sqe_chain.segment.results import Job, PartitionEnd, Portion
+from sqe_chain.steps import Collector, Compiler, Push, number
+
+_FIRST = number(0)
+
+
+class Inputs:
+    """The records of one range, on their way into the flow.
+
+    Attributes:
+        flow: the flow.
+        node: its source.
+        place: topic, topic id and partition.
+        marks: the partition's marks; they move.
+        lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
+        skipped: offset -> why it is left out, known before this attempt.
+        collector: where units and payloads arrive.
+        excluded: inputs newly left out.
+        dead_letters: records for the dead-letter topic.
+    """
+
+    def __init__(
+        self,
+        flow: Flow,
+        job: Job,
+        portion: Portion,
+        compiler: Compiler,
+        collector: Collector,
+        gather: Callable[[Origin], None],
+    ) -> None:
+        read = portion.read
+        self.flow = flow
+        self.node = next(node for node in flow.sources() if read.topic in node.topics)
+        self.place = Place(read.topic, read.topic_id, read.partition)
+        push = compiler.behind(self.node)
+        if push is None:
+            raise AssertionError(f"{self.node.place}: checked before a flow runs")
+        self._push: Push = push
+        self.collector = collector
+        self._gather = gather
+        self._now_ms = job.clock_ms
+        self._max_bytes = job.max_bytes
+        self._stateful = bool(flow.stages())
+        self._wants_key = wants_message_key(flow, self.node)
+        self.skipped = {one.offset: one for one in portion.exclusions}
+        self.lanes: dict[int, int] = {}
+        self.excluded: list[Exclusion] = []
+        self.dead_letters: list[Output] = []
+        self.marks = PartitionMarks.from_json(
+            portion.marks,
+            compacted=read.topic in job.compacted,
+            max_lanes=flow.max_lanes,
+            recreated=flow.recreated,
+        )
+        self._end = PartitionEnd(read.topic, read.partition, portion.marks)
+
+    def feed(self, messages: Sequence[Message]) -> None:
+        """Take a block of records: units and payloads are collected, outputs gathered by input."""
+        self.count(messages, self.take(messages), sum(len(message.value() or b"") for message in messages))
+
+    def take(self, messages: Sequence[Message]) -> int:
+        """`feed` without the counting. Returns how many of the records were replays."""
+        message_type: Any = self.node.payload if not self.node.raw else None
+        if message_type is None or self.skipped:
+            return sum(self._extraordinary(message) for message in messages)
+        return self._feed_ordinary(messages, message_type)
+
+    def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
+        """Take note of a block that was read.
+
+        Args:
+            messages: the block.
+            replays: how many of them were replays.
+            size: bytes of their values.
+        """
+        end, last = self._end, messages[-1]
+        end.records += len(messages)
+        end.replays += replays
+        end.size += size
+        end.last_offset, end.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
+        end.last_timestamp_ms = last.timestamp()[1]
+
+    def finish(self) -> PartitionEnd:
+        """What became of the partition."""
+        self._end.marks = self.marks.to_json()
+        return self._end
+
+    def _feed_ordinary(self, messages: Sequence[Message], message_type: Any) -> int:  # noqa: ANN401 - a class
+        """Enveloped records of a declared type: the hottest loop of all.
+
+        Returns:
+            How many were replays.
+        """
+        place, lanes, made = self.place, self.lanes, self.collector.made
+        accept, push, gather, parse = self.marks.accept, self._push, self._gather, message_type.FromString
+        type_name, wants_key, drop_replays = (
+            message_type.DESCRIPTOR.full_name,
+            self._wants_key,
+            self._stateful,
+        )
+        replays = 0
+        for message in messages:
+            value, offset = message.value(), message.offset()
+            if value is None:
+                replays += self._extraordinary(message)
+                continue
+            epoch = message.leader_epoch()
+            epoch = 0 if epoch is None or epoch < 0 else epoch + 1
+            try:
+                head = open_head(value)
+                ordinary = head.type == type_name and not head.size
+                if not ordinary:
+                    check_head(head)
+                fresh = accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._undecodable(message, offset, epoch, error)
+                continue
+            if not fresh:
+                replays += 1
+                if drop_replays:
+                    continue
+            lane = lanes.get(head.lane) or self.read_lane(head.lane)
+            position = head.position or root_position(epoch, offset)
+            origin = new_origin((place, offset, epoch, lane, position, head, message, None))
+            try:
+                payload = head.payload
+                if payload and ordinary:
+                    push(parse(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
+                else:
+                    self._push_all(origin)
+                if made:
+                    gather(origin)
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                self._exclude(origin, error)
+        return replays
+
+    def _extraordinary(self, message: Message) -> int:
+        """One record of a raw source, a decoder's, a null one, or one in a range with exclusions.
+
+        Returns:
+            1 for a replay, else 0.
+        """
+        node, value, offset = self.node, message.value(), message.offset()
+        epoch = stored_epoch(message.leader_epoch())
+        if value is None and node.nulls == "skip":
+            return 0
+        if node.raw or (value is None and node.nulls == "decode"):
+            if is_enveloped(value):
+                raise ServiceStopped(
+                    f"{self.place.topic}[{self.place.partition}]@{offset}: an envelope on a topic that was declared "
+                    "raw: its chain would be lost; declare the source without raw=True"
+                )
+            head, stated, position = None, 0, root_position(epoch, offset)
+            fresh = self.marks.accept_raw(offset, epoch)
+        else:
+            try:
+                head = parse_head(value)
+                fresh = self.marks.accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._undecodable(message, offset, epoch, error)
+                return 0
+            stated, position = head.lane, head.position or root_position(epoch, offset)
+        if not fresh and self._stateful:
+            return 1
+        origin = Origin(self.place, offset, epoch, self.read_lane(stated), position, head, message)
+        if offset in self.skipped:
+            self._leave_out(origin, self.skipped[offset])
+            return int(not fresh)
+        try:
+            self._push_all(origin)
+            if self.collector.made:
+                self._gather(origin)
+        except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+            self._exclude(origin, error)
+        return int(not fresh)
+
+    def _push_all(self, origin: Origin) -> None:
+        """Decode every payload of an input and push it."""
+        node, head, message = self.node, origin.head, origin.message
+        if message is None:
+            raise AssertionError("a message read has its record")
+        payloads: Sequence[bytes | None] = [message.value()]
+        key = message.key()
+        if head is not None:
+            payloads, key = payloads_of(head), self._key(head, message)
+            if node.payload is not None and head.type != node.payload.DESCRIPTOR.full_name:
+                raise WrongPayloadType(
+                    f"the payload is a {head.type}, the source at {node.place} takes "
+                    f"{node.payload.DESCRIPTOR.full_name}"
+                )
+        for index, payload in enumerate(payloads):
+            if payload is None and node.nulls != "decode":
+                if node.nulls == "skip":
+                    continue
+                raise EmptyValue(
+                    "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
+                )
+            self._push(self._decode(payload, key, origin), key, number(index), origin)
+
+    def _decode(self, payload: bytes | None, key: bytes | None, origin: Origin) -> object:
+        node = self.node
+        if node.payload is not None:
+            return node.payload.FromString(payload or b"")
+        decoder: Any = node.function
+        return (
+            decoder(payload, Context(origin, key, self._now_ms)) if node.takes_context else decoder(payload)
+        )
+
+    def _key(self, head: EnvelopeHead, message: Message) -> bytes | None:
+        return head.key if head.HasField("key") else message.key()
+
+    def read_lane(self, stated: int) -> int:
+        """The lane that marks use, for one as an envelope states it."""
+        lane = self.lanes.get(stated)
+        if lane is None:
+            lane = self.lanes[stated] = read_lane(stated, *self.place)
+        return lane
+
+    def _undecodable(self, message: Message, offset: int, epoch: int, error: EnvelopeError) -> None:
+        origin = Origin(self.place, offset, epoch, 0, b"", None, message)
+        self.marks.undecodable(offset)
+        if offset in self.skipped:
+            self._leave_out(origin, self.skipped[offset])
+        else:
+            self._exclude(origin, error)
+
+    def _exclude(self, origin: Origin, error: Exception) -> None:
+        """Leave out, at once, an input that failed before the first stage."""
+        self.collector.made.clear()
+        for units in self.collector.units.values():
+            while units and units[-1][4] is origin:
+                units.pop()
+        exclusion = exclusion_of(self.flow, origin, error)
+        self.excluded.append(exclusion)
+        self._leave_out(origin, exclusion)
+
+    def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
+        if exclusion.policy != "dead_letter" or origin.message is None:
+            return
+        letter = dead_letter(self.flow, origin, exclusion)
+        topic, _, key, value, headers, _ = letter
+        size = len(key or b"") + len(value or b"") + headers_size(headers or [])
+        limit = self._max_bytes.get(topic, 1 << 62)
+        if size > limit - RECORD_OVERHEAD:
+            raise OutputTooLarge(
+                f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
+                f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
+            )
+        self.dead_letters.append(letter)
+
+
+def wants_message_key(flow: Flow, source: Node) -> bool:
+    """Whether any step behind a source looks at the message's own key."""
+    pending = flow.children(source.index)
+    while pending:
+        node = pending.pop()
+        if node.takes_context or node.key_takes_context:
+            return True
+        if node.key is None and node.kind in ("aggregate", "output"):
+            return True
+        if node.kind not in ("aggregate", "output", "key_by"):
+            pending += flow.children(node.index)
+    return False
+
+
+def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
+    """The record that keeps an excluded input: key and value unchanged, the reason in headers.
+
+    Args:
+        flow: the flow that leaves it out.
+        origin: the input.
+        exclusion: why.
+    """
+    message = origin.message
+    if message is None:
+        raise AssertionError("a dead letter is made where its message was read")
+    place = origin.place
+    reasons = {
+        "sqe-flow": flow.name,
+        "sqe-topic": place.topic,
+        "sqe-topic-id": place.topic_id.hex(),
+        "sqe-partition": str(place.partition),
+        "sqe-offset": str(origin.offset),
+        "sqe-lane": f"{origin.lane:016x}",
+        "sqe-position": origin.position.hex(),
+        "sqe-error": exclusion.error,
+        "sqe-text": exclusion.text,
+    }
+    headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
+    partition = place.partition % flow.dead_letter_partitions
+    timestamp_ms = message.timestamp()[1]
+    return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
