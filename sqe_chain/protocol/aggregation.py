@@ -172,7 +172,7 @@ class Aggregation:
     def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> None:
         around = self.around
         with around.step(CLAIM):
-            self.claimed, self._home = claim(around, self._commits(infos))
+            self.claimed, self._home = claim(around, partial(self._commits, infos))
             if self._home.number < 0:
                 self._be_born(infos)
             self.last = self._fetch(self._home.number)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from sqe_chain.states import Claim
 Commits = Mapping[TopicPartition, Commit]
 
 
-def claim(around: Surroundings, commits: Commits) -> tuple[Claim, Home]:
+def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Claim, Home]:
     """Become the run that owns the flow, when no other is alive.
 
     The new epoch is beyond all that the store and the commits know, so a store that went back in time
@@ -24,7 +24,7 @@ def claim(around: Surroundings, commits: Commits) -> tuple[Claim, Home]:
 
     Args:
         around: the flow and its ports.
-        commits: what Kafka knows of the group.
+        read_commits: asks Kafka what it knows of the group.
 
     Returns:
         The claim, and the home record as it stands.
@@ -36,15 +36,15 @@ def claim(around: Surroundings, commits: Commits) -> tuple[Claim, Home]:
     name = around.flow.name
     while True:
         home, _ = around.patiently("read the claim", lambda: around.home.home(name))
-        _check_not_empty(around, home, commits)
         if (
             home is not None
             and home.run_id
             and not around.settings.takeover
             and not around.is_dead(home.owner)
         ):
-            _stand_by(around, home)
-            home, _ = around.patiently("read the claim", lambda: around.home.home(name))
+            home = _stand_by(around, home)
+        commits = read_commits()
+        _check_not_empty(around, home, commits)
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(around).values() if header]
         epochs += [int(str(metadata_of(commit).get("epoch", 0))) for commit in commits.values()]
@@ -139,10 +139,14 @@ def _check_not_empty(around: Surroundings, home: Home | None, commits: Commits) 
             )
 
 
-def _stand_by(around: Surroundings, home: Home) -> None:
-    """Wait until the run that holds the claim has released it, or its heartbeat stands still.
+def _stand_by(around: Surroundings, home: Home) -> Home | None:
+    """Wait until the run that holds the claim has released it, or nothing of it moves any more.
 
-    No clocks of two machines are compared: only whether the counter moves while this one waits.
+    No clocks of two machines are compared: only whether heartbeat and plans move while this one waits.
+
+    Returns:
+        The record as it was seen last: a claim is compared with it, so of two that wait one is first,
+        and the other waits for that one.
     """
     name, waited, step_ms = around.flow.name, 0, 200
     around.tell("standby", epoch=home.epoch, owner=home.owner)
@@ -155,6 +159,7 @@ def _stand_by(around: Surroundings, home: Home) -> None:
         waited += step_ms
         standing, beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
         if standing is None or standing.run_id == "" or around.is_dead(standing.owner):
-            return
-        if beat != last_beat or (standing.epoch, standing.run_id) != (home.epoch, home.run_id):
+            return standing
+        if (standing, beat) != (home, last_beat):
             home, last_beat, waited = standing, beat, 0
+    return home
