@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 from sqe_chain.context import Origin
 from sqe_chain.errors import OutputTooLarge, PoisonError
-from sqe_chain.flow import Flow
+from sqe_chain.flow import Flow, Node
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.ports import Headers, Output
 from sqe_chain.steps import Made
@@ -26,6 +26,53 @@ RECORD_OVERHEAD = 512
 """Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
 
 
+class _Writing:
+    """What one output makes of one lane: its template, and the last position for each of its partitions."""
+
+    __slots__ = ("encode", "previous")
+
+    def __init__(self, template: OutputTemplate) -> None:
+        self.encode = template.encode
+        self.previous: dict[int, bytes] = {}
+
+
+class _Target:
+    """One output, for one shard."""
+
+    def __init__(self, flow: Flow, node: Node, shard: int | None, max_bytes: int) -> None:
+        self.name = f"{flow.name}/{node.name}"
+        self.topic = node.topics[0]
+        self.partitions = node.partitions
+        self.partition_of = Partitioner(node.partitions)
+        self.largest = max_bytes - RECORD_OVERHEAD
+        self.headers = node.headers and shard is None
+        self._shard = shard
+        self._lanes: dict[int, _Writing] = {}
+
+    def writing(self, origin: Origin) -> _Writing:
+        """The template for the lane of an input."""
+        found = self._lanes.get(origin.lane)
+        if found is None:
+            place = origin.place
+            template = OutputTemplate(
+                lane=origin.stated_lane,
+                topic=place.topic,
+                topic_id=place.topic_id,
+                partition=place.partition,
+                output=self.name,
+                shard=self._shard,
+            )
+            found = self._lanes[origin.lane] = _Writing(template)
+        return found
+
+    def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
+        """The error for a record that the topic does not accept."""
+        return OutputTooLarge(
+            f"output {self.name!r}: {origin} gave a record of {size} bytes, topic {self.topic!r} accepts "
+            f"{self.largest + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
+        )
+
+
 class Gatherer:
     """Turns payloads into records, for one shard. One per task and (stage, state partition).
 
@@ -36,25 +83,15 @@ class Gatherer:
     """
 
     def __init__(self, flow: Flow, shard: int | None, max_bytes: Mapping[str, int]) -> None:
-        self._flow = flow
-        self._shard = shard
         self._targets = {
-            node.index: (
-                f"{flow.name}/{node.name}",
-                node.topics[0],
-                Partitioner(node.partitions),
-                node.partitions,
-                max_bytes.get(node.topics[0], 1 << 62) - RECORD_OVERHEAD,
-                node.headers and shard is None,
-            )
+            node.index: _Target(flow, node, shard, max_bytes.get(node.topics[0], 1 << 62))
             for node in flow.outputs()
         }
-        self._templates: dict[tuple[int, int], OutputTemplate] = {}
-        self._previous: dict[tuple[int, int], bytes] = {}
-        self._written: list[tuple[int, int, bytes]] = []  # by this input; counts only if nothing of it fails
 
     def gather(self, made: Sequence[Made], origin: Origin) -> list[Output]:
         """The records for all payloads that one input gave here.
+
+        When it raises, it is as if the input had not been there.
 
         Args:
             made: payloads in the order of their units.
@@ -65,83 +102,71 @@ class Gatherer:
             OutputTooLarge: a record is larger than its topic accepts.
             ChainTooLong: the input has 32 links already.
         """
-        self._written.clear()
-        if len(made) == 1:
-            output, key, type_name, payload = made[0]
-            outputs = self._encode(output, [(key, type_name, [payload])], origin)
-        else:
-            outputs = []
-            for output, collections in self._collections(made, origin).items():
-                outputs += self._encode(output, list(collections.values()), origin)
-        for lane, partition, written in self._written:
-            if written > self._previous.get((lane, partition), b""):
-                self._previous[lane, partition] = written
+        outputs: list[Output] = []
+        undo: list[tuple[dict[int, bytes], int, bytes]] = []
+        try:
+            if len(made) == 1:
+                index, key, type_name, payload = made[0]
+                self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
+            else:
+                for index, collections in self._collections(made, origin).items():
+                    self._encode(self._targets[index], list(collections.values()), origin, outputs, undo)
+        except Exception:
+            for previous, partition, position in reversed(undo):
+                previous[partition] = position
+            raise
         return outputs
 
     def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
         """Payloads by output and key, both in the order of their first unit."""
         found: dict[int, dict[bytes | None, Collection]] = {}
-        for output, key, type_name, payload in made:
-            by_key = found.setdefault(output, {})
+        for index, key, type_name, payload in made:
+            by_key = found.get(index)
+            if by_key is None:
+                by_key = found[index] = {}
             collection = by_key.get(key)
             if collection is None:
                 by_key[key] = key, type_name, [payload]
             elif collection[1] != type_name:
                 raise PoisonError(
-                    f"output {self._flow.nodes[output].name!r} got payloads of two types for one key from "
+                    f"output {self._targets[index].name!r} got payloads of two types for one key from "
                     f"{origin}: {collection[1]} and {type_name}"
                 )
             else:
                 collection[2].append(payload)
         return found
 
-    def _encode(self, index: int, collections: list[Collection], origin: Origin) -> list[Output]:
-        """The records of one output, for one input."""
-        name, topic, partitioner, partitions, limit, with_headers = self._targets[index]
-        template = self._templates.get((origin.lane, index)) or self._template(index, origin)
-        chain, position, timestamp_ms = origin.chain_bytes, origin.position, origin.timestamp_ms
-        headers: Headers | None = origin.headers if with_headers else None
-        lane, of = template.lane, len(collections)
-        written: dict[int, bytes] = {}
-        outputs: list[Output] = []
+    def _encode(
+        self,
+        target: _Target,
+        collections: list[Collection],
+        origin: Origin,
+        outputs: list[Output],
+        undo: list[tuple[dict[int, bytes], int, bytes]],
+    ) -> None:
+        """Append the records of one output, for one input."""
+        writing = target.writing(origin)
+        encode, previous = writing.encode, writing.previous
+        chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
+        place, offset, epoch, _, position, *_ = origin
+        headers = origin.headers if target.headers else None
+        room = target.largest - (headers_size(headers) if headers else 0)
+        topic, partition_of, of = target.topic, target.partition_of, len(collections)
         for ordinal, (key, type_name, payloads) in enumerate(collections):
-            partition = origin.place.partition % partitions if key is None else partitioner(key)
-            previous = written.get(partition) or self._previous.get((lane, partition), b"")
-            value, own = template.encode(
-                chain,
-                origin.offset,
-                origin.epoch,
-                ordinal,
-                of,
-                position,
-                timestamp_ms,
-                key,
-                type_name,
-                payloads,
-                previous,
+            if key is None:
+                partition, size = place.partition % target.partitions, 0
+            else:
+                partition, size = partition_of(key), len(key)
+            before = previous.get(partition, b"")
+            value, own = encode(
+                chain, offset, epoch, ordinal, of, position, timestamp_ms, key, type_name, payloads, before
             )
-            if len(value) + len(key or b"") + (headers_size(headers) if headers else 0) > limit:
-                raise OutputTooLarge(
-                    f"output {name!r}: {origin} gave a record of {len(value)} bytes, topic {topic!r} accepts "
-                    f"{limit + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
-                )
-            if own > previous:
-                written[partition] = own
+            if len(value) + size > room:
+                raise target.too_large(origin, len(value))
+            if own > before:
+                undo.append((previous, partition, before))
+                previous[partition] = own
             outputs.append((topic, partition, key, value, headers, timestamp_ms))
-        self._written += [(lane, partition, own) for partition, own in written.items()]
-        return outputs
-
-    def _template(self, index: int, origin: Origin) -> OutputTemplate:
-        place = origin.place
-        template = self._templates[origin.lane, index] = OutputTemplate(
-            lane=origin.stated_lane,
-            topic=place.topic,
-            topic_id=place.topic_id,
-            partition=place.partition,
-            output=self._targets[index][0],
-            shard=self._shard,
-        )
-        return template
 
 
 def headers_size(headers: Headers) -> int:
