@@ -1,0 +1,133 @@
+"""Goal: a user who types what a page says sees what the page shows. Method: its commands, on real servers.
+
+The pages name fixed ports, so that they can be typed; here they are replaced by free ones.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import documents
+import pytest
+import redis
+from documents import ROOT
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain import Flow
+from sqe_chain.dev.server import free_port
+from sqe_chain.stores import open_store
+from sqe_chain.testing import Rehearsal
+
+PAGES = [page for page in documents.pages() if documents.RUN_MARK in page.read_text(encoding="utf-8")]
+PORTS = ("19092", "16379")
+CHECKED_ELSEWHERE = ("make ", "pip ", "git ", "cd ")
+"""Begin of commands that only tests/unit/test_docs.py looks at: they would run these tests, or install."""
+END = "--end-of-command--"
+
+
+class Shell:
+    """One bash that takes a page's commands, one after the other, as a terminal does."""
+
+    def __init__(self, directory: Path) -> None:
+        programs = Path(sys.executable).parent
+        self.environment = {
+            **os.environ,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            "SQE_CHAIN_DEV_DIR": str(directory / "servers"),
+            "PYTHONUNBUFFERED": "1",
+        }
+        self.directory = directory
+        self.ports = {port: str(free_port()) for port in PORTS}
+        self._process = subprocess.Popen(
+            ["/bin/bash"],
+            cwd=directory,
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Exit status, and what was shown."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        for port, free in self.ports.items():
+            command = command.replace(port, free)
+        stdin.write(f"{command}\nprintf '\\n%s %s\\n' {END} $?\n")
+        stdin.flush()
+        shown: list[str] = []
+        for line in stdout:
+            if line.startswith(END):
+                return int(line.split()[1]), "".join(shown)
+            shown.append(line)
+        raise AssertionError(f"the shell ended: {''.join(shown)}")
+
+    def close(self) -> None:
+        """End the shell and everything that it has started."""
+        try:
+            subprocess.run(
+                [Path(sys.executable).with_name("sqe-chain"), "dev", "down"],
+                env=self.environment,
+                capture_output=True,
+                check=False,
+            )
+        finally:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    opened = Shell(tmp_path)
+    yield opened
+    opened.close()
+
+
+def test_the_reader_on_the_stores_page_reads(redis_url: str) -> None:
+    (block,) = [b for b in documents.blocks(ROOT / "docs" / "stores.md") if "def consistent" in b.text]
+    page: dict[str, Any] = {}
+    exec(block.text, page)  # noqa: S102 - our own page
+    flow = Flow("docs-stores", state_partitions=1)
+    flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=_add)
+    service = Rehearsal(flow, store=open_store(redis_url))
+    for number in (3, 4):
+        service.feed("numbers", Int64Value(value=number))
+    service.run_until_caught_up()
+    with closing(redis.Redis.from_url(redis_url)) as client:
+        number, (found, missing) = page["consistent"](client, "docs-stores", "sum", 0, ["all", "nobody"])
+    assert (number, Int64Value.FromString(found).value, missing) == (1, 7, None)
+
+
+def _add(total: Int64Value, number: Int64Value) -> None:
+    total.value += number.value
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", PAGES, ids=documents.name_of)
+def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
+    for block in documents.blocks(page):
+        if block.file:
+            text = block.text
+            for port, free in shell.ports.items():
+                text = text.replace(port, free)
+            (shell.directory / block.file).write_text(text, encoding="utf-8")
+    for command in documents.commands(page):
+        if command.text.startswith(CHECKED_ELSEWHERE):
+            continue
+        status, shown = shell.run(command.text)
+        for port, free in shell.ports.items():
+            shown = shown.replace(free, port)
+        where = f"{page}:{command.line}: {command.text}\n{shown}"
+        assert status == 0, where
+        if command.shown:
+            assert documents.matches(shown, command.shown), f"{where}\nthe page says\n{command.shown}"

@@ -1,0 +1,234 @@
+"""Goal: no page says what is not so. Method: its code is run, its commands are parsed, its lists are compared.
+
+What needs servers is run by tests/integration/test_docs_commands.py. Conventions: tests/plant/documents.py.
+"""
+
+from __future__ import annotations
+
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import documents
+import pytest
+import typer
+from documents import ROOT, Block, Command
+from prometheus_client import CollectorRegistry
+
+from sqe_chain import errors
+from sqe_chain.cli.app import app
+from sqe_chain.cli.metrics import Metrics
+from sqe_chain.logs.kafka import KafkaLog, load_config
+
+PAGES = documents.pages()
+NAMES = [documents.name_of(page) for page in PAGES]
+EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=NAMES)
+WITH_PYTHON = [p for p in PAGES if any(b.language == "python" and not b.file for b in documents.blocks(p))]
+LANGUAGES = {"python", "console", "text", "proto", "properties", "sql"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=documents.name_of)
+def test_python_runs(page: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "error", documents.__file__, str(page)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@EVERY_PAGE
+def test_blocks_are_of_a_kind_that_is_checked(page: Path, tmp_path: Path) -> None:
+    indented = re.search(r"^[ \t]+```", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert indented is None, f"{page}: blocks begin at the margin, else nobody finds them"
+    for block in documents.blocks(page):
+        assert block.language in LANGUAGES, f"{page}:{block.line}: ```{block.language}"
+        if block.language == "console":
+            assert block.text.startswith("$ "), f"{page}:{block.line}: a command begins with '$ '"
+        if block.language == "properties":
+            _check_properties(block, tmp_path)
+
+
+@EVERY_PAGE
+def test_files_shown_are_used(page: Path) -> None:
+    found = documents.blocks(page)
+    for block in found:
+        if block.file and not block.file.endswith((".proto", ".properties")):
+            stem = block.file.rpartition(".")[0]
+            others = "\n".join(other.text for other in found if other is not block)
+            assert re.search(rf"\b{stem}\b", others), f"{page}:{block.line}: nothing uses {block.file}"
+
+
+@EVERY_PAGE
+def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("SQE_CHAIN_KAFKA", "localhost:9092"), ("SQE_CHAIN_STORE", "redis://localhost")):
+        monkeypatch.setenv(name, value)
+    for command in documents.commands(page):
+        try:
+            _check(command, page)
+        except Exception as error:
+            raise AssertionError(f"{page}:{command.line}: {command.text}: {error!r}") from error
+
+
+@EVERY_PAGE
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), f"{page}: {target}"
+        if anchor:
+            assert anchor in _anchors(found), f"{page}: {target}; there are {sorted(_anchors(found))}"
+
+
+def test_every_page_is_linked_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "index.md" or f"]({page.name})" in index, page.name
+    assert "](reference/index.md)" in index
+
+
+def test_the_reference_is_up_to_date() -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "generate_reference.py"))
+    standing = {page.name: page.read_text(encoding="utf-8") for page in script["DIRECTORY"].glob("*.md")}
+    assert script["pages"]() == standing, "run scripts/generate_reference.py"
+
+
+def test_every_error_is_explained() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    every = {
+        name
+        for name, found in vars(errors).items()
+        if isinstance(found, type) and issubclass(found, errors.ChainError) and found is not errors.ChainError
+    }
+    assert {name for name in every if f"`{name}`" not in text} == set()
+
+
+def test_every_option_of_run_is_explained() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    options = {
+        name for parameter in _root().commands["run"].params for name in parameter.opts if "--" in name
+    }
+    assert {name for name in options if f"`{name}" not in text and name != "--help"} == set()
+
+
+def test_every_metric_is_explained() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    registry = CollectorRegistry()
+    Metrics("a-flow", registry)
+    families = {(family.name, family.type) for family in registry.collect()}
+    wanted = {f"`{name}_total`" if kind == "counter" else f"`{name}`" for name, kind in families}
+    assert {name for name in wanted if name not in text} == set()
+
+
+def test_every_dependency_has_its_reason() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    wanted = [*PROJECT["dependencies"]]
+    for packages in PROJECT["optional-dependencies"].values():
+        wanted += packages
+    names = {re.split(r"[<>=\[]", package)[0] for package in wanted} - {"sqe-chain"}
+    assert {name for name in names if f"`{name}`" not in text} == set()
+
+
+def test_every_extra_is_in_the_readme() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    extras = set(PROJECT["optional-dependencies"]) - {"dev"}
+    assert {extra for extra in extras if f"`{extra}`" not in text} == set()
+
+
+def test_the_readme_stays_short() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 160
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("sqe-chain run a:b --no-such-option", "NoSuchOption"),
+        ("make no-such-target", "no target"),
+        ("pip install '.[no-such-extra]'", "no extra"),
+        ("format-the-disk", "no known kind"),
+    ],
+)
+def test_a_wrong_command_is_found(command: str, reason: str) -> None:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever says what is wrong
+        _check(Command(command, "", 1), ROOT / "docs" / "index.md")
+    assert reason in repr(caught.value)
+
+
+def _check(command: Command, page: Path) -> None:
+    """Check a command without running it."""
+    for words in _simple_commands(command.text):
+        program, *arguments = words
+        if program == "sqe-chain":
+            _parse(arguments)
+        elif program == "make":
+            makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+            for target in arguments:
+                assert "=" in target or re.search(rf"^{target}:", makefile, re.MULTILINE), (
+                    f"no target {target}"
+                )
+        elif program == "pip":
+            for extra in re.findall(r"\[([\w,-]+)\]", " ".join(arguments)):
+                assert set(extra.split(",")) <= set(PROJECT["optional-dependencies"]), f"no extra {extra}"
+        elif program == "python":
+            shown = {block.file for block in documents.blocks(page)}
+            known = documents.exists(arguments[1]) if arguments[0] == "-m" else arguments[0] in shown
+            assert known, "no such module, and no file of this page"
+        elif program == "spark-submit":
+            raise AssertionError("flows are not submitted: sqe-chain run is the driver")
+        else:
+            runs = documents.RUN_MARK in page.read_text(encoding="utf-8")
+            assert program in {"export", "redis-cli", "git", "cd"} or runs, "a command of no known kind"
+
+
+def _simple_commands(text: str) -> list[list[str]]:
+    """The words of each simple command; assignments before it and redirections behind it are left out."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    found: list[list[str]] = [[]]
+    redirected = False
+    for word in lexer:
+        if set(word) <= set("|&;()"):
+            found.append([])
+        elif set(word) <= set("<>"):
+            if found[-1] and found[-1][-1].isdigit():
+                found[-1].pop()
+            redirected = True
+        elif redirected:
+            redirected = False
+        elif found[-1] or not re.fullmatch(r"\w+=.*", word):
+            found[-1].append(word)
+    return [words for words in found if words]
+
+
+def _root() -> Any:
+    return typer.main.get_command(app)
+
+
+def _parse(arguments: list[str]) -> None:
+    """Let the command parse its arguments, without doing anything. Raises for what it does not know."""
+    command, name = _root(), "sqe-chain"
+    while hasattr(command, "commands"):
+        name, *arguments = arguments
+        command = command.commands[name]
+    command.make_context(name, arguments)
+
+
+def _check_properties(block: Block, directory: Path) -> None:
+    """Check that a file of Kafka's properties is accepted, with anything for what comes from the environment."""
+    file = directory / "kafka.properties"
+    file.write_text(re.sub(r"\$\{\w+\}", "secret", block.text), encoding="utf-8")
+    KafkaLog("localhost:9092", load_config(file))
+
+
+def _anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
