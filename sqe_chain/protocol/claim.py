@@ -35,6 +35,7 @@ def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Cl
     """
     name = around.flow.name
     while True:
+        commits = read_commits()  # first: what is committed is in the store already
         home, _ = around.patiently("read the claim", lambda: around.home.home(name))
         if (
             home is not None
@@ -43,7 +44,8 @@ def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Cl
             and not around.is_dead(home.owner)
         ):
             home = _stand_by(around, home)
-        commits = read_commits()
+            if home is None:
+                continue  # emptied meanwhile: what has Kafka by now?
         _check_not_empty(around, home, commits)
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(around).values() if header]

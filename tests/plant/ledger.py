@@ -215,6 +215,9 @@ class Ledger:
             for stage in self.flow.stages()
             for part in range(self.flow.state_partitions)
         }
+        assert all(not copy.header or copy.header.number in self.books for copy in headers.values()), (
+            "4: sealed first"
+        )
         reached = min((copy.header.number if copy.header else 0 for copy in headers.values()), default=0)
         for (stage, part), copy in headers.items():
             if copy.header is not None:
@@ -298,6 +301,7 @@ class Ledger:
                 assert header.cursor is not None, where
                 assert header.cursor >= before.cursor, where
         self.seen[stage, part] = header
+        assert header.number in self.plans, f"4: persisted before it was sealed: {where}"
         assert self.plans[header.number].plan_id == header.plan_id, f"another plan: {where}"
         at = self.books[header.number].stages[stage]
         then = self.books[header.number + 1].stages[stage] if header.begun_id else {}
