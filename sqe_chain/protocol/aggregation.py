@@ -240,7 +240,7 @@ class Aggregation:
         if len(numbers) > 1:
             around.tell("notice", text=f"the store had lost acknowledged writes; plans {numbers} were redone")
         around.tell("recovered", plan=last.number, redone=numbers)
-        if not numbers and last.number > 0:
+        if not numbers and (last.number > 0 or around.settings.accept_rollback):
             self._commit(last, last.ranges)
 
     def _verify_records(self, last: Plan, *, unfinished: bool) -> None:
