@@ -112,7 +112,7 @@ def _add(total: Int64Value, number: Int64Value) -> None:
     total.value += number.value
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)  # four starts of Spark, on a machine that may be busy
 @pytest.mark.parametrize("page", PAGES, ids=documents.name_of)
 def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
     for block in documents.blocks(page):
