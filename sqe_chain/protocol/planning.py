@@ -213,9 +213,12 @@ def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commi
     ends = last.ends()
     for place, commit in commits.items():
         meta = inputs.metadata_of(commit)
-        beyond = "plan" in meta and int(str(meta["plan"])) > last.number
-        same = "plan" in meta and int(str(meta["plan"])) == last.number and meta.get("id") != last.plan_id
-        if beyond or same or ("plan" in meta and place in ends and commit.offset > ends[place].stop):
+        if "plan" not in meta:
+            continue
+        number, end = int(str(meta["plan"])), ends.get(place)
+        other = number == last.number and meta.get("id") != last.plan_id
+        same_topic = end is not None and meta.get("topic_id") == end.topic_id  # else created again since
+        if number > last.number or other or (same_topic and end is not None and commit.offset > end.stop):
             raise StoreInconsistent(
                 f"flow {flow.name!r}: the home store's last plan is {last.number} ({last.plan_id}), but Kafka "
                 f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "

@@ -1,0 +1,472 @@
+"""Goal: an input that is not what it was is named; whatever is still exact goes on.
+
+Method: retention, truncation, topics created again, transactions, gaps and grown topics, on a broker in
+memory, for a service that counts and one that only passes on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import everything, first_letter, ledger, note, word
+
+from sqe_chain.envelope import wrap
+from sqe_chain.errors import (
+    ChainError,
+    CompactedInput,
+    LostOffsets,
+    NoCommittedOffset,
+    PartitionsMismatch,
+    RecreatedTopic,
+    TruncatedInput,
+)
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.testing import Rehearsal
+
+WORDS = ["ant", "bee", "cat", "ape", "bat", "cow"]
+MORE = ["asp", "boa", "cod"]
+Service = Callable[..., Rehearsal]
+
+
+def counting(**options: object) -> Rehearsal:
+    flow = Flow("counting", state_partitions=2, **options)  # type: ignore[arg-type]
+    first = flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note
+    )
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.to("said", partitions=1)
+    return Rehearsal(flow)
+
+
+def passing(**options: object) -> Rehearsal:
+    flow = Flow("passing", **options)  # type: ignore[arg-type]
+    flow.source("words", StringValue).to("said", partitions=1)
+    return Rehearsal(flow)
+
+
+BOTH = pytest.mark.parametrize("service", [counting, passing])
+
+
+def feed(found: Rehearsal, words: list[str] = WORDS, **options: int) -> None:
+    for text in words:
+        found.feed("words", word(text), **options)
+
+
+def counted(found: Rehearsal) -> Counter[str]:
+    texts = [text for said in ledger(found, "letters").values() for text in said.split()]
+    assert Counter(" ".join(ledger(found, "all").values()).split()) == Counter(texts)
+    return Counter(texts)
+
+
+def with_start(start: str) -> Settings:
+    return Settings(allow_weak_durability=True, start=start)  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------------------- retention
+
+
+@BOTH
+@pytest.mark.parametrize("restart", [True, False])
+def test_retention_that_passed_the_position_stops(service: Service, restart: bool) -> None:
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    feed(found, MORE)
+    found.log.truncate_before("words", 0, len(WORDS) + 1)
+    if restart:
+        found.service = None
+    with pytest.raises(LostOffsets, match=r"next to read is 6, but the log begins at 7"):
+        found.run_until_caught_up()
+
+
+@BOTH
+@pytest.mark.parametrize("restart", [True, False])
+def test_retention_up_to_the_position_is_no_loss(service: Service, restart: bool) -> None:
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    found.log.truncate_before("words", 0, len(WORDS))
+    if restart:
+        found.service = None
+    feed(found, MORE)
+    found.run_until_caught_up()
+    assert len(found.log.records("said")) == len(WORDS + MORE)
+
+
+@pytest.mark.parametrize("step", [5, 6, 7])
+def test_retention_that_passed_an_unfinished_plan_stops(step: int) -> None:
+    found = counting()
+    feed(found)
+    found.crash(step=step, when="before")
+    found.run_until_crash()
+    found.log.truncate_before("words", 0, 2)
+    if step < 7:
+        with pytest.raises(LostOffsets):
+            found.start()
+    else:
+        found.run_until_caught_up()
+        assert counted(found) == Counter(WORDS)
+
+
+@BOTH
+def test_a_flow_without_position_stops_where_the_log_no_longer_begins_at_0(service: Service) -> None:
+    found = service()
+    feed(found)
+    found.log.truncate_before("words", 0, 2)
+    with pytest.raises(NoCommittedOffset, match="--start earliest"):
+        found.run_until_caught_up()
+
+
+@BOTH
+@pytest.mark.parametrize(("start", "left"), [("earliest", WORDS[2:]), ("latest", [])])
+def test_start_says_where_to_begin(service: Service, start: str, left: list[str]) -> None:
+    found = service()
+    found.settings = with_start(start)
+    feed(found)
+    found.log.truncate_before("words", 0, 2)
+    found.run_until_caught_up()
+    feed(found, MORE)
+    found.restart()
+    found.run_until_caught_up()
+    assert len(found.log.records("said")) == len(left + MORE)
+
+
+# ---------------------------------------------------------------------------- truncation
+
+
+@BOTH
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_log_that_ends_before_what_was_read_stops(service: Service, restart: bool) -> None:
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    found.log.truncate_after("words", 0, 4)
+    if restart:
+        found.service = None
+    with pytest.raises(TruncatedInput, match="ends at 4"):
+        found.run_until_caught_up()
+
+
+@BOTH
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("more", [0, 2])
+def test_a_log_that_was_truncated_and_written_anew_stops(service: Service, restart: bool, more: int) -> None:
+    """As long as before, or longer: the leader epoch tells."""
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    found.log.truncate_after("words", 0, 4)
+    feed(found, MORE[: 2 + more])
+    feed(found, MORE[:more])
+    if restart:
+        found.service = None
+    if service is counting and more == 0 and not restart:
+        return  # nothing to read, nothing to compare: seen with the next record, or at the next start
+    if service is passing and more == 0:
+        return
+    with pytest.raises(TruncatedInput):
+        found.run_until_caught_up()
+
+
+def test_an_unfinished_plan_on_a_truncated_log_stops() -> None:
+    found = counting()
+    feed(found)
+    found.crash(step=5, when="before")
+    found.run_until_crash()
+    found.log.truncate_after("words", 0, 4)
+    feed(found, MORE)
+    with pytest.raises(ChainError) as caught:
+        found.start()
+    assert isinstance(caught.value, TruncatedInput)
+
+
+# ---------------------------------------------------------------------------- created again
+
+
+@BOTH
+@pytest.mark.parametrize("restart", [True, False])
+def test_an_enveloped_input_created_again_stops(service: Service, restart: bool) -> None:
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    found.log.recreate("words")
+    feed(found, WORDS + MORE)
+    if restart:
+        found.service = None
+    with pytest.raises(RecreatedTopic, match="'words'"):
+        found.run_until_caught_up()
+
+
+def test_an_input_created_again_while_a_batch_reads_it_stops_before_the_seal() -> None:
+    found = counting()
+    feed(found)
+    found.run_until_caught_up()
+    feed(found, MORE)
+    real, broker = found.log.read, type(found.log)
+
+    def read(self: MemoryLog, wanted: object) -> object:
+        blocks = list(real(wanted))  # type: ignore[arg-type]
+        broker.recreate(self, "words")
+        return iter(blocks)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broker, "read", read)
+        with pytest.raises(RecreatedTopic):
+            found.batch()
+    assert counted(found) == Counter(WORDS)
+
+
+def upstream(log: MemoryLog, name: str = "upstream") -> Rehearsal:
+    flow = Flow(name)
+    flow.source("origin", StringValue).to("words", key=first_letter, partitions=1)
+    return Rehearsal(flow, log=log)
+
+
+def middle(log: MemoryLog) -> Rehearsal:
+    flow = Flow("middle")
+    flow.source("between", StringValue).to("words", key=first_letter, partitions=1)
+    return Rehearsal(flow, log=log)
+
+
+def test_a_root_created_again_counts_as_new_and_is_told() -> None:
+    """The republisher begins anew under another group; its facts are other facts."""
+    found = counting()
+    one = upstream(found.log)
+    for text in WORDS:
+        one.feed("origin", word(text))
+    one.run_until_caught_up()
+    found.run_until_caught_up()
+    found.log.recreate("origin")
+    found.log.forget("upstream")
+    one = upstream(found.log)
+    for text in WORDS:
+        one.feed("origin", word(text))
+    one.run_until_caught_up()
+    found.run_until_caught_up()
+    assert counted(found) == Counter(WORDS + WORDS)
+    assert any("created again" in str(event["text"]) for event in found.events("notice"))
+
+
+@pytest.mark.parametrize(
+    ("recreated", "expected"), [("stop", None), ("count", WORDS + WORDS + MORE), ("skip", WORDS + MORE)]
+)
+def test_a_topic_in_between_created_again(recreated: str, expected: list[str] | None) -> None:
+    """Old roots come on new lanes: stop, count them once more, or skip what was counted."""
+    found = counting(recreated=recreated)
+    flow = Flow("first")
+    flow.source("origin", StringValue).to("between", key=first_letter, partitions=1)
+    one, two = Rehearsal(flow, log=found.log), middle(found.log)
+    for text in WORDS:
+        one.feed("origin", word(text))
+    for rehearsal in (one, two, found):
+        rehearsal.run_until_caught_up()
+    found.log.recreate("between")
+    for text in MORE:
+        one.feed("origin", word(text))
+    found.log.forget("first")
+    found.log.forget("middle")
+    one.service = two.service = None
+    for rehearsal in (one, two):
+        rehearsal.run_until_caught_up()
+    if expected is None:
+        with pytest.raises(RecreatedTopic, match="between"):
+            found.run_until_caught_up()
+        return
+    found.run_until_caught_up()
+    assert counted(found) == Counter(expected)
+
+
+def raw_counting(name: str = "counting") -> Rehearsal:
+    flow = Flow(name, state_partitions=2)
+    source = flow.source("words", lambda data: word(data.decode()), raw=True)
+    first = source.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.to("said", partitions=1)
+    return Rehearsal(flow)
+
+
+@pytest.mark.parametrize("restart", [True, False])
+def test_a_raw_root_created_again_is_read_from_its_beginning(restart: bool) -> None:
+    found = raw_counting()
+    for text in WORDS:
+        found.feed("words", text.encode())
+    found.run_until_caught_up()
+    found.log.recreate("words", 2)
+    for text in WORDS:
+        found.feed("words", text.encode(), partition=1)
+    if restart:
+        found.service = None
+    found.crash(step=7, when="before")
+    found.run_until_caught_up()
+    assert counted(found) == Counter(WORDS + WORDS)
+
+
+def test_a_raw_root_created_again_with_an_unfinished_plan_on_it_stops() -> None:
+    found = raw_counting()
+    for text in WORDS:
+        found.feed("words", text.encode())
+    found.crash(step=5, when="before")
+    found.run_until_crash()
+    found.log.recreate("words")
+    for text in WORDS + MORE:
+        found.feed("words", text.encode())
+    with pytest.raises(RecreatedTopic):
+        found.start()
+
+
+@pytest.mark.parametrize("number", range(0, 40, 3))
+def test_a_crash_while_a_raw_root_created_again_enters(number: int) -> None:
+    found = raw_counting()
+    for text in WORDS:
+        found.feed("words", text.encode())
+    found.run_until_caught_up()
+    found.log.recreate("words")
+    for text in MORE:
+        found.feed("words", text.encode())
+    found.crash_at_write(number, "after")
+    found.run_until_caught_up()
+    assert counted(found) == Counter(WORDS + MORE)
+
+
+# ---------------------------------------------------------------------------- transactions, gaps, compaction
+
+
+@BOTH
+def test_aborted_and_open_transactions_are_not_read(service: Service) -> None:
+    """Nor is what stands behind an open one; offsets of markers are no records."""
+    found = service()
+    feed(found)
+    aborted, kept, still_open = (found.log.transaction() for _ in range(3))
+    for text, transaction in zip(("axe", "boa", "cub"), (aborted, kept, still_open), strict=True):
+        transaction.append("words", 0, wrap(word(text), key=None, timestamp_ms=0))
+    aborted.abort()
+    feed(found, ["asp"])
+    kept.commit()
+    found.run_until_caught_up()
+    assert len(found.log.records("said")) == len(WORDS) + 1, "up to the open one"
+    still_open.commit()
+    found.restart()
+    found.run_until_caught_up()
+    assert len(found.log.records("said")) == len(WORDS) + 3
+    if service is counting:
+        assert counted(found) == Counter([*WORDS, "boa", "cub", "asp"])
+        assert (
+            sum(commit.offset for commit in found.commits().values())
+            == found.log.bounds([("words", 0)])["words", 0].stable_end
+        )
+
+
+@BOTH
+def test_a_batch_of_markers_only_is_a_batch(service: Service) -> None:
+    found = service()
+    feed(found)
+    found.run_until_caught_up()
+    for _ in range(2):
+        transaction = found.log.transaction()
+        transaction.append("words", 0, b"never seen")
+        transaction.abort()
+        found.crash(step=7, when="before")
+        found.run_until_caught_up()
+    feed(found, MORE)
+    found.run_until_caught_up()
+    assert found.crashes == 2
+    assert {m.offset() for m in found.log.records("words")} == {*range(6), 10, 11, 12}
+
+
+@BOTH
+def test_sparse_offsets_are_not_counted(service: Service) -> None:
+    found = service()
+    for number, text in enumerate(WORDS):
+        found.feed("words", word(text), offset=number * 1_000)
+    found.crash(step=5, when="after")
+    found.run_until_caught_up()
+    values = {message.value() for message in found.log.records("said")}
+    assert len(values) == len(WORDS)
+
+
+@BOTH
+def test_a_compacted_input_stops_unless_allowed(service: Service) -> None:
+    found = service()
+    feed(found)
+    found.log.configure("words", compacted=True)
+    with pytest.raises(CompactedInput, match="allow_compacted"):
+        found.start()
+
+
+def test_a_compacted_input_that_is_allowed_goes_on_over_its_holes() -> None:
+    found = counting(allow_compacted=True)
+    found.log.configure("words", compacted=True)
+    for text in [*WORDS, "ant"]:
+        found.feed("words", word(text), key=text)
+    found.run_until_caught_up()
+    found.log.compact("words", 0)
+    found.restart()
+    found.feed("words", word("asp"))
+    found.run_until_caught_up()
+    assert counted(found) == Counter([*WORDS, "ant", "asp"])
+
+
+# ---------------------------------------------------------------------------- grown
+
+
+def chain_of_services(state_partitions: int) -> tuple[Rehearsal, Rehearsal]:
+    flow = Flow("counting", state_partitions=state_partitions)
+    first = flow.source("mid", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note
+    )
+    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.to("said", key=first_letter, partitions=2)
+    found = Rehearsal(flow, partitions={"mid": 2})
+    flow = Flow("standard")
+    flow.source("raw", StringValue).to("mid", key=first_letter, partitions=2)
+    return Rehearsal(flow, log=found.log, partitions={"raw": 2}), found
+
+
+@pytest.mark.parametrize("grows", ["raw", "mid", "said"])
+@pytest.mark.parametrize("state_partitions", [2, 3])
+@pytest.mark.parametrize("rewound", [False, True])
+def test_topics_that_grow_while_a_republisher_is_dead_before_its_commit(
+    grows: str, state_partitions: int, rewound: bool
+) -> None:
+    """Replays take the lane of the first delivery, also when the group was set back to its beginning."""
+    one, found = chain_of_services(state_partitions)
+    for number, text in enumerate(WORDS):
+        one.feed("raw", word(text), partition=number % 2)
+    one.run_until_caught_up()
+    found.run_until_caught_up()
+    for number, text in enumerate(MORE):
+        one.feed("raw", word(text), partition=number % 2)
+    one.crash(step=7, when="before")
+    one.run_until_crash()
+    found.log.grow(grows, 5)
+    if grows == "raw":
+        for partition in (2, 3, 4):
+            one.feed("raw", word(f"new-{partition}"), partition=partition)
+    if rewound:
+        found.log.forget("standard")
+    one.run_until_caught_up()
+    found.crash(step=6, when="before")
+    found.run_until_caught_up()
+    new = ["new-2", "new-3", "new-4"] if grows == "raw" else []
+    assert counted(found) == Counter([*WORDS, *MORE, *new])
+    assert {message.partition() for message in found.log.records("mid")} <= {0, 1}
+    assert {message.partition() for message in found.log.records("said")} <= {0, 1}
+
+
+@BOTH
+def test_an_output_topic_with_fewer_partitions_than_declared_stops(service: Service) -> None:
+    flow = Flow("wide")
+    stream = flow.source("words", StringValue)
+    if service is counting:
+        stream = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    stream.to("said", partitions=3)
+    log = MemoryLog(f"wide-{service.__name__}")
+    log.clear()
+    log.create_topic("said", 2)
+    with pytest.raises(PartitionsMismatch, match="declared are 3"):
+        Rehearsal(flow, log=log).start()
