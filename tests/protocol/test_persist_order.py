@@ -1,0 +1,66 @@
+"""Goal: persisting the first stage first loses messages; the last stage first does not, in the same schedule.
+
+Method: two stages; the run dies between the persists of the two, and another one recovers. The order is
+turned round for one test, and so is the check that would not let such a store recover.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from plant import Plant, plant
+from sqe_chain.errors import StoreInconsistent
+from sqe_chain.protocol import aggregation, recover
+
+
+def schedule(found: Plant) -> None:
+    """A batch whose run dies when one of the two stages is persisted."""
+    found.feed(12)
+    found.republish()
+    found.totals.run_until_caught_up()
+    found.feed(12)
+    found.republish()
+    found.totals.crash(step=6, when="after")
+    found.totals.run_until_caught_up()
+    assert found.totals.crashes == 1
+
+
+def turn_round(patch: pytest.MonkeyPatch) -> None:
+    """Persist level 1, then level 2."""
+
+    def turned(*bounds: int) -> Any:
+        return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
+
+    patch.setattr(aggregation, "range", turned, raising=False)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_last_stage_first_survives(in_place: bool) -> None:
+    found = plant(2, in_place)
+    schedule(found)
+    found.check()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it for good."""
+    found = plant(2, in_place)
+    turn_round(monkeypatch)
+    monkeypatch.setattr(recover, "_check_order", lambda *_: None)
+    schedule(found)
+    robots, lines = (found.totals.states(stage) for stage in ("per-robot", "per-line"))
+    fed = sum(events["events"] for events in found.expected.lines.values())
+    assert sum(state.events for state in robots.values()) == fed  # type: ignore[attr-defined]
+    counted = Counter({key: state.events for key, state in lines.items()})  # type: ignore[attr-defined]
+    assert 0 < counted.total() < fed, "lost, and nobody is told"
+
+
+def test_such_a_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service that comes next sees an upstream stage beyond a downstream one, and stops."""
+    found = plant(2, in_place=True)
+    turn_round(monkeypatch)
+    with pytest.raises(StoreInconsistent, match="lost to the second"):
+        schedule(found)
