@@ -33,14 +33,13 @@ from sqe_chain.declaration import (
     wants_context,
 )
 from sqe_chain.errors import FlowError
+from sqe_chain.marks import DEFAULT_MAX_LANES, Recreated
 
 Kind = Literal["source", "map", "filter", "flat_map", "key_by", "merge", "aggregate", "changes", "output"]
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
-Recreated = Literal["stop", "count", "skip"]
 Nulls = Literal["poison", "skip", "decode"]
 
 DEFAULT_STATE_PARTITIONS = 8
-DEFAULT_MAX_LANES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +153,9 @@ class Flow:
                     raise FlowError(
                         f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
                     )
+            for output in self.outputs():
+                if topic in output.topics:
+                    raise FlowError(f"{where}: {topic!r} is written at {output.place}: that would be a loop")
         if len(set(names)) != len(names):
             raise FlowError(f"{where}: a topic is named twice in {names}")
         message_type = payload if isinstance(payload, type) and issubclass(payload, Message) else None
@@ -220,11 +222,16 @@ class Flow:
         """Check what only the whole shows.
 
         Raises:
-            FlowError: there is no source, or nothing comes of a stream.
+            FlowError: there is no source, nothing comes of a stream, or dead letters would be read again.
         """
         if not self.nodes:
             raise FlowError(f"flow {self.name!r} has no source")
         for node in self.nodes:
+            if node.kind == "source" and self.dead_letters and self.dead_letter_topic in node.topics:
+                raise FlowError(
+                    f"{node.place}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
+                    "would be a loop"
+                )
             if node.kind not in ("output", "aggregate") and not self.children(node.index):
                 raise FlowError(f"{node.place}: nothing is done with this {node.kind} of flow {self.name!r}")
 
@@ -264,6 +271,8 @@ class Stream:
         """
         where = place()
         check_callable("key", key, where)
+        if self._behind_changes():
+            raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
         return self.flow._add(  # noqa: SLF001 - Stream is the other half of Flow
             "key_by",
             where,

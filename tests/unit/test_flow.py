@@ -1,0 +1,181 @@
+"""Goal: a flow that cannot work is refused when it is declared, and the error names the user's line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from notes import everything, first_letter, note, notes
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow import Flow, Stream
+
+
+def words(flow: Flow) -> Stream:
+    return flow.source("words", StringValue)
+
+
+def keyed(flow: Flow) -> Stream:
+    return words(flow).aggregate("letters", key=first_letter, state=StringValue, fold=note)
+
+
+def twice(step: Callable[[], Any]) -> None:
+    step()
+    step()
+
+
+def with_itself(stream: Stream) -> Stream:
+    return stream.merge(stream)
+
+
+REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
+    "topic read twice": ("is read already at", lambda flow: twice(lambda: words(flow))),
+    "topic named twice": ("named twice", lambda flow: flow.source(["words", "words"], StringValue)),
+    "no topic": ("at least one topic", lambda flow: flow.source([], StringValue)),
+    "topic's alphabet": ("'wörds'", lambda flow: flow.source("wörds", StringValue)),
+    "topic's length": ("1 to 249", lambda flow: flow.source("w" * 250, StringValue)),
+    "no payload": ("needs a protobuf type or a decoder", lambda flow: flow.source("words")),
+    "payload not protobuf": ("needs a protobuf type or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[arg-type]
+    "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),  # type: ignore[arg-type]
+    "nulls without decoder": (
+        "needs a decoder",
+        lambda flow: flow.source("words", StringValue, nulls="decode"),
+    ),
+    "stage twice": (
+        "stage 'letters' exists already",
+        lambda flow: twice(lambda: notes(flow) if not flow.nodes else flow_stage(flow)),
+    ),
+    "stage's name": (
+        "stage name 'a b'",
+        lambda flow: words(flow).aggregate("a b", key=everything, state=StringValue, fold=note),
+    ),
+    "state not protobuf": (
+        "must be a protobuf type",
+        lambda flow: words(flow).aggregate("s", key=everything, state=dict, fold=note),
+    ),  # type: ignore[arg-type]
+    "fold no function": (
+        "fold needs a function",
+        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=7),
+    ),  # type: ignore[arg-type]
+    "key no function": (
+        "key needs a function",
+        lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=note),
+    ),  # type: ignore[arg-type]
+    "fold of one argument": (
+        "must take 2",
+        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=everything),
+    ),
+    "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),
+    "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),
+    "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[arg-type]
+    "stage behind changes": (
+        "cannot stand behind changes",
+        lambda flow: keyed(flow).changes().aggregate("s", key=everything, state=StringValue, fold=note),
+    ),  # type: ignore[attr-defined]
+    "stage behind a map of changes": (
+        "cannot stand behind changes",
+        lambda flow: (
+            keyed(flow).changes().map(id).aggregate("s", key=everything, state=StringValue, fold=note)
+        ),
+    ),  # type: ignore[attr-defined]
+    "flat_map behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().flat_map(list)),  # type: ignore[attr-defined]
+    "key_by behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),  # type: ignore[attr-defined]
+    "output twice": ("output 'out' exists already", lambda flow: fan(flow, "out", "out")),
+    "output into its input": ("that would be a loop", lambda flow: words(flow).to("words", partitions=1)),
+    "input from its output": (
+        "that would be a loop",
+        lambda flow: (words(flow).to("back", partitions=1), flow.source("back", StringValue)),
+    ),
+    "output's partitions": ("partitions=0", lambda flow: words(flow).to("out", partitions=0)),
+    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[arg-type]
+    "merge with itself": ("with itself", lambda flow: with_itself(words(flow))),
+    "merge with another flow": (
+        "another flow|of flow 'other'",
+        lambda flow: words(flow).merge(words(Flow("other"))),
+    ),
+    "merge behind a stage": (
+        "behind a stage",
+        lambda flow: keyed(flow).merge(flow.source("more", StringValue)),
+    ),
+    "flow's name": ("flow name 'a b'", lambda _flow: Flow("a b")),
+    "flow's name empty": ("flow name ''", lambda _flow: Flow("")),
+    "poison unknown": ("poison='ignore'", lambda _flow: Flow("x", poison="ignore")),  # type: ignore[arg-type]
+    "recreated unknown": ("recreated='yes'", lambda _flow: Flow("x", recreated="yes")),  # type: ignore[arg-type]
+    "no state partitions": ("state_partitions=0", lambda _flow: Flow("x", state_partitions=0)),
+    "no lanes": ("max_lanes=0", lambda _flow: Flow("x", max_lanes=0)),
+}
+
+
+def flow_stage(flow: Flow) -> None:
+    flow.source("more", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=note)
+
+
+def fan(flow: Flow, *names: str) -> None:
+    stream = words(flow)
+    for name in names:
+        stream.to("out", name=name, partitions=1)
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_work_is_refused_at_the_users_line(what: str) -> None:
+    text, declare = REFUSED[what]
+    with pytest.raises(FlowError, match=text) as caught:
+        declare(Flow("flow"))
+    assert str(caught.value).startswith(f"{__file__}:")
+
+
+def test_the_place_is_the_very_line() -> None:
+    flow = Flow("flow")
+    stream = words(flow)
+    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    with pytest.raises(FlowError) as caught:
+        stream.map(7)  # type: ignore[arg-type]
+    assert str(caught.value).startswith(f"{__file__}:{line}:")
+
+
+def test_a_stream_that_leads_nowhere_is_refused_before_it_runs() -> None:
+    flow = Flow("flow")
+    words(flow).map(everything)
+    with pytest.raises(FlowError, match="nothing is done with this map"):
+        flow.check()
+    with pytest.raises(FlowError, match="has no source"):
+        Flow("empty").check()
+
+
+def test_dead_letters_are_not_read_again() -> None:
+    flow = Flow("flow", poison="dead_letter", dead_letter_topic="words")
+    notes(flow)
+    with pytest.raises(FlowError, match=r"takes the dead letters.*loop"):
+        flow.check()
+
+
+def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> None:
+    flow = Flow("flow")
+    stream = words(flow)
+
+    def with_default(value: StringValue, limit: int = 3) -> StringValue:
+        return value
+
+    def with_context(value: StringValue, context: object) -> StringValue:
+        return value
+
+    class Adder:
+        def __call__(self, value: StringValue, context: object) -> StringValue:
+            return value
+
+    assert [
+        stream.map(function).node.takes_context
+        for function in (with_default, with_context, Adder(), lambda *values: values[0], str)
+    ] == [False, True, True, False, False]
+
+
+def test_levels_and_parents_are_data() -> None:
+    flow = Flow("flow")
+    first = notes(flow)
+    second = first.map(everything).aggregate("all", key=everything, state=Int64Value, fold=note)
+    assert [flow.level(stage) for stage in flow.stages()] == [1, 2]
+    assert flow.stage_of(second.node) == first.node
+    assert [node.kind for node in flow.nodes] == ["source", "aggregate", "map", "aggregate"]
