@@ -7,10 +7,14 @@ setting of a server. A test that kills, pauses or reconfigures a server starts i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sqe_chain.dev import KafkaServer, RedisServer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +29,13 @@ def redis_url() -> Iterator[str]:
     """URL of a real, durable Redis."""
     with RedisServer() as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A Spark session on two cores of this machine."""
+    from sqe_chain.engines.spark import open_session  # noqa: PLC0415 - unit tests never load Spark
+
+    session = open_session("local[2]", "tests")
+    yield session
+    session.stop()

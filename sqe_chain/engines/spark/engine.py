@@ -24,7 +24,7 @@ from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Portion, Report, spread
 
 RECORDS_PER_TASK = 10_000
-"""Behind a shuffle, a task is added for so many records read, up to one for each state partition."""
+INLINE_BYTES = 64 * 1024
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,6 +43,9 @@ class SparkEngine:
         stores: store name -> store, "" the default one; pickled like the log, so not one in memory.
         session: a Spark session; it stays the caller's, who stops it.
         shipped: send the user's modules to the workers; False where they are installed.
+        records_per_task: behind a shuffle, a task is added for so many records read, up to one for each
+            state partition.
+        inline_bytes: outputs or states of one task up to so many bytes come back with its report.
 
     Raises:
         ConfigurationError: Spark is too old, or the flow cannot be sent.
@@ -56,6 +59,8 @@ class SparkEngine:
         session: SparkSession,
         *,
         shipped: bool = True,
+        records_per_task: int = RECORDS_PER_TASK,
+        inline_bytes: int = INLINE_BYTES,
     ) -> None:
         self._flow = flow
         self._log = log
@@ -65,6 +70,8 @@ class SparkEngine:
         self._session = own_session(session)
         if shipped:
             ship(self._session)
+        self._records_per_task = records_per_task
+        self._inline_bytes = inline_bytes
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
         self._kept: list[tuple[int, Result]] = []
@@ -150,12 +157,14 @@ class SparkEngine:
             frames[level].unpersist(blocking=False)
 
     def _work(self, job: Job) -> Work:
-        return Work(self._packed, self._log, self._stores, job, self._flow.state_partitions)
+        return Work(
+            self._packed, self._log, self._stores, job, self._flow.state_partitions, self._inline_bytes
+        )
 
     def _width(self, portions: Sequence[Portion]) -> int:
         """How many tasks run behind a shuffle. It has no effect on what they compute."""
         records = sum(portion.read.stop - portion.read.start for portion in portions)
-        return min(self._flow.state_partitions, 1 + records // RECORDS_PER_TASK)
+        return min(self._flow.state_partitions, 1 + records // self._records_per_task)
 
     def _reading(self, task: Task, assignments: Sequence[Sequence[Portion]]) -> DataFrame:
         """One Spark task for each list of portions, which it gets as its one row."""

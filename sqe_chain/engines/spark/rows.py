@@ -37,9 +37,6 @@ ROWS = 1_000
 BYTES = 1 << 20
 """Bytes packed into one row; a single record may be larger."""
 
-INLINE = 64 * 1024
-"""Outputs or states of a task up to so many bytes come back with its report: no further job for them."""
-
 _HELD_UNITS = 20_000
 _RECORD_BYTES = 64  # what a record weighs beside its value, about
 
@@ -101,10 +98,12 @@ class Packer:
 
     Args:
         parts: number of state partitions, to which a failure must be told.
+        inline: outputs or states of the task up to so many bytes go with its result.
     """
 
-    def __init__(self, parts: int) -> None:
+    def __init__(self, parts: int, inline: int) -> None:
         self._parts = parts
+        self._inline = inline
         self._result = Result(report=Report())
         self._outputs: list[Output] = []
         self._output_size = 0
@@ -127,7 +126,7 @@ class Packer:
             yield from self._flush_units(1 if self._unit_count >= _HELD_UNITS else ROWS)
         elif isinstance(block, States):
             self._states.append(block)
-            if self._result.kept_states or _size_of(self._states) > INLINE:
+            if self._result.kept_states or _size_of(self._states) > self._inline:
                 yield from self._flush_states()
         elif self._result.report is not None:
             self._result.report.add(block)
@@ -135,7 +134,7 @@ class Packer:
     def finish(self) -> Iterator[pa.RecordBatch]:
         """After the last block: the rest, and the result."""
         yield from self._flush_units(1)
-        if self._result.kept_outputs or self._output_size > INLINE:
+        if self._result.kept_outputs or self._output_size > self._inline:
             yield from self._flush_outputs()
         self._result.outputs = self._outputs
         self._result.states = self._states

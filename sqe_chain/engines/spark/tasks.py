@@ -41,6 +41,7 @@ class Work:
         stores: store name -> store, of the flow's stages.
         job: the attempt.
         parts: number of state partitions.
+        inline: outputs or states of a task up to so many bytes go with its result.
     """
 
     packed: PackedFlow
@@ -48,6 +49,7 @@ class Work:
     stores: Mapping[str, StateStore]
     job: Job
     parts: int
+    inline: int
 
     @property
     def flow(self) -> Flow:
@@ -89,7 +91,7 @@ def read(work: Work, batches: Batches) -> Batches:
             yield from reading.read(portion, work.log.read(portion.read))
         yield from reading.finish()
 
-    return _packed(blocks, work.parts)
+    return _packed(blocks, work)
 
 
 def fold(work: Work, level: int, batches: Batches) -> Batches:
@@ -98,7 +100,7 @@ def fold(work: Work, level: int, batches: Batches) -> Batches:
     def blocks() -> Iterator[Block]:
         return run_level(work.flow, work.job, level, units_of(batches), work.store)
 
-    return _packed(blocks, work.parts)
+    return _packed(blocks, work)
 
 
 def republish(work: Work, batches: Batches) -> Batches:
@@ -173,10 +175,10 @@ def _states_of(batches: Batches) -> Iterator[States]:
         yield current
 
 
-def _packed(blocks: Callable[[], Iterable[Block]], parts: int) -> Batches:
+def _packed(blocks: Callable[[], Iterable[Block]], work: Work) -> Batches:
     """Run a segment; give its blocks as rows as they come."""
     gc.set_threshold(*_GC_THRESHOLDS)
-    packer = Packer(parts)
+    packer = Packer(work.parts, work.inline)
     try:
         for block in blocks():
             yield from packer.add(block)

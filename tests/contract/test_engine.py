@@ -1,0 +1,426 @@
+"""Two engines, one result: what a flow publishes and stores does not depend on who runs its tasks.
+
+Every flow here runs twice on the same real input, once by each engine, under names of its own. Then all
+that it published (payloads, chains, positions, witnesses) and stored is compared.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from pyspark.sql import SparkSession
+
+from sqe_chain.context import Context
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.engines.spark import SparkEngine
+from sqe_chain.envelope import is_enveloped, read, wrap
+from sqe_chain.errors import ConfigurationError, PoisonError
+from sqe_chain.flow import Flow, Node, PoisonPolicy
+from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import Output, Range, StateStore
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.surroundings import Engine, Settings, Surroundings
+from sqe_chain.stores import open_store
+from sqe_chain.testing.rehearsal import SteppingClock
+
+Declare = Callable[["Names"], Flow]
+Made = Callable[[Flow, KafkaLog, Mapping[str, StateStore]], Engine]
+
+INPUT_PARTITIONS = 3
+
+
+@dataclass(frozen=True)
+class Names:
+    """What differs between the two runs of a flow, and the inputs, which do not."""
+
+    flow: str
+    inputs: tuple[str, str]
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        return f"{self.flow}.a", f"{self.flow}.b"
+
+
+# --- the flows -----------------------------------------------------------------------------------
+
+
+def add(total: Int64Value, value: Int64Value) -> None:
+    total.value += value.value
+
+
+def add_and_tell(total: Int64Value, value: Int64Value) -> list[Int64Value]:
+    total.value += value.value
+    return [Int64Value(value=total.value), Int64Value(value=-value.value)]
+
+
+def add_with_care(total: Int64Value, value: Int64Value, context: Context) -> list[StringValue]:
+    if value.value % 29 == 28:
+        context.delete_state()
+        return []
+    total.value += value.value
+    link = context.chain.root
+    return [
+        StringValue(value=f"{context.topic}[{context.partition}]@{context.offset} {context.key!r} {link}")
+    ]
+
+
+def last_digit(value: Int64Value) -> str:
+    return str(value.value % 10)
+
+
+def sign(value: Int64Value) -> str:
+    return "-" if value.value < 0 else "+"
+
+
+def thrice(value: Int64Value) -> Iterator[Int64Value]:
+    for factor in (1, 2, 3):
+        yield Int64Value(value=value.value * factor)
+
+
+def refuse_13(value: Int64Value) -> Int64Value:
+    if value.value % 50 == 13:
+        raise ValueError("thirteen")
+    return value
+
+
+def add_but_17(total: Int64Value, value: Int64Value) -> list[Int64Value]:
+    total.value += value.value
+    if value.value % 50 == 17:
+        raise ValueError("seventeen")
+    return [Int64Value(value=total.value)]
+
+
+def one_stage(names: Names, parts: int) -> Flow:
+    flow = Flow(names.flow, state_partitions=parts)
+    stage = flow.source(names.inputs, Int64Value).aggregate("sums", state=Int64Value, fold=add_and_tell)
+    stage.to(names.outputs[0], partitions=2)
+    stage.changes().to(names.outputs[1], partitions=1)
+    return flow
+
+
+def in_place(names: Names) -> Flow:
+    return one_stage(names, INPUT_PARTITIONS)
+
+
+def shuffled(names: Names) -> Flow:
+    return one_stage(names, 5)
+
+
+def two_stages(names: Names, parts: int = 4) -> Flow:
+    flow = Flow(names.flow, state_partitions=parts)
+    source = flow.source(names.inputs, Int64Value)
+    numbers = source.flat_map(thrice).merge(source.filter(lambda value: value.value % 2 == 0))
+    first = numbers.aggregate("digits", key=last_digit, state=Int64Value, fold=add_and_tell)
+    second = first.aggregate("signs", key=sign, state=Int64Value, fold=add_and_tell)
+    second.to(names.outputs[0], partitions=2, key=last_digit)
+    second.changes().to(names.outputs[1], partitions=1)
+    return flow
+
+
+def two_stages_in_place(names: Names) -> Flow:
+    flow = Flow(names.flow, state_partitions=INPUT_PARTITIONS)
+    first = flow.source(names.inputs, Int64Value).aggregate("sums", state=Int64Value, fold=add_and_tell)
+    second = first.aggregate("signs", key=sign, state=Int64Value, fold=add_and_tell)
+    second.to(names.outputs[0], partitions=2)
+    return flow
+
+
+def contexts(names: Names) -> Flow:
+    flow = Flow(names.flow, state_partitions=2)
+    stage = flow.source(names.inputs, Int64Value).aggregate(
+        "digits", key=last_digit, state=Int64Value, fold=add_with_care
+    )
+    stage.to(names.outputs[0], partitions=2)
+    stage.changes().to(names.outputs[1], partitions=2)
+    return flow
+
+
+def poisoned(names: Names, policy: PoisonPolicy) -> Flow:
+    flow = Flow(names.flow, state_partitions=4, poison=policy, dead_letter_topic=names.outputs[1])
+    first = flow.source(names.inputs, Int64Value).map(refuse_13)
+    stage = first.aggregate("digits", key=last_digit, state=Int64Value, fold=add_but_17)
+    stage.aggregate("signs", key=sign, state=Int64Value, fold=add).changes().to(
+        names.outputs[0], partitions=1
+    )
+    return flow
+
+
+def dead_letters(names: Names) -> Flow:
+    return poisoned(names, "dead_letter")
+
+
+def skipping(names: Names) -> Flow:
+    return poisoned(names, "skip")
+
+
+def stateless(names: Names) -> Flow:
+    flow = Flow(names.flow, poison="dead_letter", dead_letter_topic=names.outputs[1])
+    flow.source(names.inputs, Int64Value).map(refuse_13).flat_map(thrice).to(
+        names.outputs[0], partitions=4, key=last_digit
+    )
+    return flow
+
+
+FLOWS: list[Declare] = [
+    in_place,
+    shuffled,
+    two_stages,
+    two_stages_in_place,
+    contexts,
+    dead_letters,
+    skipping,
+    stateless,
+]
+
+
+# --- the engines ---------------------------------------------------------------------------------
+
+
+def in_process(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> Engine:
+    def store_of(stage: Node) -> StateStore:
+        return stores[stage.store or ""]
+
+    return InProcessEngine(flow, log, store_of)
+
+
+@pytest.fixture(params=["small", "large"])
+def on_spark(request: pytest.FixtureRequest, spark: SparkSession) -> Made:
+    """A Spark engine whose tasks give everything with the report, and one that caches everything."""
+    options: dict[str, Any] = {} if request.param == "small" else {"inline_bytes": 0, "records_per_task": 1}
+    return lambda flow, log, stores: SparkEngine(flow, log, stores, spark, **options)
+
+
+class Silent:
+    """An observer that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Mapping[str, object]]] = []
+
+    def step(self, number: int, when: str) -> None:
+        pass
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        self.events.append((name, fields))
+
+
+class Run:
+    """One flow, one engine, a store of its own."""
+
+    def __init__(self, flow: Flow, log: KafkaLog, store: StateStore, made: Made) -> None:
+        self.flow, self.log, self.store = flow, log, store
+        self.observer = Silent()
+        stores = {"": store}
+        self.engine = made(flow, log, stores)
+        around = Surroundings(
+            flow,
+            log,
+            stores,
+            self.engine,
+            self.observer,
+            SteppingClock(),
+            lambda: uuid.uuid4().hex,
+            Settings(allow_weak_durability=True),
+        )
+        self.service = Aggregation(around) if flow.stages() else Republishing(around)
+        for node in flow.outputs():
+            log.create_topic(node.topics[0], node.partitions)
+        if flow.dead_letters:
+            log.create_topic(flow.dead_letter_topic, 1)
+        self.service.start()
+
+    def until_caught_up(self) -> None:
+        while self.service.batch():
+            pass
+
+    def states(self) -> dict[tuple[str, int], dict[bytes, bytes]]:
+        return {
+            (stage.name, part): dict(self.store.scan(self.flow.name, stage.name, part))
+            for stage in self.flow.stages()
+            for part in range(self.flow.state_partitions)
+        }
+
+    def published(self) -> list[tuple[object, ...]]:
+        """All records of all output topics, as what is the same for both engines, in a fixed order."""
+        topics = [node.topics[0] for node in self.flow.outputs()]
+        if self.flow.dead_letters:
+            topics.append(self.flow.dead_letter_topic)
+        found = [
+            (topic.removeprefix(self.flow.name), partition, *self._essence(message))
+            for topic in topics
+            for partition, message in everything(self.log, topic)
+        ]
+        return sorted(found, key=repr)
+
+    def _essence(self, message: Any) -> tuple[object, ...]:
+        value = message.value()
+        headers = [pair for pair in message.headers() or [] if pair[0] != "sqe-flow"]
+        if not is_enveloped(value) or any(name == "sqe-error" for name, _ in headers):
+            return message.key(), value, headers
+        envelope = read(value, strict=True)
+        links = [
+            replace(link, output=link.output.replace(self.flow.name, "")) for link in envelope.chain.links
+        ]
+        return (
+            message.key(),
+            message.timestamp(),
+            headers,
+            envelope.type,
+            envelope.payloads,
+            envelope.position,
+            envelope.previous,
+            links,
+        )
+
+
+def everything(log: KafkaLog, topic: str) -> Iterator[tuple[int, Any]]:
+    about = log.describe([topic])[topic]
+    places = [(topic, partition) for partition in range(about.partitions)]
+    for (_, partition), bounds in log.bounds(places).items():
+        for block in log.read(Range(topic, about.topic_id, partition, bounds.begin, bounds.stable_end)):
+            for message in block:
+                yield partition, message
+
+
+def in_order(log: KafkaLog, topic: str) -> Iterable[tuple[object, bytes]]:
+    for partition, message in everything(log, topic):
+        envelope = read(message.value())
+        yield (partition, envelope.lane), envelope.position
+
+
+@pytest.fixture
+def log(kafka: str) -> Iterator[KafkaLog]:
+    found = KafkaLog(kafka)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def inputs(log: KafkaLog) -> tuple[str, str]:
+    prefix = f"in-{uuid.uuid4().hex[:8]}"
+    topics = f"{prefix}.one", f"{prefix}.two"
+    for topic in topics:
+        log.create_topic(topic, INPUT_PARTITIONS)
+    return topics
+
+
+def feed(log: KafkaLog, inputs: tuple[str, str], first: int, count: int) -> None:
+    """Numbered messages, some in each topic, each where its key belongs; among them one that is none."""
+    writer = log.writer()
+    outputs: list[Output] = []
+    for number in range(first, first + count):
+        key = b"k%d" % (number % 7)
+        value = (
+            b"junk"
+            if number % 100 == 50
+            else wrap(Int64Value(value=number), key=key, timestamp_ms=1 + number)
+        )
+        partition = partition_of(key, INPUT_PARTITIONS)
+        outputs.append(
+            (inputs[number % 5 == 0], partition, key, value, [("n", b"%d" % number)], 1_000 + number)
+        )
+    writer.write(outputs)
+    writer.flush()
+    writer.close()
+
+
+def without_junk(log: KafkaLog, inputs: tuple[str, str]) -> None:
+    for first in (0, 51):
+        feed(log, inputs, first, 49)
+
+
+@pytest.fixture
+def make_store(tmp_path: Path, redis_url: str) -> Callable[[str], StateStore]:
+    """A SQLite file for each run: found by workers that share the machine. Redis where a test says so."""
+    return lambda name: open_store(redis_url if name == "redis" else f"sqlite://{tmp_path}/{name}.db")
+
+
+# --- the tests -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("declare", FLOWS, ids=lambda declare: declare.__name__)
+def test_both_engines_publish_and_store_the_same(
+    log: KafkaLog,
+    inputs: tuple[str, str],
+    make_store: Callable[[str], StateStore],
+    on_spark: Made,
+    declare: Declare,
+) -> None:
+    names = [Names(f"{who}-{uuid.uuid4().hex[:8]}", inputs) for who in ("a", "b")]
+    decodable = declare in (dead_letters, skipping, stateless)
+    feed(log, inputs, 0, 100) if decodable else without_junk(log, inputs)
+    runs = [
+        Run(declare(names[0]), log, make_store("a"), in_process),
+        Run(declare(names[1]), log, make_store("b"), on_spark),
+    ]
+    for run in runs:
+        run.until_caught_up()
+    feed(log, inputs, 101, 49)
+    for run in runs:
+        run.until_caught_up()
+
+    reference, found = runs
+    assert len(found.published()) > 0
+    assert found.published() == reference.published()
+    assert found.states() == reference.states()
+    for node in found.flow.outputs():
+        lanes: dict[object, bytes] = {}
+        for lane, position in in_order(log, node.topics[0]):
+            assert lanes.get(lane, b"") < position, "a lane lost its order"
+            lanes[lane] = position
+    assert [event for event in told(found) if event[0] != "notice"] == [
+        event for event in told(reference) if event[0] != "notice"
+    ]
+
+
+def told(run: Run) -> list[tuple[object, ...]]:
+    """What both runs must have told alike: counts, but no random names and no times."""
+    alike = ("inputs", "outputs", "replays", "excluded", "rows", "level", "plan", "attempt")
+    return [
+        (name, *((field, fields[field]) for field in alike if field in fields))
+        for name, fields in run.observer.events
+    ]
+
+
+def test_a_store_on_the_network_serves_driver_and_workers(
+    log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], on_spark: Made
+) -> None:
+    names = [Names(f"{who}-{uuid.uuid4().hex[:8]}", inputs) for who in ("a", "b")]
+    runs = [Run(two_stages(names[0]), log, make_store("redis"), in_process)]
+    runs.append(Run(two_stages(names[1]), log, make_store("redis"), on_spark))
+    without_junk(log, inputs)
+    for run in runs:
+        run.until_caught_up()
+    assert runs[1].published() == runs[0].published()
+    assert runs[1].states() == runs[0].states()
+
+
+def test_an_error_in_a_task_comes_back_by_its_own_name(
+    log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], on_spark: Made
+) -> None:
+    """In the first level and behind two shuffles; and what was cached is given back."""
+    flow = poisoned(Names(f"a-{uuid.uuid4().hex[:8]}", inputs), "stop")
+    run = Run(flow, log, make_store("a"), on_spark)
+    feed(log, inputs, 17, 1)
+    with pytest.raises(PoisonError, match="seventeen") as caught:
+        run.service.batch()
+    assert f"[{partition_of(b'k3', INPUT_PARTITIONS)}]@0" in str(caught.value)
+    feed(log, inputs, 13, 1)
+    with pytest.raises(PoisonError, match="thirteen"):
+        run.service.batch()
+
+
+def test_a_flow_that_cannot_be_sent_is_refused_before_anything_runs(
+    log: KafkaLog, inputs: tuple[str, str], spark: SparkSession
+) -> None:
+    flow = Flow("unsendable")
+    flow.source(inputs, Int64Value).map(lambda value: (spark.version, value)[1]).to("t", partitions=1)
+    with pytest.raises(ConfigurationError, match="cannot be sent"):
+        SparkEngine(flow, log, {}, spark)
