@@ -1,0 +1,191 @@
+"""Goal: where a flow runs changes nothing: in place, shuffled, in one batch or many, the results are equal.
+
+Method: the same log is worked off by the same flow in several layouts; states are compared, and outputs
+byte for byte where the layouts publish under the same shards.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import everything, first_letter, ledger, note, word
+
+from sqe_chain.flow import Flow
+from sqe_chain.partitioner import partition_of
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.testing import Rehearsal
+
+LETTERS = "abcdefgh"
+
+
+def pairs(value: StringValue) -> list[StringValue]:
+    return [value, word(value.value + "+"), word(f"{value.value[0]}-")]
+
+
+def flow_of(state_partitions: int) -> Flow:
+    """Three sources, one stream used twice, two stages of level 1, one of level 2, outputs everywhere."""
+    flow = Flow("layouts", state_partitions=state_partitions)
+    one = flow.source(["zebra", "apple"], StringValue)
+    two = flow.source("mango", StringValue).flat_map(pairs)
+    both = one.merge(two)
+    both.to("copied", key=first_letter, partitions=3)
+    first = both.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    beside = both.filter(lambda value: not value.value.endswith("+")).aggregate(
+        "beside", key=first_letter, state=StringValue, fold=note
+    )
+    beside.flat_map(pairs).to("said", key=everything, partitions=2)
+    first.to("noted", key=first_letter, partitions=2)
+    first.changes().to("newest", partitions=2)
+    second = first.aggregate("all", key=everything, state=StringValue, fold=note)
+    second.changes().to("sums", partitions=1)
+    return flow
+
+
+def feed(found: Rehearsal, seed: int, strays: float, count: int = 40) -> None:
+    """Words in three topics of three partitions; some not where murmur2 puts their key."""
+    draw = random.Random(seed)
+    for number in range(count):
+        letter = draw.choice(LETTERS)
+        partition = draw.randrange(3) if draw.random() < strays else partition_of(letter.encode(), 3)
+        found.feed(draw.choice(["zebra", "apple", "mango"]), word(f"{letter}{number}"), partition=partition)
+
+
+def run(state_partitions: int, *, strays: float = 0.0, seed: int = 1, **settings: object) -> Rehearsal:
+    partitions = dict.fromkeys(["zebra", "apple", "mango"], 3)
+    found = Rehearsal(flow_of(state_partitions), partitions=partitions, settings=Settings(**settings))  # type: ignore[arg-type]
+    feed(found, seed, strays)
+    found.run_until_caught_up()
+    return found
+
+
+def states(found: Rehearsal) -> dict[str, dict[str, str]]:
+    return {stage: ledger(found, stage) for stage in ("letters", "beside", "all")}
+
+
+def identities(found: Rehearsal, topic: str) -> dict[object, object]:
+    """What is published, with topic ids (they hold the broker's name) left out."""
+    outputs = {}
+    for message, envelope in zip(found.log.records(topic), found.published(topic), strict=True):
+        links = tuple(
+            (x.topic, x.partition, x.offset, x.output, x.shard, x.ordinal, x.of) for x in envelope.chain
+        )
+        content = (
+            message.partition(),
+            message.key(),
+            envelope.payloads,
+            envelope.timestamp_ms,
+            envelope.type,
+        )
+        assert links not in outputs, "each once"
+        outputs[links] = content
+    return outputs
+
+
+TOPICS = ["copied", "said", "noted", "newest", "sums"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_in_place_gives_what_a_shuffle_gives(seed: int) -> None:
+    in_place, shuffled = run(3, seed=seed), run(3, seed=seed, in_place=False)
+    assert states(in_place) == states(shuffled)
+    for topic in TOPICS:
+        assert identities(in_place, topic) == identities(shuffled, topic) != {}
+        values = [
+            [m.value() for m in sorted(found.log.records(topic), key=lambda m: m.partition())]
+            for found in (in_place, shuffled)
+        ]
+        assert [len(value or b"") for value in sorted(values[0])] == [
+            len(value or b"") for value in sorted(values[1])
+        ]  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("strays", [0.1, 1.0])
+def test_keys_that_lie_elsewhere_give_what_a_shuffle_gives(seed: int, strays: float) -> None:
+    """Found while the states are loaded; the batch is run again shuffled, and so are all that follow."""
+    in_place, shuffled = (run(3, strays=strays, seed=seed, in_place=kind) for kind in (True, False))
+    assert states(in_place) == states(shuffled)
+    for topic in TOPICS:
+        assert identities(in_place, topic) == identities(shuffled, topic)
+    assert any("murmur2" in str(event["text"]) for event in in_place.events("notice"))
+
+
+@pytest.mark.parametrize("state_partitions", [1, 2, 5])
+@pytest.mark.parametrize("strays", [0.0, 0.5])
+def test_another_number_of_state_partitions_gives_the_same_states(
+    state_partitions: int, strays: float
+) -> None:
+    """And the same payloads, in other envelopes: they say which state partition they come from."""
+    one, other = run(3, strays=strays), run(state_partitions, strays=strays)
+    assert states(one) == states(other)
+    assert identities(one, "copied") == identities(other, "copied")
+    for topic in ("said", "noted"):
+        payloads = [Counter(p for e in found.published(topic) for p in e.payloads) for found in (one, other)]
+        assert payloads[0] == payloads[1]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("step", [3, 5, 6])
+def test_a_redo_in_another_layout_publishes_the_same(in_place: bool, step: int) -> None:
+    """A run dies, the next one runs shuffled what that one ran in place, and the other way round."""
+    found = Rehearsal(
+        flow_of(3),
+        partitions=dict.fromkeys(["zebra", "apple", "mango"], 3),
+        settings=Settings(in_place=in_place),
+    )
+    feed(found, 1, 0.0)
+    found.crash(step=step, when="after")
+    found.run_until_crash()
+    found.settings = Settings(allow_weak_durability=True, in_place=not in_place)
+    found.run_until_caught_up()
+    wanted = run(3)
+    assert states(found) == states(wanted)
+    for topic in TOPICS:
+        said: dict[object, set[bytes | None]] = defaultdict(set)
+        for message, envelope in zip(found.log.records(topic), found.published(topic), strict=True):
+            said[envelope.lane, envelope.position].add(message.value())
+        assert all(len(values) == 1 for values in said.values()), "byte for byte"
+        assert len(said) == len(identities(wanted, topic))
+
+
+def test_units_are_folded_by_topic_name_partition_offset_and_path() -> None:
+    """Not by the order of declaration, nor of arrival."""
+    for in_place in (True, False):
+        flow = Flow("order", state_partitions=1)
+        late = flow.source("zebra", StringValue)
+        early = flow.source("apple", StringValue).flat_map(pairs)
+        late.merge(early).aggregate("all", key=everything, state=StringValue, fold=note)
+        found = Rehearsal(flow, settings=Settings(in_place=in_place))
+        found.feed("zebra", word("z1"))
+        found.feed("apple", word("a1"))
+        found.feed("zebra", word("z2"))
+        found.feed("apple", word("a2"))
+        found.run_until_caught_up()
+        assert ledger(found, "all") == {"all": "a1 a1+ a- a2 a2+ a- z1 z2"}
+
+
+def test_a_stream_used_twice_feeds_both_and_keeps_its_order() -> None:
+    for in_place in (True, False):
+        flow = Flow("twice", state_partitions=1)
+        stream = flow.source("words", StringValue).flat_map(pairs)
+        left, right = stream.map(lambda v: word(f"l{v.value}")), stream.map(lambda v: word(f"r{v.value}"))
+        left.merge(right).aggregate("all", key=everything, state=StringValue, fold=note)
+        left.aggregate("left", key=everything, state=StringValue, fold=note)
+        found = Rehearsal(flow, settings=Settings(in_place=in_place))
+        found.feed("words", word("x"))
+        found.feed("words", word("y"))
+        found.run_until_caught_up()
+        assert ledger(found, "all") == {"all": "lx rx lx+ rx+ lx- rx- ly ry ly+ ry+ ly- ry-"}
+        assert ledger(found, "left") == {"all": "lx lx+ lx- ly ly+ ly-"}
+
+
+@pytest.mark.parametrize("records", [1, 3, 7, 400_000])
+def test_where_batches_end_changes_no_state_and_no_emission(records: int) -> None:
+    found, wanted = run(3, max_records=records), run(3)
+    keys = {key: sorted(said.split()) for key, said in ledger(found).items()}
+    assert keys == {key: sorted(said.split()) for key, said in ledger(wanted).items()}
+    for topic in ("copied", "said", "noted"):
+        assert identities(found, topic) == identities(wanted, topic)
