@@ -7,10 +7,11 @@
     │   └── WrongPayloadType
     ├── FlowError              a declaration that cannot work; names the place in the user's file
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
+    │   └── OutputTooLarge
     ├── ServiceStopped         going on could count a message twice or never; says the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
-    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, OutputTooLarge
+    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch
     │   └── Superseded         a newer run owns the flow
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
@@ -83,6 +84,8 @@ class WrongPayloadType(EnvelopeError):
 class FlowError(ChainError):
     """A flow's declaration cannot work."""
 
+    exit_status = 2
+
 
 class PoisonError(ChainError):
     """An input could not be decoded, or user code failed on it, and the policy is `stop`."""
@@ -146,7 +149,7 @@ class PlanMismatch(ServiceStopped):
     """Redoing a plan did not end where the plan says."""
 
 
-class OutputTooLarge(ServiceStopped):
+class OutputTooLarge(PoisonError):
     """An output is larger than its topic accepts."""
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Recreated = Literal["stop", "count", "skip"]
 """What to do with old roots that come again through a topic that was created again: see DESIGN."""
 
-DEFAULT_MAX_LANES: Final = 4096
+DEFAULT_MAX_LANES: Final = 10_000
 """Lanes of one input partition. Every hop's partitions multiply them."""
 
 
@@ -346,7 +346,7 @@ class PartitionMarks:
             f"{self._place(offset)}: position {head.position.hex()} says that {head.previous.hex()} was written before "
             f"it, but read was {known}: records are missing, or changed places. Look for them in "
             f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
-            "when they are lost for good, begin anew behind them with --start"
+            "when they are lost for good, begin anew under another flow name with --start earliest"
         )
 
     def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:
@@ -360,7 +360,7 @@ class PartitionMarks:
             f"{self._place(offset)}: position {head.position.hex()} is one of {last_of(head.chain)} envelopes made from its input, "
             f"but at offset {mark.offset} they were {mark.of}: the service that writes {self.topic} gave other "
             "outputs when it did the same input again (its code changed before it had finished, or is not "
-            "deterministic). Run its old code until it has finished, or exclude the input"
+            "deterministic). Run its old code until it has finished; if that is too late, begin anew under another flow name"
         )
 
     def _recreated(self, chain: Chain, position: bytes, highest: bytes, offset: int) -> RecreatedTopic:
@@ -368,8 +368,8 @@ class PartitionMarks:
         return RecreatedTopic(
             f"{self._place(offset)}: root position {position[:ROOT_LENGTH].hex()} was counted already (up to "
             f"{highest.hex()}) on the same way, but with other topic ids: one of {between} was deleted and "
-            f"created again. The way is {chain}. Start with --recreated skip to ignore what was counted, "
-            "or with --recreated count if these are other facts"
+            f"created again. The way is {chain}. Declare Flow(recreated='skip') to ignore what was counted, "
+            "or recreated='count' if these are other facts"
         )
 
     def _place(self, offset: int) -> str:

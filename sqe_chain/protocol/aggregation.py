@@ -85,6 +85,7 @@ class Aggregation:
         self._in_place = around.settings.in_place
         self._check_durability()
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+        around.notice_weak_topics(infos)
         try:
             self._claim_and_recover(infos)
         except Superseded:
@@ -199,8 +200,11 @@ class Aggregation:
 
     def _check_durability(self) -> None:
         around = self.around
-        for name in sorted({stage.store or "" for stage in around.flow.stages()} | {""}):
-            weak = around.patiently("look at the store's settings", around.stores[name].check)
+        stores = {stage.store or "": around.store(stage) for stage in around.flow.stages()} | {
+            "": around.home
+        }
+        for name, store in sorted(stores.items()):
+            weak = around.patiently("look at the store's settings", store.check)
             if weak and not around.settings.allow_weak_durability:
                 raise WeakDurability(
                     f"store {name or 'default'!r} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept "

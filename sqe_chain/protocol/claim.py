@@ -10,6 +10,7 @@ from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Supe
 from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.states import Claim
 
@@ -90,7 +91,7 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
             if header is None and birth != last.number:
                 raise StoreInconsistent(
                     f"{where}: the store has no header, though the stage was born with plan {birth} and the last one is "
-                    f"{last.number}: this state partition was lost. Restore the store, or rebuild the stage"
+                    f"{last.number}: this state partition was lost; {WAYS_OUT}"
                 )
             if header is not None and header.epoch >= mine.epoch and header.run_id != mine.run_id:
                 raise Superseded(

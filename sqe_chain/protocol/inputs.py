@@ -14,6 +14,7 @@ from sqe_chain.errors import (
     PartitionsMismatch,
     RecreatedTopic,
     TruncatedInput,
+    WeakDurability,
 )
 from sqe_chain.flow import Flow
 from sqe_chain.marks import MarksRecord, PartitionMarks
@@ -58,6 +59,38 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
                 "partitions to the topic (more than declared stay unused)"
             )
     return found
+
+
+def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
+    """Check that what is published, and then acknowledged, outlives the loss of one broker.
+
+    Args:
+        flow: the flow.
+        infos: its topics.
+        allowed: weak settings are accepted.
+
+    Returns:
+        What is weak and accepted: a sentence for each topic, also for those with a single copy, where the
+        cluster offers nothing better.
+
+    Raises:
+        WeakDurability: an output topic has several copies, but acknowledges what stands in one.
+    """
+    topics = {node.topics[0] for node in flow.outputs()} | (
+        {flow.dead_letter_topic} if flow.dead_letters else set()
+    )
+    found = [infos[topic] for topic in sorted(topics) if infos[topic].min_insync_replicas < 2]  # noqa: PLR2004
+    weak = [info for info in found if info.replicas > 1]
+    if weak and not allowed:
+        raise WeakDurability(
+            f"output topics {', '.join(info.name for info in weak)} acknowledge a record that stands on one broker only: "
+            "set min.insync.replicas=2 on them, or accept it with --allow-weak-durability"
+        )
+    return [
+        f"output topic {info.name!r} has {info.replicas} replicas and min.insync.replicas={info.min_insync_replicas}: "
+        "what is acknowledged is lost with one broker"
+        for info in found
+    ]
 
 
 def first_offsets(

@@ -61,6 +61,7 @@ class Republishing:
         around.flow.check()
         with around.step(RECOVER):
             infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+            around.notice_weak_topics(infos)
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)

@@ -9,7 +9,8 @@ from typing import Literal, Protocol, TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow, Node
-from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.ports import Header, Log, StateStore, TopicInfo
+from sqe_chain.protocol import inputs
 from sqe_chain.segment.results import Job, Portion, Report
 
 T = TypeVar("T")
@@ -169,6 +170,15 @@ class Surroundings:
     def tell(self, name: str, **fields: object) -> None:
         """Tell the observer."""
         self.observer.event(name, fields)
+
+    def notice_weak_topics(self, infos: Mapping[str, TopicInfo]) -> None:
+        """Refuse outputs that may lose what they acknowledged, or say so where that is accepted.
+
+        Raises:
+            WeakDurability: see `inputs.check_durable`.
+        """
+        for text in inputs.check_durable(self.flow, infos, allowed=self.settings.allow_weak_durability):
+            self.tell("notice", text=f"weak durability: {text}")
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:

@@ -20,7 +20,7 @@ DRIVERS = {
 }
 """What only adapters load, and only when one is used."""
 
-COMMAND = {"typer", "rich", "structlog", "pydantic", "prometheus_client"}
+COMMAND = {"typer", "rich", "structlog", "prometheus_client"}
 """What only the command loads."""
 
 

@@ -199,7 +199,7 @@ class Reader:
             )
             raise RecreatedTopic(
                 f"{_place(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
-                "Its offsets belong to another topic; see --recreated."
+                "Its offsets belong to another topic; give the flow another name to begin anew."
             )
         return asker.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
 
@@ -211,7 +211,7 @@ def _place(wanted: Range) -> str:
 def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
     return LostOffsets(
         f"{_place(wanted)}: the log begins at {bounds.begin} now; offsets {position} to {bounds.begin - 1} "
-        "were deleted before they were read. Raise the topic's retention; start again with --start."
+        "were deleted before they were read. Raise the topic's retention; begin anew under another flow name with --start earliest."
     )
 
 
