@@ -1,0 +1,66 @@
+"""One broker and one Redis for all chaos tests, which kill, pause, empty and restore them.
+
+Each test finds both running; a test has topics, groups and flows of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from processes import Plant
+
+from sqe_chain.dev import KafkaServer, RedisServer
+
+
+@pytest.fixture(scope="session")
+def _broker() -> Iterator[KafkaServer]:
+    with KafkaServer(fast_boot=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def _redis() -> Iterator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture
+def broker(_broker: KafkaServer) -> KafkaServer:
+    """A broker that a test may do anything to."""
+    if not _broker.running:
+        _broker.start()
+    return _broker
+
+
+@pytest.fixture
+def redis_server(_redis: RedisServer) -> RedisServer:
+    """A Redis that a test may do anything to."""
+    if not _redis.running:
+        _redis.start()
+    return _redis
+
+
+@pytest.fixture
+def plants(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[Callable[..., Plant]]:
+    """Makes plants whose processes end with the test.
+
+    `store` is `redis` or `sqlite`; everything else is an argument of `Plant`.
+    """
+    made: list[Plant] = []
+
+    def make(store: str = "redis", *, kafka: str = "", **more: object) -> Plant:
+        url = redis_server.url if store == "redis" else f"sqlite://{tmp_path}/states.db"
+        made.append(Plant(kafka or broker.bootstrap, url, tmp_path, **more))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for plant in made:
+        plant.close()
+
+
+@pytest.fixture
+def plant(plants: Callable[..., Plant]) -> Plant:
+    """A plant with Redis."""
+    return plants()

@@ -1,0 +1,102 @@
+"""The flows that chaos tests run as processes: raw -> mid -> totals per robot and per line.
+
+    {plant}.raw -standard-> {plant}.mid -totals-> {plant}.deltas, {plant}.lines
+    {plant}.raw -early-> {plant}.pre -relay-> {plant}.mid
+
+The environment says the rest: CHAOS_PLANT (what names begin with), CHAOS_OPTIONS (JSON: flow -> options of
+`Flow`), CHAOS_TRAP (see `traps`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
+from services.fastening import add_delta, add_fastening
+from sqe_chain.flow import Flow
+
+REFUSED_IN_FIRST, REFUSED_IN_SECOND, REFUSED_BEFORE = 1001, 1002, 1003
+ROBOTS, LINES = 4, 3
+
+
+class RefusedError(Exception):
+    """What the user's functions raise on poison."""
+
+
+def split(fastening: Fastening) -> Iterator[Fastening]:
+    """The fastening, and for each failed screw one more of another robot behind the same gateway."""
+    yield fastening
+    gateway, number = fastening.robot.rsplit("-", 1)
+    for extra in range(1, 1 + fastening.failed % 1000):
+        robot = (int(number) + extra) % ROBOTS
+        yield Fastening(
+            robot=f"{gateway}-{robot}",
+            line=f"line-{robot % LINES}",
+            report=fastening.report,
+            fastened=extra,
+            torque_mnm=fastening.torque_mnm // (extra + 1),
+        )
+
+
+def checked(fastening: Fastening) -> Fastening:
+    if fastening.failed == REFUSED_BEFORE:
+        raise RefusedError(f"before the first stage: report {fastening.report}")
+    return fastening
+
+
+def fold_fastening(total: RobotTotal, fastening: Fastening) -> list[LineDelta]:
+    emitted = add_fastening(total, fastening)
+    if fastening.failed == REFUSED_IN_FIRST:
+        raise RefusedError(f"in the first stage: report {fastening.report}")
+    return emitted
+
+
+def fold_delta(total: LineTotal, delta: LineDelta) -> None:
+    add_delta(total, delta)
+    if delta.failed == REFUSED_IN_SECOND:
+        raise RefusedError("in the second stage")
+
+
+def robot_of(fastening: Fastening) -> str:
+    return fastening.robot
+
+
+def line_of(delta: LineDelta) -> str:
+    return delta.line
+
+
+def _flow(name: str, **options: object) -> Flow:
+    options |= json.loads(os.environ.get("CHAOS_OPTIONS", "{}")).get(name, {})
+    return Flow(f"{_PLANT}-{name}", **options)  # type: ignore[arg-type]
+
+
+_PLANT = os.environ.get("CHAOS_PLANT", "chaos")
+
+standard = _flow("standard")
+(standard.source(f"{_PLANT}.raw", Fastening).flat_map(split).to(f"{_PLANT}.mid", key=robot_of, partitions=3))
+
+early = _flow("early")
+early.source(f"{_PLANT}.raw", Fastening).flat_map(split).to(f"{_PLANT}.pre", key=robot_of, partitions=2)
+
+relay = _flow("relay")
+relay.source(f"{_PLANT}.pre", Fastening).to(f"{_PLANT}.mid", key=robot_of, partitions=3)
+
+totals = _flow("totals", state_partitions=3)
+_robots = (
+    totals.source(f"{_PLANT}.mid", Fastening)
+    .map(checked)
+    .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=fold_fastening)
+)
+_robots.to(f"{_PLANT}.deltas", key=line_of, partitions=2)
+(
+    _robots.aggregate("per-line", key=line_of, state=LineTotal, fold=fold_delta)
+    .changes()
+    .to(f"{_PLANT}.lines", partitions=1)
+)
+
+if "CHAOS_TRAP" in os.environ:
+    from traps import set_trap
+
+    set_trap(os.environ["CHAOS_TRAP"])
