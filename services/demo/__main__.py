@@ -70,7 +70,7 @@ def _options(arguments: list[str] | None) -> Options:
     parser.add_argument(
         "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"
     )
-    parser.add_argument("--timeout", type=float, default=600, help="seconds after which the demo fails")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds after which the demo fails")
     parser.add_argument(
         "--directory", type=Path, help="data and logs; by default a temporary one, removed if all went well"
     )
