@@ -12,8 +12,9 @@ from rich.console import Console
 
 from services import audit, naive
 from services.demo import __doc__ as description
+from services.demo.commands import Options
 from services.demo.progress import Progress
-from services.demo.story import Options, Story
+from services.demo.story import Story
 from services.demo.verdict import Outcome
 from services.demo.victim import DemoFailed, summary
 from sqe_chain.errors import ChainError
@@ -32,6 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"{error}", highlight=False, markup=False, soft_wrap=True)
         console.print(f"the demo failed; data and logs are in {options.directory}", highlight=False)
         return 1
+    except KeyboardInterrupt:
+        console.print(f"interrupted; data and logs are in {options.directory}", highlight=False)
+        return 130
     console.print(outcome.last_line, highlight=False, soft_wrap=True)
     if outcome.failures:
         return 1

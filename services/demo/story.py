@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from random import Random
 from tempfile import TemporaryDirectory
 
 from services import audit, naive, simulate
+from services.demo.commands import ROOT, Options, environment, run_service, run_simulator
 from services.demo.kills import Kills
 from services.demo.positions import standing, topic_end
 from services.demo.process import Process, tail
@@ -25,43 +23,14 @@ from services.reports import reports
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.logs.kafka import KafkaLog
 
-ROOT = Path(__file__).resolve().parents[2]
 OPEN_PLANS = 2
 LEASH = 50_000
 """Messages that may wait for a service that is down, more or less: its first batch is no larger."""
-
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that is killed soon: compile quickly rather than well. Saves a third of its start."""
 
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
 _SHOW_S = 0.5
 _REPLAYS_WANTED = 2 * LEAST_REPLAYS  # of the raw messages; some fewer of what they become
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the user chose.
-
-    Attributes:
-        messages: raw reports to produce at least.
-        seed: of the simulator and of the moments of killing.
-        kills: kills of each service that must count.
-        rate: reports a second while the killing goes on.
-        interval: interval of the totals service, as `sqe-chain run` takes it.
-        engine: ``spark``, or ``inprocess`` for a quick look.
-        timeout_s: the demo fails when it takes longer.
-        directory: data and log files.
-    """
-
-    messages: int
-    seed: int
-    kills: int
-    rate: float
-    interval: str
-    engine: str
-    timeout_s: float
-    directory: Path
 
 
 class Story:
@@ -117,7 +86,7 @@ class Story:
         self._standardize = self._victim("standardize", "standard", 0, random)
         self._totals = self._victim("totals", "totals", OPEN_PLANS, random)
         self._victims = (self._standardize, self._totals)
-        self._simulator = self._process("simulate", self._simulate_command())
+        self._simulator = self._process("simulate", run_simulator(self._options, self._kafka))
         for victim in self._victims:
             victim.start()
 
@@ -232,40 +201,12 @@ class Story:
     # --- processes ------------------------------------------------------------------------------------
 
     def _victim(self, name: str, attribute: str, open_plans: int, random: Random) -> Victim:
-        begin = self._beginner(name, attribute)
-        return Victim(name, begin, Kills(name, self._options.kills, open_plans, random), self._log_file(name))
-
-    def _beginner(self, name: str, attribute: str) -> Callable[[], Process]:
-        command = [
-            str(Path(sys.executable).with_name("sqe-chain")),
-            *("run", f"services.fastening:{attribute}"),
-            *("--kafka", self._kafka),
-            *("--store", self._store),
-            *("--interval", self._options.interval),
-            *("--engine", self._options.engine),
-            "--log-json",
-        ]
-        return lambda: self._process(name, command)
-
-    def _simulate_command(self) -> list[str]:
-        return [
-            *(sys.executable, "-m", "services.simulate", "--leash"),
-            *("--kafka", self._kafka),
-            *("--seed", str(self._options.seed)),
-            *("--messages", str(self._options.messages)),
-            *("--rate", str(self._options.rate)),
-        ]
+        command = run_service(self._options, attribute, self._kafka, self._store)
+        kills = Kills(name, self._options.kills, open_plans, random)
+        return Victim(name, lambda: self._process(name, command), kills, self._log_file(name))
 
     def _process(self, name: str, command: list[str]) -> Process:
-        environment = {
-            "PYTHONPATH": str(ROOT),
-            "PYTHONUNBUFFERED": "1",
-            "TMPDIR": self._scratch,  # who is killed cannot clean up
-            "SPARK_LOCAL_DIRS": self._scratch,
-            "SPARK_LAUNCHER_OPTS": SHORT_LIVED,
-            "SPARK_SUBMIT_OPTS": f"{SHORT_LIVED} -Djava.io.tmpdir={self._scratch}",
-        }
-        process = Process(name, command, self._log_file(name), self._heard, ROOT, environment)
+        process = Process(name, command, self._log_file(name), self._heard, ROOT, environment(self._scratch))
         self._ends.callback(process.kill)
         return process
 
