@@ -31,10 +31,14 @@ def main(arguments: list[str] | None = None) -> int:
         progress.note("done")
     except (DemoFailed, ChainError, TimeoutError) as error:
         console.print(f"{error}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"the demo failed; data and logs are in {options.directory}", highlight=False)
+        console.print(
+            f"the demo failed; data and logs are in {options.directory}", highlight=False, soft_wrap=True
+        )
         return 1
     except KeyboardInterrupt:
-        console.print(f"interrupted; data and logs are in {options.directory}", highlight=False)
+        console.print(
+            f"interrupted; data and logs are in {options.directory}", highlight=False, soft_wrap=True
+        )
         return 130
     console.print(outcome.last_line, highlight=False, soft_wrap=True)
     if outcome.failures:

@@ -1,0 +1,43 @@
+"""The demo itself, small and without Spark: real Kafka, real Redis, real kills; and it says so when it fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def demo(*options: str) -> subprocess.CompletedProcess[str]:
+    """Run the demo in this process's engine."""
+    command = [sys.executable, "-m", "services.demo", "--engine", "inprocess", *options]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+
+
+@pytest.mark.timeout(900)
+def test_killed_services_end_exact() -> None:
+    run = demo("--messages", "20000", "--kills", "2", "--timeout", "700")
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    last = run.stdout.splitlines()[-1]
+    found = re.fullmatch(r"exact: 249 keys, (\d+) events, (\d+) replays ignored, 0 missing, 0 doubled", last)
+    assert found, last
+    assert int(found[1]) > 2 * 20_000
+    assert int(found[2]) > 0
+    assert run.stdout.count("kill -9 standardize") >= 2
+    assert run.stdout.count("kill -9 totals") >= 2
+
+
+@pytest.mark.timeout(900)
+def test_a_demo_that_cannot_finish_fails_and_shows_why(tmp_path: Path) -> None:
+    run = demo("--messages", "20000", "--timeout", "5", "--directory", str(tmp_path / "data"))
+
+    assert run.returncode == 1
+    assert "not done within 5 s" in run.stdout
+    assert f"end of {tmp_path}/data/totals.log" in run.stdout
+    assert "the demo failed" in run.stdout.splitlines()[-1]
+    assert (tmp_path / "data" / "standardize.log").exists()
