@@ -147,3 +147,20 @@ def load(found: Plant) -> None:
     """What is fed for one batch, half of it coming twice."""
     found.feed(12)
     found.republish(2)
+
+
+def crash_once(stages: int, in_place: bool, step: int, when: str, passes: int) -> None:
+    """Three batches with replays; a crash where the step is passed for the n-th time; all exact."""
+    found = plant(stages, in_place)
+    if step > 2:
+        found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
+    load(found)
+    found.totals.run_until_caught_up()
+    if step <= 2:
+        found.totals.crash(step=step, when=when)  # type: ignore[arg-type]
+        found.totals.service = None
+    for _ in range(2):
+        load(found)
+        found.totals.run_until_caught_up()
+    assert found.totals.crashes == 1
+    found.check()

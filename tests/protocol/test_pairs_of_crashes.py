@@ -10,9 +10,17 @@ import itertools
 
 import pytest
 
-from plant import LAYOUTS, POINTS, load, plant
+from plant import LAYOUTS, POINTS, crash_once, load, plant
 
 
+@pytest.mark.parametrize("passes", [1, 2])
+@pytest.mark.parametrize(("step", "when"), POINTS)
+@pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
+def test_a_crash_in_a_later_batch(stages: int, in_place: bool, step: int, when: str, passes: int) -> None:
+    crash_once(stages, in_place, step, when, passes)
+
+
+@pytest.mark.timeout(600)  # 196 schedules
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
     for first, second in itertools.product(POINTS, POINTS):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from plant import LAYOUTS, POINTS, load, plant
+from plant import LAYOUTS, POINTS, crash_once, load, plant
 
 
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
@@ -22,20 +22,7 @@ def test_without_a_crash_totals_are_exact_through_replays(stages: int, in_place:
     assert sum(int(event["replays"]) for event in found.totals.events("committed")) > 0
 
 
-@pytest.mark.parametrize("passes", [0, 1])
 @pytest.mark.parametrize(("step", "when"), POINTS)
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
-def test_one_crash(stages: int, in_place: bool, step: int, when: str, passes: int) -> None:
-    found = plant(stages, in_place)
-    if step > 2:
-        found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
-    load(found)
-    found.totals.run_until_caught_up()
-    if step <= 2:
-        found.totals.crash(step=step, when=when)  # type: ignore[arg-type]
-        found.totals.service = None
-    for _ in range(2):
-        load(found)
-        found.totals.run_until_caught_up()
-    assert found.totals.crashes == 1
-    found.check()
+def test_one_crash(stages: int, in_place: bool, step: int, when: str) -> None:
+    crash_once(stages, in_place, step, when, passes=0)
