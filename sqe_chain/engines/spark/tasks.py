@@ -83,11 +83,10 @@ def assigned(batches: Batches) -> Sequence[Portion]:
 
 def read(work: Work, batches: Batches) -> Batches:
     """Level 0, and level 1 when in place. Consumes one row of portions."""
-    portions = assigned(batches)
 
     def blocks() -> Iterator[Block]:
         reading = Reading(work.flow, work.job, work.store)
-        for portion in portions:
+        for portion in assigned(batches):
             yield from reading.read(portion, work.log.read(portion.read))
         yield from reading.finish()
 
@@ -105,12 +104,11 @@ def fold(work: Work, level: int, batches: Batches) -> Batches:
 
 def republish(work: Work, batches: Batches) -> Batches:
     """Read, transform and publish at once. Gives one row, when everything is acknowledged."""
-    portions = assigned(batches)
 
     def run() -> Result:
         reading, report, writer = Reading(work.flow, work.job, work.store), Report(), work.log.writer()
         try:
-            for portion in portions:
+            for portion in assigned(batches):
                 for block in reading.read(portion, work.log.read(portion.read)):
                     if isinstance(block, Outputs):
                         writer.write(block.records)
