@@ -21,8 +21,8 @@ demo: setup servers  ## two services on Kafka, Spark and Redis, killed again and
 
 .PHONY: test
 test: setup servers lint  ## everything: lint, types, all tests on real servers
-	$(BIN)/pytest tests/unit $(PARALLEL)
-	$(BIN)/pytest tests --ignore=tests/unit
+	$(BIN)/pytest tests/unit tests/protocol $(PARALLEL)
+	$(BIN)/pytest tests --ignore=tests/unit --ignore=tests/protocol
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute

@@ -115,7 +115,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A group's committed offset with its metadata text (at most 4,096 bytes)."""
+    """A group's committed offset with its metadata text (at most 4,095 characters)."""
 
     offset: int
     metadata: str = ""

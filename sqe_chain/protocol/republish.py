@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from sqe_chain.errors import PartitionsMismatch, RecreatedTopic
+from sqe_chain.chain import MAX_EPOCH
+from sqe_chain.errors import ConfigurationError, PartitionsMismatch, RecreatedTopic
 from sqe_chain.marks import MarksRecord
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
@@ -18,6 +19,9 @@ from sqe_chain.protocol.aggregation import DAY_MS
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.states import Claim, Step
+
+METADATA_LENGTH = 4_095
+"""Characters of commit metadata that a broker takes by default."""
 
 
 @dataclass(slots=True)
@@ -59,6 +63,7 @@ class Republishing:
         """
         around = self.around
         around.flow.check()
+        self._check_metadata()
         with around.step(RECOVER):
             infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
             around.notice_weak_topics(infos)
@@ -226,21 +231,26 @@ class Republishing:
                 "another name, or reset its group's offsets to begin anew"
             )
 
+    def _metadata(self, topic_id: bytes, leader_epoch: int) -> str:
+        """What a commit remembers: the topic, where its log stood, and the partitions of each output."""
+        outputs = {node.name: [node.topics[0], node.partitions] for node in self.around.flow.outputs()}
+        return json.dumps({"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs})
+
+    def _check_metadata(self) -> None:
+        """Before anything is published: can it be committed?"""
+        flow = self.around.flow
+        length = len(self._metadata(bytes(16), MAX_EPOCH))
+        if length > METADATA_LENGTH:
+            raise ConfigurationError(
+                f"flow {flow.name!r} has {len(flow.outputs())} outputs, whose names take {length} characters of a commit's "
+                f"metadata; Kafka takes {METADATA_LENGTH}. Shorten the names, or split the flow"
+            )
+
     def _commit(self, places: list[TopicPartition]) -> None:
         around = self.around
-        outputs = {node.name: [node.topics[0], node.partitions] for node in around.flow.outputs()}
         commits = {
-            place: Commit(
-                self._positions[place].offset,
-                json.dumps(
-                    {
-                        "topic_id": self._positions[place].topic_id.hex(),
-                        "leader_epoch": self._positions[place].epoch,
-                        "outputs": outputs,
-                    }
-                ),
-            )
-            for place in places
+            place: Commit(position.offset, self._metadata(position.topic_id, position.epoch))
+            for place, position in ((place, self._positions[place]) for place in places)
         }
         around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
         self._committed_ms = around.clock.now_ms()
