@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqe_chain.cli.statistics import Statistics
 from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop
-from sqe_chain.errors import ChainError, ServiceStopped, Superseded, Unavailable
+from sqe_chain.errors import ChainError, ServiceStopped, StoreInconsistent, Superseded, Unavailable
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Surroundings
@@ -47,7 +47,7 @@ class Service:
                 service.start()
                 self._batches(service, stateful=stateful)
         except (Unavailable, ServiceStopped) as error:
-            self._judge(error)
+            self._judge(error, service)
         finally:
             with suppress(ChainError):  # then a successor waits until the heartbeat stands still
                 service.leave()
@@ -65,9 +65,9 @@ class Service:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)
                 self.clock.wait(max(rest_ms, 0 if worked else IDLE_MS))
         if self.stop.superseded:
-            raise self._superseded()
+            raise self._claim_lost(service)
 
-    def _judge(self, error: ChainError) -> None:
+    def _judge(self, error: ChainError, service: Aggregation | Republishing) -> None:
         """Say what an error means when the service was asked to end while it waited.
 
         Nothing is left half done unless a plan is open; and that will be finished by the next run.
@@ -75,15 +75,24 @@ class Service:
         if isinstance(error, Superseded):
             raise error
         if self.stop.superseded:
-            raise self._superseded() from error
+            raise self._claim_lost(service) from error
         waiting = isinstance(error, Unavailable) or type(error) is ServiceStopped
         if self.stop.requested and waiting and self.statistics.open_plan is None:
             return
         raise error
 
-    def _superseded(self) -> Superseded:
+    def _claim_lost(self, service: Aggregation | Republishing) -> ServiceStopped:
+        """Why the heartbeat was refused: a newer run, or a store that has forgotten this one."""
+        name = self.around.flow.name
+        mine = service.claimed if isinstance(service, Aggregation) else None
+        home, _ = self.around.home.home(name)
+        if mine is not None and (home is None or home.epoch <= mine.epoch):
+            return StoreInconsistent(
+                f"flow {name!r}: this run has claimed it with epoch {mine.epoch}, but the store holds {home or 'nothing'}: it "
+                "was emptied or went back in time; start again, recovery will say what can be done"
+            )
         return Superseded(
-            f"flow {self.around.flow.name!r}: a newer run has claimed it, this one changes nothing any more. Only one "
+            f"flow {name!r}: a newer run has claimed it, this one changes nothing any more. Only one "
             "run works at a time; start another one without --takeover and it waits as a standby"
         )
 
