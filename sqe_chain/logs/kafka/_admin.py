@@ -42,6 +42,14 @@ _SLICE_S = 0.1
 """How often a wait looks at what the client's threads report."""
 
 
+_UNKNOWN = {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
+"""What the driver answers itself from what it has heard so far: partitions may have been added since."""
+
+
+class _Unheard(ConfigurationError):
+    """The driver's client has not heard of a partition; a new one may have."""
+
+
 class Admin:
     """The admin client of one process."""
 
@@ -195,11 +203,13 @@ class Admin:
         while True:
             try:
                 return ask()
-            except Unavailable:
+            except (Unavailable, _Unheard) as error:
                 if time.monotonic() > deadline:
+                    if isinstance(error, _Unheard):
+                        raise ConfigurationError(str(error)) from None
                     raise
-            # The driver does not ask again who leads a partition since which epoch, nor whether a broker
-            # still lives (librdkafka 2.16): a new client does.
+            # The driver does not ask again who leads a partition since which epoch, whether a broker still
+            # lives, nor which partitions were added (librdkafka 2.16): a new client does.
             time.sleep(_SLICE_S)
             self._renew()
 
@@ -237,7 +247,8 @@ class Admin:
                 self._faults.raise_refusal()
                 if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:
                     raise Unavailable(f"{doing}: {self._silence()}") from None
-                raise mapped(error, doing, self._settings) from None
+                refused = mapped(error, doing, self._settings)
+                raise (_Unheard(str(refused)) if error.args[0].name() in _UNKNOWN else refused) from None
             else:
                 return result
 
