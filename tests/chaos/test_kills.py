@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 from processes import SUPERSEDED, Plant
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 Plants = Callable[..., Plant]
 
 FRESH = (
@@ -69,8 +69,7 @@ def test_a_service_killed_at_each_event_of_a_redo_is_exact(plants: Plants, store
 
 @pytest.mark.parametrize(("store", "at"), [("redis", "sealed"), ("sqlite", "published")])
 def test_a_zombie_changes_nothing(plants: Plants, store: str, at: str) -> None:
-    """A run that sleeps between seal and persist while another takes over ends as superseded, and the store
-    stays as it is."""
+    """A run that slept between seal and persist while another took over is superseded; the store stays as it is."""
     plant = plants(store)
     feed_twice(plant)
     zombie = plant.start("totals", trap=f"recovered,{at}:SIGSTOP")
@@ -148,7 +147,7 @@ def test_sigterm_finishes_the_batch_and_the_next_run_starts_at_once(plant: Plant
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(plant: Plant) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""
     for at in ("recovered,sealed", "claimed,published", "claimed,persisted"):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka.admin
 import pytest
+from brokers import second_broker
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.dev import KafkaServer
-from sqe_chain.dev.server import free_port
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
@@ -190,24 +190,6 @@ def pair(tmp_path: Path) -> Iterator[tuple[KafkaServer, KafkaServer]]:
     with KafkaServer(fast_boot=True) as first, second_broker(first, tmp_path) as second:
         yield first, second
         second.kill()
-
-
-def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
-    """A broker that joins the cluster of another."""
-    lines = (first.data_dir / "data" / "meta.properties").read_text("utf-8").splitlines()
-    cluster = next(line for line in lines if line.startswith("cluster.id="))
-    (data_dir / "data").mkdir()
-    (data_dir / "data" / "meta.properties").write_text(f"version=1\nnode.id=2\n{cluster}\n", "utf-8")
-    properties = (first.data_dir / "server.properties").read_text("utf-8").splitlines()
-    voters = next(line for line in properties if line.startswith("controller.quorum.voters="))
-    port = free_port()
-    settings = {
-        "node.id": "2",
-        "process.roles": "broker",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.quorum.voters": voters.partition("=")[2],
-    }
-    return KafkaServer(data_dir, port, properties=settings, fast_boot=True)
 
 
 def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(

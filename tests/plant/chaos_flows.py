@@ -29,7 +29,7 @@ def split(fastening: Fastening) -> Iterator[Fastening]:
     """The fastening, and for each failed screw one more of another robot behind the same gateway."""
     yield fastening
     gateway, number = fastening.robot.rsplit("-", 1)
-    for extra in range(1, 1 + fastening.failed % 1000):
+    for extra in range(1, 1 + (fastening.failed if fastening.failed < REFUSED_IN_FIRST else 0)):
         robot = (int(number) + extra) % ROBOTS
         yield Fastening(
             robot=f"{gateway}-{robot}",

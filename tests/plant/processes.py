@@ -34,9 +34,9 @@ from sqe_chain.stores import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("sqe-chain")
-TIMEOUT_S = 120
+TIMEOUT_S = 180
 STAGES = ("per-robot", "per-line")
-TOPICS = {"raw": 2, "pre": 2, "mid": 3, "deltas": 2, "lines": 1}
+TOPICS = {"raw": 2, "mid": 3, "deltas": 2, "lines": 1}
 KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 
 Line = dict[str, Any]
@@ -88,10 +88,10 @@ class Run:
         self._bury()
         return self._popen.wait()
 
-    def stopped_by(self, error: str) -> str:
-        """Wait until it stops with this error's name and status 3; the error's text."""
-        status, last = self.ended(), self.lines()[-1]
-        assert (status, last["event"], last.get("error")) == (STOPPED_INEXACT, "stopped", error), self.text
+    def stopped_by(self, error: str, status: int = STOPPED_INEXACT) -> str:
+        """Wait until it stops with this error's name; the error's text."""
+        found, last = self.ended(), self.lines()[-1]
+        assert (found, last["event"], last.get("error")) == (status, "stopped", error), self.text
         return str(last["text"])
 
     def terminate(self) -> int:
@@ -136,9 +136,6 @@ class Expected:
 
     robots: dict[str, list[Fastening]] = field(default_factory=lambda: defaultdict(list))
 
-    def add(self, fastening: Fastening) -> None:
-        self.robots[fastening.robot].append(fastening)
-
     def per_robot(self) -> dict[str, Sums]:
         return {robot: _sums(events) for robot, events in self.robots.items()}
 
@@ -148,6 +145,10 @@ class Expected:
             for event in events:
                 lines[event.line].append(event)
         return {line: _sums(events) for line, events in lines.items()}
+
+
+def gateway_of(fastening: Fastening) -> int:
+    return int(fastening.robot.split("-")[1])
 
 
 def _sums(events: Iterable[Fastening]) -> Sums:
@@ -183,9 +184,8 @@ class Plant:
         self.runs: list[Run] = []
         self._random = random.Random(self.name)
         self._reports = 0
-        for topic, partitions in (topics or {**TOPICS}).items():
-            if topic != "pre" or topics:
-                self.log.create_topic(self.topic(topic), partitions)
+        for topic, partitions in (TOPICS if topics is None else topics).items():
+            self.log.create_topic(self.topic(topic), partitions)
 
     # ------------------------------------------------------------------ runs
 
@@ -248,14 +248,19 @@ class Plant:
 
     def feed(self, count: int = 40, gateways: Sequence[int] = (0, 1, 2, 3), partitions: int = 2) -> None:
         """Gateways report into raw."""
-        records = []
-        for _ in range(count):
-            gateway = self._random.choice(gateways)
-            fastening = self.fastening(gateway)
-            for one in split(fastening):
-                self.expected.add(one)
-            records.append((gateway % partitions, self.wrapped(fastening)))
-        self.produce("raw", records)
+        fastenings = [self.fastening(self._random.choice(gateways)) for _ in range(count)]
+        self.expect(one for fastening in fastenings for one in split(fastening))
+        self.produce("raw", [(gateway_of(f) % partitions, self.wrapped(f)) for f in fastenings])
+
+    def expect(self, fastenings: Iterable[Fastening]) -> None:
+        """These must be counted."""
+        for fastening in fastenings:
+            self.expected.robots[fastening.robot].append(fastening)
+
+    def settle(self, standard: Run, totals: Run) -> None:
+        """Wait until both have done all that is there."""
+        self.wait_for_no_lag(standard, "standard", "raw")
+        self.wait_for_no_lag(totals)
 
     def wrapped(self, fastening: Fastening) -> bytes:
         return wrap(fastening, key=fastening.robot, timestamp_ms=fastening.report)
@@ -268,7 +273,7 @@ class Plant:
 
     def records(self, topic: str) -> list[Message]:
         """Everything that stands in a topic, transactions that were aborted left out."""
-        name = self.topic(topic)
+        name = topic if topic.startswith(self.name) else self.topic(topic)
         info = self.log.describe([name])[name]
         places = [(name, partition) for partition in range(info.partitions)]
         return [
@@ -281,8 +286,9 @@ class Plant:
     # ------------------------------------------------------------------ what must hold
 
     def look(self, flow: str = "totals") -> None:
-        """What holds at every moment without a run: commits reach no further than the last plan, and no
-        stage is beyond the one behind it.
+        """What holds at every moment without a run.
+
+        Commits reach no further than the last plan, and no stage is beyond the one behind it.
         """
         name, store = f"{self.name}-{flow}", open_store(self.store)
         home, _ = store.home(name)
@@ -303,8 +309,10 @@ class Plant:
             assert max(upstream) <= min(downstream) <= home.number, reached
 
     def check(self, *, ordered: bool = True) -> None:
-        """At rest: totals exact in both stages, receivers exact, no lag, commits at the last plan's end, and
-        the claim given back.
+        """What holds at rest.
+
+        Totals of both stages and what receivers count are exact; there is no lag, plans, headers and commits
+        agree, and nobody holds the claim.
         """
         self.check_totals(ordered=ordered)
         self.check_receivers()

@@ -1,0 +1,137 @@
+"""The example services killed at random, servers included, for a minute: the audit of the store is exact.
+
+Unlike the traps of the other tests, these kills come from outside, wherever they hit; the seed fixes their order.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from processes import ROOT, TIMEOUT_S, Run
+
+from services import audit, simulate
+from services.expected import expected
+from services.reports import reports
+from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.dev.process import wait_until
+from sqe_chain.logs.kafka import KafkaLog
+
+SEED = 5
+DURATION_S = 60
+KILLS_AT_LEAST = 3
+RATE = 400
+"""Reports that the gateways send in a second, so that a kill finds its victim at work."""
+
+
+@dataclass
+class Service:
+    """One service through all its lives."""
+
+    name: str
+    kafka: str
+    store: str
+    directory: Path
+    lives: list[Run] = field(default_factory=list)
+
+    def begin(self) -> None:
+        where = ("--kafka", self.kafka, "--store", self.store, "--engine", "inprocess", "--log-json")
+        arguments = ("run", f"services.fastening:{self.name}", *where, "--interval", "200ms")
+        log = self.directory / f"{self.name}-{len(self.lives)}.log"
+        self.lives.append(Run((*arguments, "--create-topics", "0"), log, {"PYTHONPATH": str(ROOT)}))
+
+    @property
+    def life(self) -> Run:
+        return self.lives[-1]
+
+    def proved(self) -> bool:
+        """Whether this life has published or persisted: killing it before would prove nothing."""
+        return any(line.get("outputs") or line.get("rows") for line in self.life.lines())
+
+
+@pytest.fixture
+def services(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[dict[str, Service]]:
+    made = {
+        name: Service(name, broker.bootstrap, redis_server.url, tmp_path) for name in ("standard", "totals")
+    }
+    yield made
+    for service in made.values():
+        for life in service.lives:
+            life.close()
+
+
+@pytest.mark.timeout(600)
+def test_services_killed_at_random_are_exact(
+    services: dict[str, Service], broker: KafkaServer, redis_server: RedisServer
+) -> None:
+    """Kills of both services, of the broker and of Redis at random moments: nothing is missing, nothing doubled."""
+    draw, kills = random.Random(SEED), Counter[str]()
+    log = KafkaLog(broker.bootstrap)
+    log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
+    log.create_topic("robot.fastenings", 4)
+    for service in services.values():
+        service.begin()
+    deadline = time.monotonic() + DURATION_S
+    with gateways(log) as produced:
+        while time.monotonic() < deadline or min(kills[name] for name in services) < KILLS_AT_LEAST:
+            victim = draw.choice(["standard", "standard", "totals", "totals", "totals", "broker", "redis"])
+            if victim in services:
+                service = services[victim]
+                assert wait_until(service.proved, TIMEOUT_S), service.life.text
+                time.sleep(draw.random())  # a random moment is what this is about
+                service.life.kill()
+                service.begin()
+            else:
+                server = broker if victim == "broker" else redis_server
+                server.kill()
+                server.start()
+            kills[victim] += 1
+    finish(services, log)
+    stages = audit.audit(redis_server.url, expected(reports(SEED, produced[0])))
+    assert audit.is_exact(stages), [stage.findings[:5] for stage in stages]
+    counted = [line for life in services["totals"].lives for line in life.all("committed")]
+    assert sum(line["replays"] for line in counted) > 0
+
+
+@contextmanager
+def gateways(log: KafkaLog) -> Iterator[list[int]]:
+    """Gateways report all the time; how many reports there were is known at the end."""
+    leash, writer, produced = simulate.Leash(finish=False), log.writer(), list[int]()
+    plant = reports(SEED, simulate.MESSAGES_AT_MOST)
+
+    def report() -> None:
+        produced.append(simulate.produce(writer, plant, leash, messages=1, rate=RATE))
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    try:
+        yield produced
+    finally:
+        leash.obey(["finish"])
+        thread.join(TIMEOUT_S)
+        writer.close()
+
+
+def finish(services: dict[str, Service], log: KafkaLog) -> None:
+    """No more faults: lag goes to zero, and both services leave cleanly."""
+    inputs = {"standard": (simulate.TOPIC, simulate.PARTITIONS), "totals": ("robot.fastenings", 4)}
+    for name, (topic, partitions) in inputs.items():
+        places = [(topic, partition) for partition in range(partitions)]
+        life = services[name].life
+
+        def caught_up(name: str = name, places: list[tuple[str, int]] = places) -> bool:
+            commits = log.committed(f"fastening-{name}", places)
+            ends = log.bounds(places)
+            return all(
+                place in commits and commits[place].offset == ends[place].stable_end for place in places
+            )
+
+        assert wait_until(caught_up, TIMEOUT_S), life.text
+        assert life.terminate() == 0, life.text

@@ -1,0 +1,107 @@
+"""What tests do to real brokers: a second one for a cluster, copies of data, questions to the admin client."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka.admin
+from confluent_kafka import TopicCollection, TopicPartition
+
+from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.dev.process import wait_until
+from sqe_chain.dev.server import free_port
+
+driver: Any = confluent_kafka.admin
+TIMEOUT_S = 60
+
+
+def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
+    """A broker that joins the cluster of another."""
+    lines = (first.data_dir / "data" / "meta.properties").read_text("utf-8").splitlines()
+    cluster = next(line for line in lines if line.startswith("cluster.id="))
+    (data_dir / "data").mkdir()
+    (data_dir / "data" / "meta.properties").write_text(f"version=1\nnode.id=2\n{cluster}\n", "utf-8")
+    properties = (first.data_dir / "server.properties").read_text("utf-8").splitlines()
+    voters = next(line for line in properties if line.startswith("controller.quorum.voters="))
+    port = free_port()
+    settings = {
+        "node.id": "2",
+        "process.roles": "broker",
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "controller.quorum.voters": voters.partition("=")[2],
+    }
+    return KafkaServer(data_dir, port, properties=settings, fast_boot=True)
+
+
+@contextmanager
+def rolled_back(server: KafkaServer | RedisServer, copy: Path) -> Iterator[None]:
+    """What happens within is undone: the data go back to a copy made before. The server restarts twice."""
+    data = server.data_dir / ("data" if isinstance(server, KafkaServer) else "appendonlydir")
+    server.stop()
+    shutil.copytree(data, copy)
+    server.start()
+    yield
+    server.stop()
+    shutil.rmtree(data)
+    shutil.copytree(copy, data)
+    server.start()
+
+
+class Admin:
+    """Questions and orders, each waited for."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._client = driver.AdminClient({"bootstrap.servers": bootstrap})
+
+    def create(self, topic: str, assignment: list[list[int]], **config: str) -> None:
+        """A topic with a list of replicas for each partition."""
+        new = driver.NewTopic(topic, len(assignment), replica_assignment=assignment, config=_settings(config))
+        self._client.create_topics([new])[topic].result(TIMEOUT_S)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self._client.delete_topics([topic])[topic].result(TIMEOUT_S)
+        assert wait_until(lambda: topic not in self._client.list_topics(timeout=10).topics, TIMEOUT_S)
+
+    def grow(self, topic: str, partitions: int) -> None:
+        """Add partitions, and wait until they are known."""
+        self._client.create_partitions([driver.NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
+        assert wait_until(lambda: len(self._partitions(topic)) == partitions, TIMEOUT_S)
+
+    def configure(self, topic: str, **config: str) -> None:
+        """Change settings of a topic."""
+        entries = [
+            driver.ConfigEntry(name, value, incremental_operation=driver.AlterConfigOpType.SET)
+            for name, value in _settings(config).items()
+        ]
+        resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+        for answer in self._client.incremental_alter_configs([resource]).values():
+            answer.result(TIMEOUT_S)
+
+    def delete_records(self, ends: dict[tuple[str, int], int]) -> None:
+        """What retention does: delete everything before these offsets."""
+        places = [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
+        for answer in self._client.delete_records(places).values():
+            answer.result(TIMEOUT_S)
+
+    def forget_group(self, group: str) -> None:
+        """Delete a group's commits: its service begins anew."""
+        for answer in self._client.delete_consumer_groups([group]).values():
+            answer.result(TIMEOUT_S)
+
+    def in_sync(self, topic: str) -> set[int]:
+        """Brokers in sync with every partition."""
+        parts = self._partitions(topic)
+        return set.intersection(*({node.id for node in part.isr} for part in parts))
+
+    def _partitions(self, topic: str) -> list[Any]:
+        answers = self._client.describe_topics(TopicCollection([topic]))
+        return list(answers[topic].result(TIMEOUT_S).partitions)
+
+
+def _settings(config: dict[str, str]) -> dict[str, str]:
+    return {name.replace("_", "."): value for name, value in config.items()}
