@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import confluent_kafka.admin
-from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
@@ -55,6 +55,7 @@ class Admin:
     """Questions and orders, each waited for."""
 
     def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = bootstrap
         self._client = driver.AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str, assignment: list[list[int]], **config: str) -> None:
@@ -94,12 +95,16 @@ class Admin:
             answer.result(TIMEOUT_S)
 
     def in_sync(self, topic: str) -> set[int]:
-        """Brokers in sync with every partition."""
-        parts = self._partitions(topic)
+        """Brokers in sync with every partition; empty when there was no answer."""
+        self._client = driver.AdminClient({"bootstrap.servers": self._bootstrap})  # one may ask a dead broker
+        try:
+            parts = self._partitions(topic, timeout_s=3)
+        except KafkaException:
+            return set()
         return set.intersection(*({node.id for node in part.isr} for part in parts))
 
-    def _partitions(self, topic: str) -> list[Any]:
-        answers = self._client.describe_topics(TopicCollection([topic]))
+    def _partitions(self, topic: str, timeout_s: float = TIMEOUT_S) -> list[Any]:
+        answers = self._client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
         return list(answers[topic].result(TIMEOUT_S).partitions)
 
 

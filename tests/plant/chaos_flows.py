@@ -3,6 +3,8 @@
     {plant}.raw -standard-> {plant}.mid -totals-> {plant}.deltas, {plant}.lines
     {plant}.raw -early-> {plant}.pre -relay-> {plant}.mid
 
+Beside them, under names of their own, the flows of the example services.
+
 The environment says the rest: CHAOS_PLANT (what names begin with), CHAOS_OPTIONS (JSON: flow -> options of
 `Flow`), CHAOS_TRAP (see `traps`).
 """
@@ -13,6 +15,7 @@ import json
 import os
 from collections.abc import Iterator
 
+from services import fastening as examples
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
 from sqe_chain.flow import Flow
@@ -95,6 +98,8 @@ _robots.to(f"{_PLANT}.deltas", key=line_of, partitions=2)
     .changes()
     .to(f"{_PLANT}.lines", partitions=1)
 )
+
+fastening_standard, fastening_totals = examples.standard, examples.totals
 
 if "CHAOS_TRAP" in os.environ:
     from traps import set_trap
