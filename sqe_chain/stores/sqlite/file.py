@@ -99,7 +99,9 @@ def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
     if primary in _SETTINGS:
         return ConfigurationError(text)
     if primary == sqlite3.SQLITE_CORRUPT:
-        return StoreInconsistent(f"{text}; the file is damaged: restore it, or begin anew under another flow name")
+        return StoreInconsistent(
+            f"{text}; the file is damaged: restore it, or begin anew under another flow name"
+        )
     return None
 
 
