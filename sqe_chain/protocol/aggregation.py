@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.errors import (
+    LostOffsets,
     PlanMismatch,
     PoisonError,
     ServiceStopped,
     StoreInconsistent,
     Superseded,
+    TruncatedInput,
     WeakDurability,
 )
 from sqe_chain.flow import Node
@@ -113,8 +115,15 @@ class Aggregation:
         ends = last.ends()
         positions = {place: planned.stop for place, planned in ends.items()}
         bounds = around.patiently("look for new records", lambda: around.log.bounds(positions))
-        for place, offset in positions.items():
-            inputs.check_bounds(place, offset, bounds[place])
+        try:
+            for place, offset in positions.items():
+                inputs.check_bounds(place, offset, bounds[place])
+        except (LostOffsets, TruncatedInput):
+            if not around.patiently(
+                "look at the topics again", lambda: inputs.recreated_since(around.flow, around.log, infos)
+            ):
+                raise
+            return self.batch()  # which names it, or begins with it
         limit = max(
             len(positions),
             min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),

@@ -179,6 +179,17 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
         )
 
 
+def recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
+    """Whether an input was created again after it was described: what was asked since is of another topic.
+
+    Raises:
+        ConfigurationError: a topic is gone.
+        Unavailable: the broker does not answer.
+    """
+    now = describe(flow, log)
+    return any(now[topic].topic_id != infos[topic].topic_id for topic in flow.input_topics())
+
+
 def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
     """Read the last record of a range again and compare it.
 

@@ -11,7 +11,13 @@ import json
 from dataclasses import dataclass, field
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import ConfigurationError, PartitionsMismatch, RecreatedTopic
+from sqe_chain.errors import (
+    ConfigurationError,
+    LostOffsets,
+    PartitionsMismatch,
+    RecreatedTopic,
+    TruncatedInput,
+)
 from sqe_chain.marks import MarksRecord
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
@@ -89,8 +95,15 @@ class Republishing:
             self._commit(fresh)
         offsets = {place: position.offset for place, position in self._positions.items()}
         bounds = around.patiently("look for new records", lambda: around.log.bounds(offsets))
-        for place, offset in offsets.items():
-            inputs.check_bounds(place, offset, bounds[place])
+        try:
+            for place, offset in offsets.items():
+                inputs.check_bounds(place, offset, bounds[place])
+        except (LostOffsets, TruncatedInput):
+            if not around.patiently(
+                "look at the topics again", lambda: inputs.recreated_since(around.flow, around.log, infos)
+            ):
+                raise
+            return self.batch()  # which names it, or begins with it
         limit = max(
             len(offsets),
             min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
