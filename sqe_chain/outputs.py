@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from sqe_chain.context import Origin
 from sqe_chain.errors import OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow, Node
-from sqe_chain.partitioner import Partitioner
+from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Headers, Output
 from sqe_chain.steps import Made
-from sqe_chain.template import OutputTemplate
+from sqe_chain.template import OutputTemplate, key_field
 
 Collection = tuple[bytes | None, str, list[bytes | None]]
 """Key, type name and payloads of one envelope."""
@@ -26,13 +26,17 @@ RECORD_OVERHEAD = 512
 """Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
 
 
-class _Writing:
-    """What one output makes of one lane: its template, and the last position for each of its partitions."""
+_KNOWN_KEYS = 200_000
 
-    __slots__ = ("encode", "previous")
+
+class _Writing:
+    """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
+
+    __slots__ = ("encode_in", "frame", "previous")
 
     def __init__(self, template: OutputTemplate) -> None:
-        self.encode = template.encode
+        self.frame = template.frame
+        self.encode_in = template.encode_in
         self.previous: dict[int, bytes] = {}
 
 
@@ -43,27 +47,32 @@ class _Target:
         self.name = f"{flow.name}/{node.name}"
         self.topic = node.topics[0]
         self.partitions = node.partitions
-        self.partition_of = Partitioner(node.partitions)
         self.largest = max_bytes - RECORD_OVERHEAD
         self.headers = node.headers and shard is None
+        self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
-        self._lanes: dict[int, _Writing] = {}
+        self.lanes: dict[int, _Writing] = {}
+
+    def key(self, key: bytes) -> tuple[int, bytes]:
+        """The partition of a key, and its field in the envelope; remembered in `keys`."""
+        if len(self.keys) >= _KNOWN_KEYS:
+            self.keys.clear()
+        known = self.keys[key] = partition_of(key, self.partitions), key_field(key)
+        return known
 
     def writing(self, origin: Origin) -> _Writing:
-        """The template for the lane of an input."""
-        found = self._lanes.get(origin.lane)
-        if found is None:
-            place = origin.place
-            template = OutputTemplate(
-                lane=origin.stated_lane,
-                topic=place.topic,
-                topic_id=place.topic_id,
-                partition=place.partition,
-                output=self.name,
-                shard=self._shard,
-            )
-            found = self._lanes[origin.lane] = _Writing(template)
-        return found
+        """The template for the lane of an input, not seen before; remembered in `lanes`."""
+        place = origin.place
+        template = OutputTemplate(
+            lane=origin.stated_lane,
+            topic=place.topic,
+            topic_id=place.topic_id,
+            partition=place.partition,
+            output=self.name,
+            shard=self._shard,
+        )
+        made = self.lanes[origin.lane] = _Writing(template)
+        return made
 
     def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
         """The error for a record that the topic does not accept."""
@@ -145,23 +154,25 @@ class Gatherer:
         undo: list[tuple[dict[int, bytes], int, bytes]],
     ) -> None:
         """Append the records of one output, for one input."""
-        writing = target.writing(origin)
-        encode, previous = writing.encode, writing.previous
-        chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
-        place, offset, epoch, _, position, *_ = origin
+        place, offset, epoch, lane, position, head, *_ = origin
+        writing = target.lanes.get(lane) or target.writing(origin)
+        if head is not None:
+            chain, timestamp_ms = head.chain, head.timestamp_ms
+        else:
+            chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
         headers = origin.headers if target.headers else None
         room = target.largest - (headers_size(headers) if headers else 0)
-        topic, partition_of, of = target.topic, target.partition_of, len(collections)
+        frame = writing.frame(chain, offset, epoch, position, timestamp_ms)
+        encode_in, previous, keys = writing.encode_in, writing.previous, target.keys
+        topic, of = target.topic, len(collections)
         for ordinal, (key, type_name, payloads) in enumerate(collections):
             if key is None:
-                partition, size = place.partition % target.partitions, 0
+                partition, field = place.partition % target.partitions, b""
             else:
-                partition, size = partition_of(key), len(key)
+                partition, field = keys.get(key) or target.key(key)
             before = previous.get(partition, b"")
-            value, own = encode(
-                chain, offset, epoch, ordinal, of, position, timestamp_ms, key, type_name, payloads, before
-            )
-            if len(value) + size > room:
+            value, own = encode_in(frame, ordinal, of, field, type_name, payloads, before)
+            if len(value) + len(field) > room:
                 raise target.too_large(origin, len(value))
             if own > before:
                 undo.append((previous, partition, before))

@@ -42,9 +42,21 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-_LINK_END: Final = Struct("<BQBIBIBI")
-"""offset, leader epoch, ordinal and `of` of a link, each behind its tag."""
+Frame = tuple[bytes, bytes, bytes, bytes]
+"""What the envelopes made from one input have in common: up to the link's ordinal; the time; lane and
+position without the last ordinal; the same position as the field `previous`."""
+
+_LINK_PLACE: Final = Struct("<BQBI")
+"""offset and leader epoch of a link, each behind its tag."""
+_LINK_COUNTS: Final = Struct("<BIBI")
+"""ordinal and `of`, which end the link, each behind its tag."""
 _ORDINAL: Final = Struct(">I")
+_FEW: Final = 33
+_ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
+_COUNTS: Final = tuple(
+    tuple(_LINK_COUNTS.pack(0x45, ordinal, 0x4D, of) for ordinal in range(of)) for of in range(_FEW)
+)
+"""The end of the link for few envelopes: `_COUNTS[of][ordinal]`."""
 _FIXED64: Final = Struct("<Q")
 _SHORT: Final = 4096
 _LENGTHS: Final = tuple(varint(length) for length in range(_SHORT))
@@ -68,6 +80,7 @@ class OutputTemplate:
         "_before_chain",
         "_before_link",
         "_before_position",
+        "_before_witness",
         "_chain_length",
         "_high_time",
         "_high_time_bytes",
@@ -114,15 +127,15 @@ class OutputTemplate:
                 b"" if shard is None else b"\x28" + varint(shard),
             )
         )
-        self._before_link = b"\x0a" + varint(len(link) + _LINK_END.size) + link
+        self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + _LINK_COUNTS.size) + link
         self._chain_length = self._position_length = -1
-        self._before_chain = self._before_position = b""
+        self._before_chain = self._before_position = self._before_witness = b""
         self._high_time = -1
         self._high_time_bytes = b""
         self._type = ""
         self._type_bytes = b""
 
-    def encode(  # noqa: PLR0913, PLR0917 - one call per message: an options object costs more than the encoding
+    def encode(  # noqa: PLR0913, PLR0917 - the fields of an envelope
         self,
         chain: bytes,
         offset: int,
@@ -157,51 +170,94 @@ class OutputTemplate:
             ValueError: no payload, or a `previous` of another length than the new position: a
                 mistake of the caller.
         """
+        frame = self.frame(chain, offset, leader_epoch, position, timestamp_ms)
+        new_position = position + _ORDINAL.pack(ordinal)
+        if previous and len(previous) != len(new_position):
+            message = f"previous has {len(previous)} bytes, the position {len(new_position)}"
+            raise ValueError(message)
+        witness = b"\x62" + _LENGTHS[len(previous)] + previous if previous else b""
+        value, _ = self.encode_in(frame, ordinal, of, key_field(key), type, payloads, witness)
+        return value, new_position
+
+    def frame(
+        self, chain: bytes, offset: int, leader_epoch: int, position: bytes, timestamp_ms: int
+    ) -> Frame:
+        """What all envelopes made from one input have in common; for `encode_in`.
+
+        Raises:
+            ChainTooLong: the input has 32 links already.
+        """
         if len(chain) != self._chain_length or len(position) != self._position_length:
             self._prepare(chain, position)
-        new_position = position + _ORDINAL.pack(ordinal)
         high = timestamp_ms >> _LOW_BITS
         if high != self._high_time:
             self._high_time = high
             self._high_time_bytes = varint(high)
+        return (
+            self._before_chain
+            + chain
+            + self._before_link
+            + _LINK_PLACE.pack(0x31, offset, 0x3D, leader_epoch),
+            b"\x20" + _LOW_TIMES[timestamp_ms & _LOW_MASK] + self._high_time_bytes
+            if high > 0
+            else _rare_time(timestamp_ms),
+            self._before_position + position,
+            self._before_witness + position,
+        )
+
+    def encode_in(
+        self,
+        frame: Frame,
+        ordinal: int,
+        of: int,
+        key_bytes: bytes,
+        type: str,  # noqa: A002 - the format's word
+        payloads: Sequence[bytes | None],
+        previous: bytes,
+    ) -> tuple[bytes, bytes]:
+        """One envelope of an input, and the field `previous` that a later one may carry.
+
+        Args:
+            frame: the input's, from `frame`.
+            ordinal: see `encode`.
+            of: see `encode`.
+            key_bytes: the field of the key, from `key_field`.
+            type: see `encode`.
+            payloads: see `encode`.
+            previous: what this method gave for the highest position before on this lane and output
+                partition in this batch; b"" for the first. Such fields compare as their positions do.
+        """
+        start, time, end, witness = frame
         if type != self._type:
             name = type.encode()
             self._type, self._type_bytes = type, b"\x32" + varint(len(name)) + name if name else b""
-        filled: tuple[bytes, ...]
+        if of < _FEW and ordinal < of:
+            counts, last = _COUNTS[of][ordinal], _ORDINALS[ordinal]
+        else:
+            counts, last = _LINK_COUNTS.pack(0x45, ordinal, 0x4D, of), _ORDINAL.pack(ordinal)
         payload = payloads[0] if len(payloads) == 1 else None
         if payload:
             length = len(payload)
-            filled = (b"\x3a", _LENGTHS[length] if length < _SHORT else varint(length), payload)
+            filled = b"\x3a" + (_LENGTHS[length] if length < _SHORT else varint(length)) + payload
             deleted = b""
         else:
             filled, deleted = _rare_payloads(payloads)
-        if previous:
-            if len(previous) != len(new_position):
-                message = f"previous has {len(previous)} bytes, the position {len(new_position)}"
-                raise ValueError(message)
-            previous = b"\x62" + _LENGTHS[len(previous)] + previous
         body = b"".join(
             (
-                self._before_chain,
-                chain,
-                self._before_link,
-                _LINK_END.pack(0x31, offset, 0x3D, leader_epoch, 0x45, ordinal, 0x4D, of),
-                b"\x20" + _LOW_TIMES[timestamp_ms & _LOW_MASK] + self._high_time_bytes
-                if high > 0
-                else _rare_time(timestamp_ms),
-                b""
-                if key is None
-                else b"\x2a" + (_LENGTHS[len(key)] if len(key) < _SHORT else varint(len(key))) + key,
+                start,
+                counts,
+                time,
+                key_bytes,
                 self._type_bytes,
-                *filled,
-                self._before_position,
-                new_position,
+                filled,
+                end,
+                last,
                 previous,
                 deleted,
                 b"\x7d",
             )
         )
-        return body + CHECKSUM.pack(crc32(body)), new_position
+        return body + CHECKSUM.pack(crc32(body)), witness + last
 
     def _prepare(self, chain: bytes, position: bytes) -> None:
         """Lengths that are the same for all messages of a lane, and are looked at once."""
@@ -212,10 +268,11 @@ class OutputTemplate:
                 "is probably part of a loop of services"
             )
             raise ChainTooLong(message)
-        length = len(chain) + len(self._before_link) + _LINK_END.size
+        length = len(chain) + len(self._before_link) + _LINK_PLACE.size + _LINK_COUNTS.size
         self._before_chain = PREFIX + b"\x12" + varint(length)
         lane = b"\x51" + _FIXED64.pack(self.lane) if self.lane else b""
-        self._before_position = lane + b"\x5a" + varint(len(position) + ORDINAL_LENGTH)
+        length_bytes = varint(len(position) + ORDINAL_LENGTH)
+        self._before_position, self._before_witness = lane + b"\x5a" + length_bytes, b"\x62" + length_bytes
         self._chain_length, self._position_length = len(chain), len(position)
 
 
@@ -293,7 +350,12 @@ def _rare_time(timestamp_ms: int) -> bytes:
     return b"\x20" + varint(timestamp_ms) if timestamp_ms else b""
 
 
-def _rare_payloads(payloads: Sequence[bytes | None]) -> tuple[tuple[bytes, ...], bytes]:
+def key_field(key: bytes | None) -> bytes:
+    """The field of an envelope's key; nothing for None."""
+    return b"" if key is None else b"\x2a" + varint(len(key)) + key
+
+
+def _rare_payloads(payloads: Sequence[bytes | None]) -> tuple[bytes, bytes]:
     """Fields of a collection, of an empty payload, of a null one; and the field of deleted indexes."""
     if not payloads:
         message = "an envelope has at least one payload"
@@ -306,4 +368,4 @@ def _rare_payloads(payloads: Sequence[bytes | None]) -> tuple[tuple[bytes, ...],
             held = payload or b""
             fields.append(b"\x4a" + varint(len(held)) + held)
     indexes = b"".join(varint(index) for index, payload in enumerate(payloads) if payload is None)
-    return tuple(fields), b"\x6a" + varint(len(indexes)) + indexes if indexes else b""
+    return b"".join(fields), b"\x6a" + varint(len(indexes)) + indexes if indexes else b""
