@@ -7,6 +7,7 @@ A unit is pushed as ``(value, key, path, origin)``. What reaches a stage or an o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -18,12 +19,15 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow, Kind, Node
 from sqe_chain.partitioner import key_bytes
 
+Serialize = Callable[[Any], bytes]
 Push = Callable[[object, bytes | None, bytes, Origin], None]
 
 _UINT32 = Struct(">I")
 NUMBERS = tuple(_UINT32.pack(number) for number in range(256))
 """The first path elements, ready made."""
 
+
+SAME_OBJECT = "a flat_map gave the same object twice: create a new one for each value"
 
 Unit = tuple[bytes, Any, str, bytes, Origin]
 """A value on its way into a stage: key, value (an object; for a shuffle its bytes), full protobuf name of
@@ -102,9 +106,16 @@ class Compiler:
             raise AssertionError(f"{node.place}: a {node.kind} without a function")
         if node.key_takes_context if node.kind == "key_by" else node.takes_context:
             return _with_context(node.kind, function, down, self._now_ms)
+        if node.kind == "flat_map" and not self._reaches_a_stage(node):
+            return _flat_map_to_outputs(function, down)
         return {"map": _map, "filter": _filter, "flat_map": _flat_map, "key_by": _key_by}[node.kind](
             function, down
         )
+
+    def _reaches_a_stage(self, node: Node) -> bool:
+        """Whether units go on to a stage: only there do paths matter."""
+        children = self._flow.children(node.index)
+        return any(child.kind == "aggregate" or self._reaches_a_stage(child) for child in children)
 
     def _key_of(self, node: Node) -> UserFunction | None:
         """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
@@ -116,7 +127,8 @@ class Compiler:
     def _stage(self, node: Node) -> Push:
         append = self._collector.units[node.index].append
         to_key, with_context = self._key_of(node), node.key_takes_context
-        serialize = node.index in self._shuffled
+        shuffled = node.index in self._shuffled
+        known: dict[type, tuple[str, Serialize]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
@@ -124,13 +136,16 @@ class Compiler:
                 own = own.encode()
             elif own.__class__ is not bytes:
                 own = key_bytes(own)
-            if not isinstance(value, Message):
-                raise PoisonError(
-                    f"{node.place}: stage {node.name!r} takes protobuf messages, got {type(value).__name__}"
-                )
-            if serialize:
-                data = value.SerializeToString(deterministic=True)
-                append((own, data, value.DESCRIPTOR.full_name, path, origin))
+            found = known.get(value.__class__)
+            if found is None:
+                if not isinstance(value, Message):
+                    raise PoisonError(
+                        f"{node.place}: stage {node.name!r} takes protobuf messages, got {type(value).__name__}"
+                    )
+                found = known[value.__class__] = value.DESCRIPTOR.full_name, serializer(value)
+            if shuffled:
+                name, serialize = found
+                append((own, serialize(value), name, path, origin))
             else:
                 append((own, value, "", path, origin))
 
@@ -141,6 +156,7 @@ class Compiler:
         to_key, with_context = self._key_of(node), node.key_takes_context
         index = node.index
         deleted = _deleted_type(self._flow, node)
+        known: dict[type, tuple[str, Serialize]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
             if to_key is not None:
@@ -149,17 +165,42 @@ class Compiler:
                     key = key.encode()
                 elif key is not None and key.__class__ is not bytes:
                     key = key_bytes(key)
-            if isinstance(value, Message):
-                data = value.SerializeToString(deterministic=True)
-                append((index, key, value.DESCRIPTOR.full_name, data))
-            elif value is None and deleted:
+            if value is None and deleted:
                 append((index, key, deleted, None))
-            else:
-                raise PoisonError(
-                    f"{node.place}: output {node.name!r} takes protobuf messages, got {type(value).__name__}"
-                )
+                return
+            found = known.get(value.__class__)
+            if found is None:
+                if not isinstance(value, Message):
+                    raise PoisonError(
+                        f"{node.place}: output {node.name!r} takes protobuf messages, got {type(value).__name__}"
+                    )
+                found = known[value.__class__] = value.DESCRIPTOR.full_name, serializer(value)
+            name, serialize = found
+            append((index, key, name, serialize(value)))
 
         return push
+
+
+def serializer(message: Message) -> Serialize:
+    """How messages of this one's type are serialized: the same bytes for the same content.
+
+    Only maps have no order of their own; asking for one costs as much as serializing.
+    """
+    if _has_order(message.DESCRIPTOR, set()):
+        return type(message).SerializeToString
+    return partial(type(message).SerializeToString, deterministic=True)
+
+
+def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two kinds of descriptor
+    """Whether a message type, and all below it, hold neither maps nor what may hold one."""
+    if descriptor.full_name in seen:
+        return True
+    seen.add(descriptor.full_name)
+    if descriptor.is_extendable or descriptor.GetOptions().map_entry:
+        return False
+    return all(
+        field.message_type is None or _has_order(field.message_type, seen) for field in descriptor.fields
+    )
 
 
 def _deleted_type(flow: Flow, node: Node) -> str:
@@ -211,6 +252,20 @@ def _flat_map(function: UserFunction, down: Push) -> Push:
     return push
 
 
+def _flat_map_to_outputs(function: UserFunction, down: Push) -> Push:
+    """The same without paths: payloads are gathered in the order in which they come."""
+
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        before = None
+        for item in function(value):
+            if item is before and isinstance(item, Message):
+                raise PoisonError(SAME_OBJECT)
+            before = item
+            down(item, key, path, origin)
+
+    return push
+
+
 def _with_context(kind: Kind, function: UserFunction, down: Push, now_ms: int) -> Push:
     """The same four steps, for functions that take the context."""
 
@@ -232,6 +287,6 @@ def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: byt
     before = None
     for index, item in enumerate(items):
         if item is before and isinstance(item, Message):
-            raise PoisonError("a flat_map gave the same object twice: create a new one for each value")
+            raise PoisonError(SAME_OBJECT)
         before = item
         down(item, key, path + number(index), origin)
