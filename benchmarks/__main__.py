@@ -1,0 +1,291 @@
+"""`python -m benchmarks`: everything, in one run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import typer
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.backlog import Backlog
+from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
+from benchmarks.flows import PARTITIONS, aggregation, republisher, two_stages
+from benchmarks.machine import facts
+from benchmarks.service import Run, Service
+from benchmarks.small import empty_jobs, small_batches, store_write
+from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.engines.spark import open_session
+from sqe_chain.flow import Flow
+from sqe_chain.logs.kafka import KafkaLog
+
+ROOT = Path(__file__).resolve().parent.parent
+OUT = Console(highlight=False)
+KINDS = ("aggregate", "republish", "shuffle", "empty", "store")
+WARM_UP = 40_000
+SMALL = 8
+SMALL_ROUNDS = 15
+STORE_ROWS = 100_000
+STORE_BYTES = 64
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One run of one side.
+
+    Attributes:
+        seconds: wall time.
+        cpu_s: processor time of the Python that does the work (clients' threads included).
+        all_cpu_s: of all its processes, Java included.
+    """
+
+    seconds: float
+    cpu_s: float
+    all_cpu_s: float
+
+
+@dataclass(slots=True)
+class Bench:
+    """Servers, a session and a backlog, and what was measured with them.
+
+    Args:
+        session: Spark on two cores.
+        bootstrap: Kafka.
+        redis: URL of a durable Redis.
+        backlog: the big one.
+        rounds: of each comparison.
+        max_records: records of one batch.
+    """
+
+    session: SparkSession
+    bootstrap: str
+    redis: str
+    backlog: Backlog
+    rounds: int
+    max_records: int
+    table: Table = field(init=False)
+    peak_rss: int = 0
+
+    def __post_init__(self) -> None:
+        """An empty table."""
+        self.table = Table("what", "ours", "plain", "ratio", "target", "remarks", title="figures")
+
+    def prepare(self) -> None:
+        """Write the backlog, and a small one to warm up with."""
+        self.topic(self.backlog.topic)
+        size = self.backlog.write(self.bootstrap)
+        self.topic("bench.warm")
+        Backlog("bench.warm", WARM_UP, self.backlog.keys).write(self.bootstrap)
+        OUT.print(
+            f"backlog: {self.backlog.messages:,} envelopes of {size:.0f} bytes, {PARTITIONS} partitions, "
+            f"{self.backlog.keys:,} keys; batches of at most {self.max_records:,}"
+        )
+
+    def topic(self, name: str) -> None:
+        """Create a topic."""
+        KafkaLog(self.bootstrap).create_topic(name, PARTITIONS)
+
+    def drop(self, name: str) -> None:
+        """Delete a topic that was looked at: the disk is not endless."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.delete_topics([name])[name].result()
+
+    def service(self, flow: Flow) -> Service:
+        """A service that has claimed and recovered."""
+        return Service(flow, self.session, self.bootstrap, self.redis, self.max_records)
+
+    def ours(self, flow: Flow) -> Run:
+        """Work off the backlog."""
+        run = self.service(flow).work_off()
+        assert sum(run.notes.inputs) == self.backlog.messages
+        self.peak_rss = max(self.peak_rss, run.spent.peak_rss)
+        return run
+
+    def plain(self, kind: str, *arguments: str) -> Timed:
+        """The plain loop, in a process of its own."""
+        command = [sys.executable, "-m", "benchmarks.plain", kind, self.bootstrap, self.backlog.topic]
+        command += [str(self.backlog.messages), *arguments]
+        ended = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+        result = json.loads(ended.stdout)
+        return Timed(result["seconds"], result["cpu_s"], result["cpu_s"])
+
+    def aggregate(self) -> None:
+        """One stage in place, Redis with fsync always."""
+        self.service(aggregation("bench-warm-aggregate", "bench.warm")).work_off()
+
+        def ours(number: int) -> Run:
+            name = f"bench-aggregate-{number}"
+            run = self.ours(aggregation(name, self.backlog.topic))
+            check_totals(self.redis, name, self.backlog)
+            return run
+
+        def plain(number: int) -> Timed:
+            key = f"plain-{number}"
+            timed = self.plain("aggregate", self.redis, key)
+            check_plain_totals(self.redis, key, self.backlog)
+            return timed
+
+        self.compare("aggregate into keys, Redis", ours, plain, 1.0)
+
+    def republish(self) -> None:
+        """Two envelopes for one."""
+        self.service(republisher("bench-warm-republish", "bench.warm", "bench.warm-out")).work_off()
+
+        def ours(number: int) -> Run:
+            target = f"bench.republished-{number}"
+            run = self.ours(republisher(f"bench-republish-{number}", self.backlog.topic, target))
+            check_count(self.bootstrap, target, 2 * self.backlog.messages)
+            if number == 0:
+                check_republished(self.bootstrap, target, self.backlog)
+            self.drop(target)
+            return run
+
+        def plain(number: int) -> Timed:
+            target = f"bench.plain-{number}"
+            self.topic(target)
+            timed = self.plain("republish", target)
+            check_count(self.bootstrap, target, 2 * self.backlog.messages)
+            self.drop(target)
+            return timed
+
+        self.compare("republish, 2 for 1", ours, plain, 0.6)
+
+    def compare(
+        self, what: str, ours: Callable[[int], Run], plain: Callable[[int], Timed], target: float
+    ) -> None:
+        """A B A B ..., medians."""
+        mine, theirs, batches = list[Timed](), list[Timed](), list[int]()
+        for number in range(self.rounds):
+            run = ours(number)
+            mine.append(Timed(run.seconds, run.spent.python_s, run.spent.python_s + run.spent.java_s))
+            batches = run.notes.inputs
+            theirs.append(plain(number))
+            OUT.print(
+                f"  {what}, round {number + 1}: {self.shown(mine[-1])} against {self.shown(theirs[-1])}",
+                style="dim",
+            )
+        messages = self.backlog.messages
+        seconds = [median(one.seconds for one in side) for side in (mine, theirs)]
+        cpu = [median(one.cpu_s for one in side) / messages * 1e6 for side in (mine, theirs)]
+        java = median(one.all_cpu_s - one.cpu_s for one in mine) / messages * 1e6
+        self.table.add_row(
+            what,
+            f"{messages / seconds[0] / 1e3:,.0f} k/s",
+            f"{messages / seconds[1] / 1e3:,.0f} k/s",
+            f"{seconds[1] / seconds[0]:.2f}",
+            f">= {target}",
+            f"batches of {' + '.join(f'{size:,}' for size in batches)}",
+        )
+        self.table.add_row(
+            "  processor time a message",
+            f"{cpu[0]:.2f} µs",
+            f"{cpu[1]:.2f} µs",
+            f"{cpu[1] / cpu[0]:.2f}",
+            "",
+            f"of Python; Java beside it {java:.2f} µs",
+        )
+
+    def shown(self, timed: Timed) -> str:
+        """One run in a few words."""
+        messages = self.backlog.messages
+        return f"{messages / timed.seconds / 1e3:,.0f} k/s ({timed.cpu_s / messages * 1e6:.2f} µs)"
+
+    def shuffle(self) -> None:
+        """Two stages, another key behind the shuffle, and the changes published."""
+        self.service(two_stages("bench-warm-shuffle", "bench.warm", "bench.warm-lines")).work_off()
+        run = self.ours(two_stages("bench-shuffle", self.backlog.topic, "bench.lines"))
+        check_totals(self.redis, "bench-shuffle", self.backlog)
+        rate = self.backlog.messages / run.seconds / 1e3
+        cpu = run.spent.python_s / self.backlog.messages * 1e6
+        java = run.spent.java_s / self.backlog.messages * 1e6
+        remarks = f"{cpu:.2f} µs of Python and {java:.2f} µs of Java a message"
+        self.table.add_row("two stages, shuffled between", f"{rate:,.0f} k/s", "", "", "", remarks)
+
+    def empty(self) -> None:
+        """A batch of almost nothing against a job of nothing."""
+        few = Backlog("bench.few", SMALL, SMALL)
+        self.topic(few.topic)
+        service = self.service(aggregation("bench-few", few.topic))
+        batches, jobs = small_batches(service, few, self.bootstrap), empty_jobs(self.session)
+        for _ in range(3):
+            next(batches), next(jobs)
+        pairs = list(islice(zip(batches, jobs, strict=False), SMALL_ROUNDS))
+        ours, job = (median(side) * 1e3 for side in zip(*pairs, strict=True))
+        self.table.add_row(
+            f"batch of {SMALL} messages, against an empty job",
+            f"{ours:.0f} ms",
+            f"{job:.0f} ms",
+            f"{ours / job:.2f}",
+            "<= 1.5",
+            f"mapInArrow, {PARTITIONS} tasks, one job each; {SMALL_ROUNDS} rounds",
+        )
+
+    def store(self) -> None:
+        """How fast Redis takes changed states."""
+        rounds = [store_write(self.redis, STORE_ROWS, STORE_BYTES) for _ in range(self.rounds)]
+        ours, plain = (median(side) for side in zip(*rounds, strict=True))
+        self.table.add_row(
+            "states written to Redis",
+            f"{ours / 1e3:,.0f} k/s",
+            f"{plain / 1e3:,.0f} k/s",
+            f"{ours / plain:.2f}",
+            "",
+            f"{STORE_ROWS:,} rows of {STORE_BYTES} bytes; plain: a pipeline of HSET",
+        )
+
+    def show(self) -> None:
+        """The table."""
+        if self.peak_rss:
+            self.table.add_row(
+                "memory of all Python processes",
+                f"{self.peak_rss / GIB:.2f} GiB",
+                "",
+                "",
+                "<= 1.5 GB",
+                "resident, at most, while working off the backlog",
+            )
+        OUT.print(self.table)
+
+
+def main(
+    messages: Annotated[int, typer.Option(help="Messages of the backlog.")] = 1_000_000,
+    keys: Annotated[int, typer.Option(help="Distinct keys.")] = 1_000,
+    rounds: Annotated[int, typer.Option(help="Rounds of each comparison.")] = 3,
+    max_records: Annotated[int, typer.Option(help="Records of one batch.")] = 500_000,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated.")
+    ] = None,
+) -> None:
+    """Measure, on real servers that are started for it."""
+    for name, text in facts().items():
+        OUT.print(f"{name}: {text}", soft_wrap=True)
+    backlog = Backlog("bench.backlog", messages, keys)
+    with KafkaServer(heap_mb=512) as kafka, RedisServer() as redis:
+        session = open_session("local[2]", "benchmarks")
+        try:
+            bench = Bench(session, kafka.bootstrap, redis.url, backlog, rounds, max_records)
+            bench.prepare()
+            for kind in only or KINDS:
+                getattr(bench, kind)()
+            bench.show()
+        finally:
+            session.stop()
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    command = typer.Typer(pretty_exceptions_enable=False)
+    command.command()(main)
+    command()

@@ -1,0 +1,61 @@
+"""What is computed, by our services and by the plain loops alike: the same functions of the same payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
+from services.fastening import add_fastening, line_of, robot_of
+from sqe_chain.flow import Flow
+
+PARTITIONS = 4
+"""Of every topic; also the number of state partitions, so that the first stage runs in place."""
+
+LINES = 20
+
+
+def both_robots(fastening: Fastening) -> Iterator[Fastening]:
+    """Two values of two keys for one: what was fastened, and what failed."""
+    robot, number = fastening.robot, fastening.report
+    joint = fastening.joint
+    yield Fastening(robot=robot, joint=joint, report=number, fastened=fastening.fastened)
+    yield Fastening(robot=robot + "!", joint=joint, report=number, failed=fastening.failed)
+
+
+def add(total: LineTotal, fastening: Fastening) -> None:
+    """Two sums for one robot."""
+    total.events += 1
+    total.fastened += fastening.fastened
+
+
+def republisher(name: str, source: str, target: str) -> Flow:
+    """One envelope in, two out, for two keys."""
+    flow = Flow(name)
+    flow.source(source, Fastening).flat_map(both_robots).to(target, key=robot_of, partitions=PARTITIONS)
+    return flow
+
+
+def aggregation(name: str, source: str) -> Flow:
+    """Sums by robot."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    flow.source(source, Fastening).aggregate("per-robot", key=robot_of, state=LineTotal, fold=add)
+    return flow
+
+
+def two_stages(name: str, source: str, target: str) -> Flow:
+    """Sums by robot, what that means for its line, sums by line behind a shuffle, and their changes."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    (
+        flow.source(source, Fastening)
+        .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=add_fastening)
+        .aggregate("per-line", key=line_of, state=LineTotal, fold=add_delta)
+        .changes()
+        .to(target, partitions=PARTITIONS)
+    )
+    return flow
+
+
+def add_delta(total: LineTotal, delta: LineDelta) -> None:
+    """Count what one fastening means for a line."""
+    total.events += 1
+    total.fastened += delta.fastened

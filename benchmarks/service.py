@@ -1,0 +1,128 @@
+"""Our side: a service on Spark that works off a backlog, as `sqe-chain run` would run it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from benchmarks.machine import Spent
+from sqe_chain.engines.spark import SparkEngine
+from sqe_chain.flow import Flow
+from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.ports import StateStore
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.surroundings import Settings, Surroundings, When
+from sqe_chain.stores import open_store
+
+
+class Clock:
+    """The system's time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return time.time_ns() // 1_000_000
+
+    def wait(self, milliseconds: int) -> bool:
+        """Wait; nobody asks to stop."""
+        return threading.Event().wait(milliseconds / 1_000)
+
+
+@dataclass(slots=True)
+class Notes:
+    """Hears what the service tells, and keeps what is asked for later.
+
+    Attributes:
+        inputs: records of each batch.
+        batch_ms: time of each batch, in milliseconds.
+    """
+
+    inputs: list[int] = field(default_factory=list)
+    batch_ms: list[int] = field(default_factory=list)
+    steps_s: dict[int, float] = field(default_factory=dict)
+    _began: float = 0.0
+
+    def step(self, number: int, when: When) -> None:
+        """Add up the time of each numbered step."""
+        now = time.perf_counter()
+        if when == "before":
+            self._began = now
+        else:
+            self.steps_s[number] = self.steps_s.get(number, 0.0) + now - self._began
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Keep what a batch did."""
+        if name == "committed":
+            self.inputs.append(int(str(fields["inputs"])))
+            self.batch_ms.append(int(str(fields["batch_ms"])))
+
+
+@dataclass(slots=True)
+class Run:
+    """What a backlog took.
+
+    Attributes:
+        seconds: wall time, from the first batch on; claim and recovery are not counted.
+        spent: processor time and memory.
+        notes: what each batch did.
+    """
+
+    seconds: float
+    spent: Spent
+    notes: Notes
+
+
+@dataclass(slots=True)
+class Service:
+    """A service on a session, started and ready for its first batch.
+
+    Args:
+        flow: the flow.
+        session: the Spark session.
+        bootstrap: Kafka.
+        redis: URL of the store.
+        max_records: records of one batch.
+    """
+
+    flow: Flow
+    session: SparkSession
+    bootstrap: str
+    redis: str
+    max_records: int
+    notes: Notes = field(default_factory=Notes)
+    protocol: Aggregation | Republishing = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Claim and recover."""
+        log = KafkaLog(self.bootstrap)
+        stores: dict[str, StateStore] = {"": open_store(self.redis)}
+        for node in self.flow.outputs():
+            log.create_topic(node.topics[0], node.partitions)
+        around = Surroundings(
+            self.flow,
+            log,
+            stores,
+            SparkEngine(self.flow, log, stores, self.session),
+            self.notes,
+            Clock(),
+            lambda: uuid.uuid4().hex,
+            Settings(max_records=self.max_records, max_bytes=1 << 29),
+        )
+        self.protocol = Aggregation(around) if self.flow.stages() else Republishing(around)
+        self.protocol.start()
+
+    def work_off(self) -> Run:
+        """Work until there is nothing left."""
+        self.notes.inputs.clear()
+        self.notes.batch_ms.clear()
+        with Spent() as spent:
+            began = time.perf_counter()
+            while self.protocol.batch() and self.protocol.lag():
+                pass
+            seconds = time.perf_counter() - began
+        return Run(seconds, spent, self.notes)
