@@ -8,25 +8,22 @@ Data flows one way, and each step makes the next one safe to repeat:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.errors import (
     LostOffsets,
-    PlanMismatch,
     PoisonError,
     ServiceStopped,
     StoreInconsistent,
     Superseded,
     TruncatedInput,
-    WeakDurability,
 )
-from sqe_chain.flow import Node
 from sqe_chain.plan import Exclusion, Plan, PlannedRange
-from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
+from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.planning import (
     batch_plan,
@@ -35,25 +32,20 @@ from sqe_chain.protocol.planning import (
     check_layout,
     layout_of,
     layout_plan,
-    marks_after,
     portions_of,
 )
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.surroundings import (
     CLAIM,
-    COMMIT,
-    PERSIST,
     PROCESS,
-    PUBLISH,
     RECOVER,
     SEAL,
     Surroundings,
 )
-from sqe_chain.segment.level import levels, stages_at
+from sqe_chain.protocol.verifying import check_durability, check_new_stages, check_redone, verify_records
+from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Report
-from sqe_chain.states import Claim, Step, persist
-
-DAY_MS = 86_400_000
+from sqe_chain.states import Claim, Step
 
 
 @dataclass(slots=True)
@@ -68,9 +60,8 @@ class Aggregation:
     claimed: Claim | None = None
     last: Plan | None = None
     _home: Home | None = None
-    _before_last: Plan | None = None
     _in_place: bool = True
-    _committed_ms: int = 0
+    _plans: Applying | None = None
     _bytes_per_record: float = 100.0
     _level_of: dict[int, int] = field(default_factory=dict)
 
@@ -85,7 +76,7 @@ class Aggregation:
         around.flow.check()
         self._level_of = {stage.index: around.flow.level(stage) for stage in around.flow.stages()}
         self._in_place = around.settings.in_place
-        self._check_durability()
+        check_durability(around)
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         around.notice_weak_topics(infos)
         try:
@@ -130,7 +121,7 @@ class Aggregation:
         )
         stops = inputs.cut(positions, bounds, limit)
         if stops == positions:
-            self._commit_again_daily()
+            self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
             return False
         ranges = tuple(
@@ -142,7 +133,9 @@ class Aggregation:
         plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions)
         with around.step(SEAL):
             self._seal(plan)
-        self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(around.flow))
+        self._applying().finish(
+            plan, self._headers_at(last), report, publish=True, top_level=levels(around.flow)
+        )
         around.engine.release()
         records = sum(end.records for end in report.ends)
         around.tell(
@@ -183,6 +176,7 @@ class Aggregation:
         around = self.around
         with around.step(CLAIM):
             self.claimed, self._home = claim(around, partial(self._commits, infos))
+            self._plans = Applying(around, self.claimed)
             if self._home.number < 0:
                 self._be_born(infos)
             self.last = self._fetch(self._home.number)
@@ -207,21 +201,6 @@ class Aggregation:
                 f"flow {around.flow.name!r}: run {home.run_id} has claimed it with epoch {home.epoch}, this one had {mine.epoch}"
             ) from found
 
-    def _check_durability(self) -> None:
-        around = self.around
-        stores = {stage.store or "": around.store(stage) for stage in around.flow.stages()} | {
-            "": around.home
-        }
-        for name, store in sorted(stores.items()):
-            weak = around.patiently("look at the store's settings", store.check)
-            if weak and not around.settings.allow_weak_durability:
-                raise WeakDurability(
-                    f"store {name or 'default'!r} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept "
-                    "it with --allow-weak-durability"
-                )
-            for text in weak:
-                around.tell("notice", text=f"weak durability accepted: {text}")
-
     def _commits(self, infos: dict[str, TopicInfo]) -> dict[TopicPartition, Commit]:
         around = self.around
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
@@ -242,7 +221,7 @@ class Aggregation:
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
         around, last = self.around, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
-        self._verify_records(last, unfinished=bool(numbers))
+        verify_records(around, last, unfinished=bool(numbers))
         for number in numbers:
             plan = last if number == last.number else self._must_fetch(number)
             before = self._must_fetch(number - 1)
@@ -254,34 +233,7 @@ class Aggregation:
             around.tell("notice", text=f"the store had lost acknowledged writes; plans {numbers} were redone")
         around.tell("recovered", plan=last.number, redone=numbers)
         if not numbers and (last.number > 0 or around.settings.accept_rollback):
-            self._commit(last, last.ranges)
-
-    def _verify_records(self, last: Plan, *, unfinished: bool) -> None:
-        around = self.around
-        infos = around.patiently(
-            "look at the inputs", lambda: around.log.describe({p.topic for p in last.ranges})
-        )
-        ranges = []
-        for planned in last.ranges:
-            if not unfinished and self._started_over(planned, infos):
-                continue
-            inputs.check_same(planned, infos.get(planned.topic))
-            ranges.append(planned)
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds([p.place for p in ranges]))
-        for planned in ranges:
-            bound: Bounds = bounds[planned.place]
-            inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
-            if planned.topic in self._compacted(infos):
-                continue
-            compared = around.patiently(
-                "read a last record again",
-                partial(inputs.check_last_record, around.log, planned, bound),
-            )
-            if not compared:
-                place = f"{planned.topic}[{planned.partition}]"
-                around.tell(
-                    "notice", text=f"{place}: the last record read has aged out, it could not be compared"
-                )
+            self._applying().commit(last)
 
     def _redo(self, redo: Redo, headers: dict[tuple[int, int], Header]) -> None:
         plan, around = redo.plan, self.around
@@ -291,8 +243,8 @@ class Aggregation:
             report = self._attempt(
                 plan.ranges, redo.before, plan.clock_ms, plan.exclusions, infos, redo.top_level
             )
-            _check_redone(redo, report)
-        self._finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
+            check_redone(redo, report)
+        self._applying().finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         around.engine.release()
 
     def _bring_up_to_date(self, infos: dict[str, TopicInfo]) -> bool:
@@ -301,7 +253,7 @@ class Aggregation:
         So does a topic without envelopes that was created again: it is another root.
         """
         last, around = self._last(), self.around
-        kept = [planned for planned in last.ranges if not self._started_over(planned, infos)]
+        kept = [planned for planned in last.ranges if not inputs.started_over(around.flow, planned, infos)]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
         births = {
@@ -311,7 +263,7 @@ class Aggregation:
         layout = replace(layout, outputs=last.layout.outputs | layout.outputs)  # names are permanent
         if layout == last.layout:
             return False
-        self._check_new_stages(last)
+        check_new_stages(around, last)
         known = {planned.place for planned in kept}
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
         starts = {place: (0, False) for place in places if place not in known}
@@ -323,21 +275,10 @@ class Aggregation:
         with around.step(SEAL):
             self._seal(plan)
         around.tell("notice", text=f"plan {plan.number} brings in a new layout: {layout}")
-        self._finish(plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow))
+        self._applying().finish(
+            plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
+        )
         return True
-
-    def _check_new_stages(self, last: Plan) -> None:
-        """A stage that was dropped has missed what came since; under its old name it cannot come back."""
-        around, parts = self.around, range(self.around.flow.state_partitions)
-        for stage in around.flow.stages():
-            if stage.name in last.layout.stages:
-                continue
-            read_headers = partial(around.store(stage).headers, around.flow.name, stage.name, parts)
-            if any(around.patiently("look at a new stage", read_headers)):
-                raise ServiceStopped(
-                    f"{stage.place}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
-                    "came since: give the new stage another name"
-                )
 
     # ------------------------------------------------------------------ the steps of a batch
 
@@ -382,7 +323,7 @@ class Aggregation:
         max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         while True:
             in_place = self._in_place and self._fits_in_place(infos)
-            job = Job(step, clock_ms, in_place, top_level, max_bytes, self._compacted(infos))
+            job = Job(step, clock_ms, in_place, top_level, max_bytes, inputs.compacted(infos))
             report = around.patiently("process", partial(around.engine.process, job, portions))
             if not report.strays:
                 return report
@@ -396,91 +337,8 @@ class Aggregation:
         if self._home is None:
             raise AssertionError("sealed after the claim")
         self._set_home(self._home, plan)
-        self._before_last, self.last = self.last, plan
+        self.last = plan
         self.around.tell("sealed", plan=plan.number, id=plan.plan_id)
-
-    def _finish(
-        self,
-        plan: Plan,
-        headers: dict[tuple[int, int], Header],
-        report: Report,
-        *,
-        publish: bool,
-        top_level: int,
-    ) -> None:
-        """Steps 5, 6 and 7 of a sealed plan."""
-        around = self.around
-        with around.step(PUBLISH):
-            if publish and report.outputs:
-                around.patiently("publish", around.engine.publish)
-            around.tell("published", plan=plan.number, outputs=report.outputs if publish else 0)
-        for level in range(min(top_level, levels(around.flow)), 0, -1):
-            with around.step(PERSIST):
-                rows = self._persist(plan, level, headers, report)
-                around.tell("persisted", plan=plan.number, level=level, rows=rows)
-        with around.step(COMMIT):
-            self._commit(plan, plan.ranges)
-
-    def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:
-        """Step 6 for one level: changed states by the engine, bare headers from here."""
-        around, flow = self.around, self.around.flow
-        touched = set(report.touched)
-        mine = {stage.index for stage in stages_at(flow, level)}
-        rows = 0
-        if any(stage in mine for stage, _ in touched):
-            rows = around.patiently("persist", lambda: around.engine.persist(level, plan.plan_id, headers))
-        step = Step(flow.name, self._claim(), plan.number - 1, plan.previous_id)
-        for stage, part in around.places():
-            if stage.index not in mine or (stage.index, part) in touched:
-                continue
-            header = headers.get((stage.index, part)) or self._created(stage, part, plan)
-            if header.number >= plan.number:
-                continue
-            store = around.store(stage)
-            around.patiently(
-                "persist a header",
-                partial(persist, store, step, plan.plan_id, stage.name, part, (), header),
-            )
-        return rows
-
-    def _created(self, stage: Node, part: int, plan: Plan) -> Header:
-        """The header of a stage that is born with this plan."""
-        mine = self._claim()
-        born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        standing = self.around.patiently(
-            "create a header",
-            lambda: self.around.store(stage).write(self.around.flow.name, stage.name, part, None, born, ()),
-        )
-        if standing != born:
-            raise Superseded(
-                f"{self.around.flow.name}/{stage.name}/{part}: created by another run: {standing}"
-            )
-        return born
-
-    def _commit(self, plan: Plan, ranges: Sequence[PlannedRange]) -> None:
-        """Step 7: a courtesy to lag monitors, and a witness for recovery."""
-        around = self.around
-        commits = {
-            planned.place: Commit(
-                planned.stop,
-                json.dumps(
-                    {
-                        "plan": plan.number,
-                        "id": plan.plan_id,
-                        "epoch": self._claim().epoch,
-                        "topic_id": planned.topic_id,
-                    }
-                ),
-            )
-            for planned in ranges
-        }
-        around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
-        self._committed_ms = around.clock.now_ms()
-
-    def _commit_again_daily(self) -> None:
-        """Groups forget what is not committed again."""
-        if self.around.clock.now_ms() - self._committed_ms > DAY_MS:
-            self._commit(self._last(), self._last().ranges)
 
     # ------------------------------------------------------------------ small parts
 
@@ -511,13 +369,6 @@ class Aggregation:
         flow = self.around.flow
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
 
-    def _started_over(self, planned: PlannedRange, infos: dict[str, TopicInfo]) -> bool:
-        info = infos.get(planned.topic)
-        return inputs.started_over(self.around.flow, planned.topic, planned.topic_id, info)
-
-    def _compacted(self, infos: dict[str, TopicInfo]) -> frozenset[str]:
-        return frozenset(topic for topic, info in infos.items() if info.compacted)
-
     def _step_after(self, before: Plan) -> Step:
         return Step(self.around.flow.name, self._claim(), before.number, before.plan_id)
 
@@ -526,6 +377,11 @@ class Aggregation:
         header = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         known = plan.layout.stages
         return {(stage.index, part): header for stage, part in self.around.places() if stage.name in known}
+
+    def _applying(self) -> Applying:
+        if self._plans is None:
+            raise AssertionError("start() comes first")
+        return self._plans
 
     def _claim(self) -> Claim:
         if self.claimed is None:
@@ -551,20 +407,3 @@ class Aggregation:
                 f"flow {self.around.flow.name!r}: plan {number} is not in the home store any more"
             )
         return plan
-
-
-def _check_redone(redo: Redo, report: Report) -> None:
-    """Check that a plan done again has ended where it says."""
-    plan = redo.plan
-    if report.failed or report.excluded:
-        raise PlanMismatch(
-            f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
-            "when the plan was sealed; run the code that sealed it until it has finished"
-        )
-    marks = marks_after(redo.before, report)
-    if marks != plan.marks:
-        off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
-        raise PlanMismatch(
-            f"plan {plan.number}: doing it again ends at other marks in {off}: the input or the code changed; run the "
-            "code that sealed it, or restore the input"
-        )

@@ -144,8 +144,13 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         )
 
 
-def started_over(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
-    """Whether a topic without envelopes was created again: it is another root, and is read from 0.
+def started_over(flow: Flow, known: PlannedRange, infos: Topics) -> bool:
+    """Whether a topic without envelopes was created again: it is another root, and is read from 0."""
+    return is_started_over(flow, known.topic, known.topic_id, infos.get(known.topic))
+
+
+def is_started_over(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
+    """The same for a topic and the id it had.
 
     Args:
         flow: the flow.
@@ -155,6 +160,11 @@ def started_over(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) 
     """
     node = next((node for node in flow.sources() if topic in node.topics), None)
     return node is not None and node.raw and info is not None and info.topic_id.hex() != known_id
+
+
+def compacted(infos: Topics) -> frozenset[str]:
+    """The topics from which compaction removes records."""
+    return frozenset(topic for topic, info in infos.items() if info.compacted)
 
 
 def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None:

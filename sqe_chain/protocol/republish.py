@@ -21,7 +21,7 @@ from sqe_chain.errors import (
 from sqe_chain.marks import MarksRecord
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.aggregation import DAY_MS
+from sqe_chain.protocol.applying import DAY_MS
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.states import Claim, Step
@@ -155,9 +155,8 @@ class Republishing:
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         around = self.around
         max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
-        compacted = frozenset(topic for topic, info in infos.items() if info.compacted)
         step = Step(around.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=compacted)
+        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=inputs.compacted(infos))
         report = around.patiently("publish", lambda: around.engine.republish(job, portions))
         now = around.patiently(
             "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})
@@ -185,7 +184,7 @@ class Republishing:
         """Take up partitions not known yet; returns those without a commit."""
         around, flow = self.around, self.around.flow
         for (topic, partition), position in list(self._positions.items()):
-            if inputs.started_over(flow, topic, position.topic_id.hex(), infos.get(topic)):
+            if inputs.is_started_over(flow, topic, position.topic_id.hex(), infos.get(topic)):
                 around.tell("notice", text=f"{topic}[{partition}] was created again: it is read from 0")
                 del self._positions[topic, partition]
             else:
@@ -209,7 +208,7 @@ class Republishing:
             marks = inputs.new_marks(info, place[1], entered_in_middle=True)
             commit = commits.get(place)
             known_id = str(inputs.metadata_of(commit).get("topic_id", info.topic_id.hex()))
-            if commit is None or inputs.started_over(flow, place[0], known_id, info):
+            if commit is None or inputs.is_started_over(flow, place[0], known_id, info):
                 offset = starts[place][0] if place in starts else 0
                 marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
                 self._positions[place] = Position(offset, info.topic_id, 0, marks)

@@ -13,7 +13,7 @@ import pytest
 
 from plant import Plant, plant
 from sqe_chain.errors import StoreInconsistent
-from sqe_chain.protocol import aggregation, recover
+from sqe_chain.protocol import applying, recover
 
 
 def schedule(found: Plant) -> None:
@@ -34,7 +34,7 @@ def turn_round(patch: pytest.MonkeyPatch) -> None:
     def turned(*bounds: int) -> Any:
         return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
 
-    patch.setattr(aggregation, "range", turned, raising=False)
+    patch.setattr(applying, "range", turned, raising=False)
 
 
 @pytest.mark.parametrize("in_place", [True, False])

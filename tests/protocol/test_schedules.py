@@ -19,8 +19,9 @@ from sqe_chain.errors import ChainError
 from sqe_chain.marks import PartitionMarks
 from sqe_chain.outputs import Gatherer
 from sqe_chain.plan import Plan
-from sqe_chain.protocol import aggregation, recover
+from sqe_chain.protocol import aggregation, applying, recover
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.applying import Applying
 from sqe_chain.stages.aggregate import Aggregate
 from sqe_chain.states import PartitionStates
 from sqe_chain.stores.memory import MemoryStore
@@ -112,20 +113,20 @@ def first_stage_first(patch: Patch) -> None:
     def turned(*bounds: int) -> Any:
         return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
 
-    patch.setattr(aggregation, "range", turned, raising=False)
+    patch.setattr(applying, "range", turned, raising=False)
 
 
 def seal_after_persist(patch: Patch) -> None:
-    finish, seal = Aggregation._finish, Aggregation._seal
-    waiting: list[Plan] = []
-    patch.setattr(Aggregation, "_seal", lambda self, plan: waiting.append(plan))
+    finish, seal = Applying.finish, Aggregation._seal
+    waiting: list[tuple[Aggregation, Plan]] = []
+    patch.setattr(Aggregation, "_seal", lambda self, plan: waiting.append((self, plan)))
 
-    def late(self: Aggregation, plan: Plan, *args: Any, **options: Any) -> None:
+    def late(self: Applying, plan: Plan, *args: Any, **options: Any) -> None:
         finish(self, plan, *args, **options)
         if waiting:
-            seal(self, waiting.pop())
+            seal(*waiting.pop())
 
-    patch.setattr(Aggregation, "_finish", late)
+    patch.setattr(Applying, "finish", late)
 
 
 def publish_after_persist(patch: Patch) -> None:
@@ -169,13 +170,13 @@ def done_not_looked_at(patch: Patch) -> None:
 
 
 def commit_before_persist(patch: Patch) -> None:
-    finish = Aggregation._finish
+    finish = Applying.finish
 
-    def early(self: Aggregation, plan: Plan, *args: Any, **options: Any) -> None:
-        self._commit(plan, plan.ranges)
+    def early(self: Applying, plan: Plan, *args: Any, **options: Any) -> None:
+        self.commit(plan)
         finish(self, plan, *args, **options)
 
-    patch.setattr(Aggregation, "_finish", early)
+    patch.setattr(Applying, "finish", early)
 
 
 def ordinals_unstable(patch: Patch) -> None:

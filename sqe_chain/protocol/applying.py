@@ -1,0 +1,123 @@
+"""Steps 5 to 7: publish what a sealed plan gives, write its states, tell Kafka."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+
+from sqe_chain.errors import Superseded
+from sqe_chain.flow import Node
+from sqe_chain.plan import Plan
+from sqe_chain.ports import Commit, Header
+from sqe_chain.protocol.surroundings import COMMIT, PERSIST, PUBLISH, Surroundings
+from sqe_chain.segment.level import levels, stages_at
+from sqe_chain.segment.results import Report
+from sqe_chain.states import Claim, Step, persist
+
+DAY_MS = 86_400_000
+
+
+@dataclass(slots=True)
+class Applying:
+    """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones.
+
+    Args:
+        around: the flow and its ports.
+        claim: this run.
+    """
+
+    around: Surroundings
+    claim: Claim
+    _committed_ms: int = 0
+
+    def finish(
+        self,
+        plan: Plan,
+        headers: dict[tuple[int, int], Header],
+        report: Report,
+        *,
+        publish: bool,
+        top_level: int,
+    ) -> None:
+        """Steps 5, 6 and 7.
+
+        Args:
+            plan: the sealed plan.
+            headers: (stage index, state partition) -> header as it stands before it.
+            report: what processing it has given; the engine keeps the rest.
+            publish: whether outputs may not have been published yet.
+            top_level: the highest level that has something to write.
+        """
+        around = self.around
+        with around.step(PUBLISH):
+            if publish and report.outputs:
+                around.patiently("publish", around.engine.publish)
+            around.tell("published", plan=plan.number, outputs=report.outputs if publish else 0)
+        for level in range(min(top_level, levels(around.flow)), 0, -1):
+            with around.step(PERSIST):
+                rows = self._persist(plan, level, headers, report)
+                around.tell("persisted", plan=plan.number, level=level, rows=rows)
+        with around.step(COMMIT):
+            self.commit(plan)
+
+    def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:
+        """Step 6 for one level: changed states by the engine, bare headers from here."""
+        around, flow = self.around, self.around.flow
+        touched = set(report.touched)
+        mine = {stage.index for stage in stages_at(flow, level)}
+        rows = 0
+        if any(stage in mine for stage, _ in touched):
+            rows = around.patiently("persist", lambda: around.engine.persist(level, plan.plan_id, headers))
+        step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id)
+        for stage, part in around.places():
+            if stage.index not in mine or (stage.index, part) in touched:
+                continue
+            header = headers.get((stage.index, part)) or self._created(stage, part, plan)
+            if header.number >= plan.number:
+                continue
+            store = around.store(stage)
+            around.patiently(
+                "persist a header",
+                partial(persist, store, step, plan.plan_id, stage.name, part, (), header),
+            )
+        return rows
+
+    def _created(self, stage: Node, part: int, plan: Plan) -> Header:
+        """The header of a stage that is born with this plan."""
+        mine = self.claim
+        born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
+        standing = self.around.patiently(
+            "create a header",
+            lambda: self.around.store(stage).write(self.around.flow.name, stage.name, part, None, born, ()),
+        )
+        if standing != born:
+            raise Superseded(
+                f"{self.around.flow.name}/{stage.name}/{part}: created by another run: {standing}"
+            )
+        return born
+
+    def commit(self, plan: Plan) -> None:
+        """Step 7: a courtesy to lag monitors, and a witness for recovery."""
+        around = self.around
+        commits = {
+            planned.place: Commit(
+                planned.stop,
+                json.dumps(
+                    {
+                        "plan": plan.number,
+                        "id": plan.plan_id,
+                        "epoch": self.claim.epoch,
+                        "topic_id": planned.topic_id,
+                    }
+                ),
+            )
+            for planned in plan.ranges
+        }
+        around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
+        self._committed_ms = around.clock.now_ms()
+
+    def commit_again_daily(self, last: Plan) -> None:
+        """Groups forget what is not committed again."""
+        if self.around.clock.now_ms() - self._committed_ms > DAY_MS:
+            self.commit(last)

@@ -1,0 +1,101 @@
+"""Whether a service stands on what it believes: durable stores, inputs that are the same, redos that agree."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sqe_chain.errors import PlanMismatch, ServiceStopped, WeakDurability
+from sqe_chain.plan import Plan
+from sqe_chain.ports import Bounds
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.planning import marks_after
+from sqe_chain.protocol.recover import Redo
+from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.segment.results import Report
+
+
+def check_durability(around: Surroundings) -> None:
+    """Ask every store of the flow whether it keeps what it acknowledges.
+
+    Raises:
+        WeakDurability: one may not, and that is not accepted.
+        ConfigurationError: a stage names a store that is not there.
+    """
+    stores = {stage.store or "": around.store(stage) for stage in around.flow.stages()} | {"": around.home}
+    for name, store in sorted(stores.items()):
+        weak = around.patiently("look at the store's settings", store.check)
+        if weak and not around.settings.allow_weak_durability:
+            raise WeakDurability(
+                f"store {name or 'default'!r} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept "
+                "it with --allow-weak-durability"
+            )
+        for text in weak:
+            around.tell("notice", text=f"weak durability accepted: {text}")
+
+
+def check_new_stages(around: Surroundings, last: Plan) -> None:
+    """A stage that was dropped has missed what came since; under its old name it cannot come back."""
+    parts = range(around.flow.state_partitions)
+    for stage in around.flow.stages():
+        if stage.name in last.layout.stages:
+            continue
+        read_headers = partial(around.store(stage).headers, around.flow.name, stage.name, parts)
+        if any(around.patiently("look at a new stage", read_headers)):
+            raise ServiceStopped(
+                f"{stage.place}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
+                "came since: give the new stage another name"
+            )
+
+
+def verify_records(around: Surroundings, last: Plan, *, unfinished: bool) -> None:
+    """Read the last record of each range again: are the inputs still what the last plan has read?
+
+    Args:
+        around: the flow and its ports.
+        last: the last plan.
+        unfinished: it has to be done again, so all of its records are needed.
+
+    Raises:
+        RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch: they are not.
+    """
+    infos = around.patiently(
+        "look at the inputs", lambda: around.log.describe({p.topic for p in last.ranges})
+    )
+    ranges = []
+    for planned in last.ranges:
+        if not unfinished and inputs.started_over(around.flow, planned, infos):
+            continue
+        inputs.check_same(planned, infos.get(planned.topic))
+        ranges.append(planned)
+    bounds = around.patiently("look at the inputs", lambda: around.log.bounds([p.place for p in ranges]))
+    for planned in ranges:
+        bound: Bounds = bounds[planned.place]
+        inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
+        if planned.topic in inputs.compacted(infos):
+            continue
+        compared = around.patiently(
+            "read a last record again",
+            partial(inputs.check_last_record, around.log, planned, bound),
+        )
+        if not compared:
+            place = f"{planned.topic}[{planned.partition}]"
+            around.tell(
+                "notice", text=f"{place}: the last record read has aged out, it could not be compared"
+            )
+
+
+def check_redone(redo: Redo, report: Report) -> None:
+    """Check that a plan done again has ended where it says."""
+    plan = redo.plan
+    if report.failed or report.excluded:
+        raise PlanMismatch(
+            f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
+            "when the plan was sealed; run the code that sealed it until it has finished"
+        )
+    marks = marks_after(redo.before, report)
+    if marks != plan.marks:
+        off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
+        raise PlanMismatch(
+            f"plan {plan.number}: doing it again ends at other marks in {off}: the input or the code changed; run the "
+            "code that sealed it, or restore the input"
+        )
