@@ -28,8 +28,8 @@ from sqe_chain import ReplayFilter, read, wrap
 from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
-from sqe_chain.plan import Plan
-from sqe_chain.ports import Message, Range, TopicPartition
+from sqe_chain.plan import Plan, PlannedRange
+from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.stores import open_store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -285,28 +285,36 @@ class Plant:
 
     # ------------------------------------------------------------------ what must hold
 
+    @staticmethod
+    def _ends(store: StateStore, flow: str, number: int) -> dict[tuple[str, int], PlannedRange]:
+        data = store.plan(flow, number)
+        assert data is not None, f"plan {number} is not kept"
+        return Plan.from_bytes(data).ends()
+
     def look(self, flow: str = "totals") -> None:
-        """What holds at every moment without a run.
+        """What holds at every moment.
 
         Commits reach no further than the last plan, and no stage is beyond the one behind it.
         """
         name, store = f"{self.name}-{flow}", open_store(self.store)
-        home, _ = store.home(name)
-        if home is None or home.number < 0:
+        before, _ = store.home(name)
+        if before is None or before.number < 0:
             return
-        data = store.plan(name, home.number)
-        assert data is not None, f"plan {home.number} is not kept"
-        ends = Plan.from_bytes(data).ends()
-        for place, commit in self.log.committed(name, ends).items():
-            assert commit.offset <= ends[place].stop, f"{place} is committed beyond plan {home.number}"
+        commits = self.log.committed(name, self._ends(store, name, before.number))
         reached = []
-        for stage in STAGES:
+        for stage in STAGES:  # upstream first: a run that is alive goes on while this looks
             headers = store.headers(name, stage, range(3))
             reached.append([header.number for header in headers if header is not None])
+        after, _ = store.home(name)
+        assert after is not None
+        ends = self._ends(store, name, after.number)
+        for place, commit in commits.items():
+            assert commit.offset <= ends[place].stop, f"{place} is committed beyond plan {after.number}"
         if all(reached):
             upstream, downstream = reached
-            assert home.number - 1 <= min(downstream), reached
-            assert max(upstream) <= min(downstream) <= home.number, reached
+            assert before.number - 1 <= min(downstream), reached
+            assert max(upstream) <= min(downstream), reached
+            assert max(downstream) <= after.number, reached
 
     def check(self, *, ordered: bool = True) -> None:
         """What holds at rest.
