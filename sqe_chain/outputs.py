@@ -9,6 +9,7 @@ Source: KUKA's rule that flat-mapped events stay together as one collection unde
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Mapping, Sequence
 
 from sqe_chain.context import Origin
@@ -97,34 +98,37 @@ class Gatherer:
             for node in flow.outputs()
         }
 
-    def gather(self, made: Sequence[Made], origin: Origin) -> list[Output]:
-        """The records for all payloads that one input gave here.
+    def gather(self, made: list[Made], origin: Origin, outputs: list[Output]) -> None:
+        """Append the records for all payloads that one input gave here, and forget the payloads.
 
         When it raises, it is as if the input had not been there.
 
         Args:
-            made: payloads in the order of their units.
+            made: payloads in the order of their units; empty afterwards.
             origin: the input.
+            outputs: takes the records.
 
         Raises:
             PoisonError: payloads of one output and key have several types.
             OutputTooLarge: a record is larger than its topic accepts.
             ChainTooLong: the input has 32 links already.
         """
-        outputs: list[Output] = []
         undo: list[tuple[dict[int, bytes], int, bytes]] = []
+        before = len(outputs)
         try:
             if len(made) == 1:
                 index, key, type_name, payload = made[0]
                 self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
             else:
                 for index, collections in self._collections(made, origin).items():
-                    self._encode(self._targets[index], list(collections.values()), origin, outputs, undo)
+                    self._encode(self._targets[index], collections.values(), origin, outputs, undo)
         except Exception:
+            del outputs[before:]
             for previous, partition, position in reversed(undo):
                 previous[partition] = position
             raise
-        return outputs
+        finally:
+            made.clear()
 
     def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
         """Payloads by output and key, both in the order of their first unit."""
@@ -148,19 +152,21 @@ class Gatherer:
     def _encode(
         self,
         target: _Target,
-        collections: list[Collection],
+        collections: abc.Collection[Collection],
         origin: Origin,
         outputs: list[Output],
         undo: list[tuple[dict[int, bytes], int, bytes]],
     ) -> None:
         """Append the records of one output, for one input."""
-        place, offset, epoch, lane, position, head, *_ = origin
+        place, offset, epoch, lane, position, head, message, _ = origin
         writing = target.lanes.get(lane) or target.writing(origin)
         if head is not None:
             chain, timestamp_ms = head.chain, head.timestamp_ms
         else:
             chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
-        headers = origin.headers if target.headers else None
+        headers = None
+        if target.headers:
+            headers = message.headers() if message is not None else origin.headers
         room = target.largest - (headers_size(headers) if headers else 0)
         frame = writing.frame(chain, offset, epoch, position, timestamp_ms)
         encode_in, previous, keys = writing.encode_in, writing.previous, target.keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from zlib import crc32
 
@@ -14,7 +14,7 @@ from sqe_chain.envelope import EnvelopeHead, is_enveloped, parse_head, payloads_
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow, Node
 from sqe_chain.marks import PartitionMarks
-from sqe_chain.outputs import RECORD_OVERHEAD, headers_size
+from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Message, Output
 from sqe_chain.segment.level import exclusion_of
@@ -38,7 +38,7 @@ class Inputs:
         skipped: offset -> why it is left out, known before this attempt.
         collector: where units and payloads arrive.
         excluded: inputs newly left out.
-        dead_letters: records for the dead-letter topic.
+        outputs: records to publish so far, dead letters included; whoever takes them clears the list.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Inputs:
         portion: Portion,
         compiler: Compiler,
         collector: Collector,
-        gather: Callable[[Origin], None],
+        gatherer: Gatherer,
     ) -> None:
         read = portion.read
         self.flow = flow
@@ -59,7 +59,7 @@ class Inputs:
             raise AssertionError(f"{self.node.place}: checked before a flow runs")
         self._push: Push = push
         self.collector = collector
-        self._gather = gather
+        self._gather = gatherer.gather
         self._now_ms = job.clock_ms
         self._max_bytes = job.max_bytes
         self._stateful = bool(flow.stages())
@@ -67,7 +67,7 @@ class Inputs:
         self.skipped = {one.offset: one for one in portion.exclusions}
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
-        self.dead_letters: list[Output] = []
+        self.outputs: list[Output] = []
         self.marks = PartitionMarks.from_json(
             portion.marks,
             compacted=read.topic in job.compacted,
@@ -113,7 +113,7 @@ class Inputs:
         Returns:
             How many were replays.
         """
-        place, lanes, made = self.place, self.lanes, self.collector.made
+        place, lanes, made, outputs = self.place, self.lanes, self.collector.made, self.outputs
         marks, push, gather, parse = self.marks.lanes, self._push, self._gather, message_type.FromString
         type_name, now = message_type.DESCRIPTOR.full_name, self._extraordinary
         wants_key, drop_replays = self._wants_key, self._stateful
@@ -157,7 +157,7 @@ class Inputs:
             try:
                 push(parse(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
                 if made:
-                    gather(origin)
+                    gather(made, origin, outputs)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self._exclude(origin, error)
         return replays
@@ -197,7 +197,7 @@ class Inputs:
         try:
             self._push_all(origin)
             if self.collector.made:
-                self._gather(origin)
+                self._gather(self.collector.made, origin, self.outputs)
         except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
             self._exclude(origin, error)
         return int(not fresh)
@@ -274,7 +274,7 @@ class Inputs:
                 f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
-        self.dead_letters.append(letter)
+        self.outputs.append(letter)
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:

@@ -15,7 +15,7 @@ from sqe_chain.outputs import Gatherer
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.plan import TEXT_LIMIT, Exclusion
 from sqe_chain.ports import Output
-from sqe_chain.segment.results import Block, Job, Outputs, Report, States, Stores, UnitRow, Units
+from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.stages.aggregate import Aggregate
 from sqe_chain.states import PartitionStates
 from sqe_chain.steps import Collector, Compiler, Unit
@@ -167,7 +167,7 @@ class Level:
     def blocks(self) -> Iterator[Block]:
         """What is ready so far."""
         if self._ready:
-            yield self._flush()
+            yield taken(self._ready, self._report)
         if self._wanted:
             for stage in self._deeper:
                 units = self._collector.units[stage]
@@ -207,23 +207,15 @@ class Level:
             if current is None:
                 raise AssertionError("payloads without an input")
             try:
-                self._ready += self._gatherer.gather(made, current)
+                self._gatherer.gather(made, current, self._ready)
             except Exception as error:
                 if self._changing:
                     raise
                 self._fail(current, error)
-            finally:
-                made.clear()
         self._current = origin
 
     def _fail(self, origin: Origin, error: Exception) -> None:
         self._failures.setdefault(origin.order, exclusion_of(self._flow, origin, error))
-
-    def _flush(self) -> Outputs:
-        ready, self._ready = self._ready, []
-        self._report.outputs += len(ready)
-        self._report.output_size += sum(len(record[3] or b"") for record in ready)
-        return Outputs(ready)
 
 
 def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores) -> Iterator[Block]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from sqe_chain.context import Origin
 from sqe_chain.flow import Flow
 from sqe_chain.outputs import Gatherer
-from sqe_chain.ports import Message, Output
+from sqe_chain.ports import Message
 from sqe_chain.segment.inputs import Inputs
 from sqe_chain.segment.level import Level, Shuffle, stages_at
 from sqe_chain.segment.quick import Quick
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, Stores, Units
+from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.steps import Collector, Compiler
 
 
@@ -36,7 +35,6 @@ class Reading:
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
         self._compiler = Compiler(flow, self._collector, job.clock_ms, shuffled)
         self._level: Level | None = None
-        self._ready: list[Output] = []
 
     def read(self, portion: Portion, messages: Iterable[Sequence[Message]]) -> Iterator[Block]:
         """Work on one input partition. Portions come in the order of their topics' names.
@@ -52,7 +50,7 @@ class Reading:
         if self._job.in_place and self._level is None:
             part = portion.read.partition
             self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
-        inputs = Inputs(self._flow, self._job, portion, self._compiler, self._collector, self._gather)
+        inputs = Inputs(self._flow, self._job, portion, self._compiler, self._collector, self._gatherer)
         quick = Quick.of(inputs, self._level)
         for block in messages:
             if block:
@@ -71,20 +69,9 @@ class Reading:
             yield from self._level.finish()
         yield self.report
 
-    def _gather(self, origin: Origin) -> None:
-        made = self._collector.made
-        self._ready += self._gatherer.gather(made, origin)
-        made.clear()
-
     def _drain(self, inputs: Inputs) -> Iterator[Block]:
-        if inputs.dead_letters:
-            self._ready += inputs.dead_letters
-            inputs.dead_letters.clear()
-        if self._ready:
-            ready, self._ready = self._ready, []
-            self.report.outputs += len(ready)
-            self.report.output_size += sum(len(record[3] or b"") for record in ready)
-            yield Outputs(ready)
+        if inputs.outputs:
+            yield taken(inputs.outputs, self.report)
         for stage in self._first:
             units = self._collector.units[stage]
             if not units:

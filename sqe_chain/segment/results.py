@@ -145,6 +145,15 @@ Stores = Callable[[Node], StateStore]
 """Gives the store of a stage."""
 
 
+def taken(records: list[Output], report: Report) -> Outputs:
+    """Records that are ready, counted in the report; the list is empty afterwards."""
+    ready = Outputs(records.copy())
+    records.clear()
+    report.outputs += len(ready.records)
+    report.output_size += sum([len(record[3]) for record in ready.records if record[3]])
+    return ready
+
+
 def spread(job: Job, portions: Sequence[Portion]) -> list[list[Portion]]:
     """How portions are spread: one task for each, or in place one for each partition number.
 
