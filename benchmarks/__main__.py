@@ -31,7 +31,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
 
 ROOT = Path(__file__).resolve().parent.parent
-OUT = Console(highlight=False)
+OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
 KINDS = ("aggregate", "republish", "shuffle", "empty", "store")
 WARM_UP = 40_000
 SMALL = 8
@@ -270,7 +270,7 @@ def main(
 ) -> None:
     """Measure, on real servers that are started for it."""
     for name, text in facts().items():
-        OUT.print(f"{name}: {text}", soft_wrap=True)
+        OUT.print(f"{name}: {text}")
     backlog = Backlog("bench.backlog", messages, keys)
     with KafkaServer(heap_mb=512) as kafka, RedisServer() as redis:
         session = open_session("local[2]", "benchmarks")
