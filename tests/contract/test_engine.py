@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from sqe_chain.context import Context
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.engines.spark import SparkEngine
+from sqe_chain.engines.spark import SparkEngine, Tuning
 from sqe_chain.envelope import is_enveloped, read, wrap
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow, Node, PoisonPolicy
@@ -193,9 +193,13 @@ def in_process(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> E
 
 @pytest.fixture(params=["small", "large"])
 def on_spark(request: pytest.FixtureRequest, spark: SparkSession) -> Made:
-    """A Spark engine whose tasks give everything with the report, and one that caches everything."""
-    options: dict[str, Any] = {} if request.param == "small" else {"inline_bytes": 0, "records_per_task": 1}
-    return lambda flow, log, stores: SparkEngine(flow, log, stores, spark, **options)
+    """Spark engines: all comes with the reports; all is cached; and little went in, but much came out."""
+    tuning = {
+        "small": Tuning(),
+        "large": Tuning(inline_bytes=0, records_per_task=1, small_records=0),
+        "swollen": Tuning(inline_bytes=0),
+    }[request.param]
+    return lambda flow, log, stores: SparkEngine(flow, log, stores, spark, tuning=tuning)
 
 
 class Silent:
@@ -345,7 +349,16 @@ def make_store(tmp_path: Path, redis_url: str) -> Callable[[str], StateStore]:
 # --- the tests -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("declare", FLOWS, ids=lambda declare: declare.__name__)
+EVERY_WAY = [(way, declare) for declare in FLOWS for way in ("small", "large")]
+SWOLLEN = [("swollen", declare) for declare in (two_stages, two_stages_in_place)]
+
+
+@pytest.mark.parametrize(
+    ("on_spark", "declare"),
+    EVERY_WAY + SWOLLEN,
+    indirect=["on_spark"],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
 def test_both_engines_publish_and_store_the_same(
     log: KafkaLog,
     inputs: tuple[str, str],

@@ -8,7 +8,7 @@ workers that share no directory with the driver.
 
 from __future__ import annotations
 
-from sqe_chain.engines.spark.engine import SparkEngine
+from sqe_chain.engines.spark.engine import SparkEngine, Tuning
 from sqe_chain.engines.spark.session import open_session
 
-__all__ = ["SparkEngine", "open_session"]
+__all__ = ["SparkEngine", "Tuning", "open_session"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial, reduce
 
 import pyarrow as pa
@@ -19,14 +20,31 @@ from sqe_chain.engines.spark.shipping import PackedFlow, ship
 from sqe_chain.engines.spark.tasks import Applied, Work
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable, from_record
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Log, Output, StateStore
+from sqe_chain.ports import Header, Log, StateStore
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Portion, Report, spread
 
-RECORDS_PER_TASK = 10_000
-INLINE_BYTES = 64 * 1024
-
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Numbers that change how fast the engine is, not what it does.
+
+    Attributes:
+        inline_bytes: outputs or states of one task up to so many bytes come back with its report.
+        records_per_task: behind a shuffle, a task is added for so many records read, up to one for each
+            state partition.
+        small_records: of a batch of up to so many records nothing is cached, for all of it will probably
+            come back with the reports; what does not is computed once more.
+    """
+
+    inline_bytes: int = 256 * 1024
+    records_per_task: int = 10_000
+    small_records: int = 2_000
+
+
+_DEFAULTS = Tuning()
 
 
 class SparkEngine:
@@ -43,9 +61,7 @@ class SparkEngine:
         stores: store name -> store, "" the default one; pickled like the log, so not one in memory.
         session: a Spark session; it stays the caller's, who stops it.
         shipped: send the user's modules to the workers; False where they are installed.
-        records_per_task: behind a shuffle, a task is added for so many records read, up to one for each
-            state partition.
-        inline_bytes: outputs or states of one task up to so many bytes come back with its report.
+        tuning: numbers that change how fast it is, not what it does.
 
     Raises:
         ConfigurationError: Spark is too old, or the flow cannot be sent.
@@ -59,8 +75,7 @@ class SparkEngine:
         session: SparkSession,
         *,
         shipped: bool = True,
-        records_per_task: int = RECORDS_PER_TASK,
-        inline_bytes: int = INLINE_BYTES,
+        tuning: Tuning = _DEFAULTS,
     ) -> None:
         self._flow = flow
         self._log = log
@@ -70,11 +85,10 @@ class SparkEngine:
         self._session = own_session(session)
         if shipped:
             ship(self._session)
-        self._records_per_task = records_per_task
-        self._inline_bytes = inline_bytes
+        self._tuning = tuning
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
-        self._kept: list[tuple[int, Result]] = []
+        self._results: list[Result] = []
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels in one job; see `Engine.process`."""
@@ -83,44 +97,44 @@ class SparkEngine:
         report = Report()
         if not portions:
             return report
-        above = self._reading(partial(tasks.read, work), spread(job, portions)).persist(
-            StorageLevel.MEMORY_AND_DISK
-        )
-        self._frames[0] = above
-        width = self._width(portions)
+        records = sum(portion.read.stop - portion.read.start for portion in portions)
+        width = min(self._flow.state_partitions, 1 + records // self._tuning.records_per_task)
+        small = records <= self._tuning.small_records
+        frame = self._reading(partial(tasks.read, work), spread(job, portions))
+        self._frames[0] = frame if small else frame.persist(StorageLevel.MEMORY_AND_DISK)
         for level in range(2 if job.in_place else 1, min(levels(self._flow), job.top_level) + 1):
-            units = above.filter(sf.col("tag").isin(UNITS, FAILURE)).repartitionById(
-                width, sf.col("part") % width
-            )
-            above = self._mapped(
-                units.sortWithinPartitions(*ORDER), partial(tasks.fold, work, level)
-            ).persist(StorageLevel.MEMORY_AND_DISK)
-            self._frames[level] = above
-        found = [
-            frame.filter(sf.col("tag") == RESULT).select(sf.lit(level).alias("level"), "blob")
-            for level, frame in self._frames.items()
-        ]
+            rows = _tagged(frame, UNITS, RESULT, FAILURE).repartitionById(width, sf.expr(f"part % {width}"))
+            frame = rows.sortWithinPartitions(*ORDER).mapInArrow(partial(tasks.fold, work, level), SCHEMA)
+            self._frames[level] = frame if small else frame.persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._kept = self._collected(reduce(DataFrame.union, found))
+            self._results = _collected(frame)
         except BaseException:
             self.release()
             raise
-        for _, result in self._kept:
-            if result.report is not None:
-                report.add(result.report)
+        if small and any(result.kept_outputs or result.kept_states for result in self._results):
+            for frame in self._frames.values():  # more came of it than was expected: made once more, and kept
+                frame.persist(StorageLevel.MEMORY_AND_DISK)
+        for result in self._results:
+            report.add(result.report or Report())
         return report
 
     def publish(self) -> None:
         """Publish what is cached by one job, and what is here."""
-        cached = [
-            frame.filter(sf.col("tag").isin(OUTPUTS, FAILURE))
-            for level, frame in self._frames.items()
-            if any(result.kept_outputs for at, result in self._kept if at == level)
-        ]
-        if cached and self._job is not None:
-            union = reduce(DataFrame.union, cached)
-            self._collected(self._mapped(union, partial(tasks.publish, self._work(self._job))))
-        self._write([output for _, result in self._kept for output in result.outputs])
+        if self._job is None:
+            return
+        kept = {result.level for result in self._results if result.kept_outputs}
+        if kept:
+            cached = [_tagged(self._frames[level], OUTPUTS, FAILURE) for level in sorted(kept)]
+            task = partial(tasks.publish, self._work(self._job))
+            _collected(reduce(DataFrame.union, cached).mapInArrow(task, SCHEMA))
+        outputs = [output for result in self._results for output in result.outputs]
+        if outputs:
+            writer = self._log.writer()
+            try:
+                writer.write(outputs)
+                writer.flush()
+            finally:
+                writer.close()
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write what is cached by one job, and what is here."""
@@ -129,11 +143,11 @@ class SparkEngine:
             return 0
         applied, rows = Applied(plan_id, before), 0
         at = 0 if level == 1 and job.in_place else level
-        results = [result for place, result in self._kept if place == at]
+        results = [result for result in self._results if result.level == at]
         if any(result.kept_states for result in results):
-            cached = self._frames[at].filter(sf.col("tag").isin(STATES, FAILURE))
+            cached = _tagged(self._frames[at], STATES, FAILURE)
             task = partial(tasks.write_states, self._work(job), applied)
-            rows += sum(result.rows for _, result in self._collected(self._mapped(cached, task)))
+            rows += sum(result.rows for result in _collected(cached.mapInArrow(task, SCHEMA)))
         for states in (states for result in results for states in result.states):
             store = self._stores[self._flow.nodes[states.stage].store or ""]
             rows += tasks.apply(self._flow, job, store, states, applied)
@@ -143,65 +157,51 @@ class SparkEngine:
         """Read, transform and publish in one job that keeps nothing."""
         report = Report()
         if portions:
-            frame = self._reading(partial(tasks.republish, self._work(job)), spread(job, portions))
-            for _, result in self._collected(frame):
-                if result.report is not None:
-                    report.add(result.report)
+            for result in _collected(
+                self._reading(partial(tasks.republish, self._work(job)), spread(job, portions))
+            ):
+                report.add(result.report or Report())
         return report
 
     def release(self) -> None:
         """Forget what is cached, without waiting for it."""
         frames, self._frames = self._frames, {}
-        self._job, self._kept = None, []
+        self._job, self._results = None, []
         for level in sorted(frames, reverse=True):
             frames[level].unpersist(blocking=False)
 
     def _work(self, job: Job) -> Work:
         return Work(
-            self._packed, self._log, self._stores, job, self._flow.state_partitions, self._inline_bytes
+            self._packed, self._log, self._stores, job, self._flow.state_partitions, self._tuning.inline_bytes
         )
-
-    def _width(self, portions: Sequence[Portion]) -> int:
-        """How many tasks run behind a shuffle. It has no effect on what they compute."""
-        records = sum(portion.read.stop - portion.read.start for portion in portions)
-        return min(self._flow.state_partitions, 1 + records // self._records_per_task)
 
     def _reading(self, task: Task, assignments: Sequence[Sequence[Portion]]) -> DataFrame:
         """One Spark task for each list of portions, which it gets as its one row."""
         blobs = [pickle.dumps(portions) for portions in assignments]
         table = pa.table({"blob": pa.array(blobs, pa.binary())})
-        return self._mapped(self._session.createDataFrame(table), task)
+        return self._session.createDataFrame(table).mapInArrow(task, SCHEMA)
 
-    def _mapped(self, frame: DataFrame, task: Task) -> DataFrame:
-        return frame.mapInArrow(task, SCHEMA)
 
-    def _collected(self, frame: DataFrame) -> list[tuple[int, Result]]:
-        """Run a job; gives the level and the result of each task, without the rows it cached.
+def _tagged(frame: DataFrame, *tags: int) -> DataFrame:
+    return frame.where(f"tag in ({', '.join(map(str, tags))})")
 
-        Raises:
-            ChainError: a task raised it; or Spark gave up.
-        """
-        named = "level" in frame.columns
-        with _spark_errors():
-            rows = frame.select("level" if named else sf.lit(0), "blob").collect()
-        results = [(level, Result.unpacked(bytes(blob))) for level, blob in rows]
-        failures = [from_record(*result.failure) for _, result in results if result.failure is not None]
-        for error in failures:
-            if not isinstance(error, Unavailable):  # which would only be tried again
-                raise error
-        if failures:
-            raise failures[0]
-        return results
 
-    def _write(self, outputs: Sequence[Output]) -> None:
-        if not outputs:
-            return
-        writer = self._log.writer()
-        try:
-            writer.write(outputs)
-            writer.flush()
-        finally:
-            writer.close()
+def _collected(frame: DataFrame) -> list[Result]:
+    """Run a job; gives the results of all its tasks.
+
+    Raises:
+        ChainError: a task raised it; or Spark gave up.
+    """
+    with _spark_errors():
+        rows = _tagged(frame, RESULT).select("blob").collect()
+    results = [Result.unpacked(bytes(blob)) for (blob,) in rows]
+    failures = [from_record(*result.failure) for result in results if result.failure is not None]
+    for error in failures:
+        if not isinstance(error, Unavailable):  # which would only be tried again
+            raise error
+    if failures:
+        raise failures[0]
+    return results
 
 
 @contextmanager

@@ -65,6 +65,7 @@ class Result:
     """What one task sends to the driver.
 
     Attributes:
+        level: 0 for a reading task, else the level behind a shuffle.
         report: what the segment reports; None when the task failed, or was not about segments.
         failure: the error that ended the task.
         outputs: all outputs of the task, when they are few.
@@ -74,6 +75,7 @@ class Result:
         rows: states written.
     """
 
+    level: int = 0
     report: Report | None = None
     failure: Failure | None = None
     outputs: list[Output] = field(default_factory=list)
@@ -84,7 +86,7 @@ class Result:
 
     def packed(self) -> pa.RecordBatch:
         """This result as a row."""
-        return _batch([(RESULT, -1, -1, "", -1, -1, b"", pickle.dumps(self))])
+        return results_on([pickle.dumps(self)])
 
     @staticmethod
     def unpacked(blob: bytes) -> Result:
@@ -99,12 +101,14 @@ class Packer:
     Args:
         parts: number of state partitions, to which a failure must be told.
         inline: outputs or states of the task up to so many bytes go with its result.
+        level: of the task.
     """
 
-    def __init__(self, parts: int, inline: int) -> None:
+    def __init__(self, parts: int, inline: int, level: int) -> None:
         self._parts = parts
         self._inline = inline
-        self._result = Result(report=Report())
+        self._level = level
+        self._result = Result(level, Report())
         self._outputs: list[Output] = []
         self._output_size = 0
         self._states: list[States] = []
@@ -142,7 +146,7 @@ class Packer:
 
     def failed(self, failure: Failure) -> Iterator[pa.RecordBatch]:
         """Tell the driver, and every task that would have worked on with this one's blocks."""
-        yield Result(failure=failure).packed()
+        yield Result(self._level, failure=failure).packed()
         blob = pickle.dumps(failure)
         yield _batch([(FAILURE, part, -1, "", -1, -1, b"", blob) for part in range(self._parts)])
 
@@ -190,7 +194,12 @@ def cut(records: list, sizes: Sequence[int]) -> Iterator[list]:  # type: ignore[
         yield records[start:]
 
 
-def units_of(batches: Iterable[pa.RecordBatch]) -> Iterator[UnitRow]:
+def results_on(blobs: Sequence[bytes]) -> pa.RecordBatch:
+    """Results as rows that go through every shuffle, before all units: so one job brings all to the driver."""
+    return _batch([(RESULT, 0, -2, "", -1, -1, b"", blob) for blob in blobs])
+
+
+def units_of(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterator[UnitRow]:
     """All units of a task behind a shuffle, in their order.
 
     Blobs come in the order of their first units, and each is in order within. So whatever lies before
@@ -198,7 +207,8 @@ def units_of(batches: Iterable[pa.RecordBatch]) -> Iterator[UnitRow]:
     upstream.
 
     Args:
-        batches: rows of units and failures, sorted by `ORDER`.
+        batches: rows of results, failures and units, sorted by `ORDER`, hence in this order.
+        results: takes the results of tasks upstream, to be passed on.
 
     Raises:
         ChainError: a task upstream failed.
@@ -207,6 +217,9 @@ def units_of(batches: Iterable[pa.RecordBatch]) -> Iterator[UnitRow]:
     for tag, first, blob in _blobs(batches):
         if tag == FAILURE:
             raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `failed`, in this application
+        if tag == RESULT:
+            results.append(blob)
+            continue
         if held:
             final = bisect_left(held, first)  # the six columns that a row begins with
             yield from held[:final]

@@ -33,6 +33,8 @@ WANTED = MappingProxyType(
 OWN = MappingProxyType(
     {
         "spark.sql.adaptive.enabled": "false",  # the engine knows its tasks; looking again costs more than it gives
+        "spark.sql.codegen.wholeStage": "false",  # the same for code that Spark would write and compile
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.leafNodeDefaultParallelism": str(1 << 20),  # one row of portions, one task
         "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),  # rows are large: see `rows`
         "spark.sql.execution.arrow.maxRecordsPerBatch": "64",
@@ -44,6 +46,9 @@ OWN = MappingProxyType(
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
 _LONGEST = 500
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+# Rows are few and large, so Java has little to do: compiling less halves what a start costs, and a small batch.
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 
@@ -75,8 +80,10 @@ def open_session(
         if _LOCAL.fullmatch(master):  # a worker that dies is started again, as on a cluster
             cores = "1" if master == "local" else master[len("local[") : -1]
             master = f"local[{cores},{_ATTEMPTS}]"
-    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
     settings |= conf
+    java = settings.get(_JAVA_OPTIONS, _QUICK_JAVA)
+    if "log4j" not in java:
+        settings[_JAVA_OPTIONS] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {java}"
     builder = SparkSession.Builder().appName(app_name)
     for name, value in settings.items():
         builder = builder.config(name, value)

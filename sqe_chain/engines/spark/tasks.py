@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, units_of
+from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, results_on, units_of
 from sqe_chain.engines.spark.shipping import PackedFlow
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow, Node
@@ -29,6 +29,8 @@ Batches = Iterator[pa.RecordBatch]
 
 _TRACE_LINES = 12
 _GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
+
+_settled: set[str] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +85,7 @@ def assigned(batches: Batches) -> Sequence[Portion]:
 
 def read(work: Work, batches: Batches) -> Batches:
     """Level 0, and level 1 when in place. Consumes one row of portions."""
+    results: list[bytes] = []
 
     def blocks() -> Iterator[Block]:
         reading = Reading(work.flow, work.job, work.store)
@@ -90,16 +93,17 @@ def read(work: Work, batches: Batches) -> Batches:
             yield from reading.read(portion, work.log.read(portion.read))
         yield from reading.finish()
 
-    return _packed(blocks, work)
+    return _packed(blocks, work, 0, results)
 
 
 def fold(work: Work, level: int, batches: Batches) -> Batches:
-    """A level behind a shuffle. Consumes sorted rows of units."""
+    """A level behind a shuffle. Consumes sorted rows of units, and passes results on."""
+    results: list[bytes] = []
 
     def blocks() -> Iterator[Block]:
-        return run_level(work.flow, work.job, level, units_of(batches), work.store)
+        return run_level(work.flow, work.job, level, units_of(batches, results), work.store)
 
-    return _packed(blocks, work)
+    return _packed(blocks, work, level, results)
 
 
 def republish(work: Work, batches: Batches) -> Batches:
@@ -122,7 +126,7 @@ def republish(work: Work, batches: Batches) -> Batches:
             writer.close()
         return Result(report=report)
 
-    return _single(run)
+    return _single(run, work)
 
 
 def publish(work: Work, batches: Batches) -> Batches:
@@ -138,7 +142,7 @@ def publish(work: Work, batches: Batches) -> Batches:
             writer.close()
         return Result()
 
-    return _single(run)
+    return _single(run, work)
 
 
 def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
@@ -150,7 +154,7 @@ def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
             rows += apply(work.flow, work.job, work.store(work.flow.nodes[states.stage]), states, applied)
         return Result(rows=rows)
 
-    return _single(run)
+    return _single(run, work)
 
 
 def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
@@ -173,26 +177,43 @@ def _states_of(batches: Batches) -> Iterator[States]:
         yield current
 
 
-def _packed(blocks: Callable[[], Iterable[Block]], work: Work) -> Batches:
-    """Run a segment; give its blocks as rows as they come."""
-    gc.set_threshold(*_GC_THRESHOLDS)
-    packer = Packer(work.parts, work.inline)
+def _packed(
+    blocks: Callable[[], Iterable[Block]], work: Work, level: int, results: Sequence[bytes]
+) -> Batches:
+    """Run a segment; give its blocks as rows as they come, and the results that came from upstream."""
+    packer = Packer(work.parts, work.inline, level)
     try:
         for block in blocks():
             yield from packer.add(block)
         yield from packer.finish()
     except Exception as error:  # noqa: BLE001 - told to the driver, by name
         yield from packer.failed(failure_of(error))
+    if results:
+        yield results_on(results)
+    _settle(work)
 
 
-def _single(run: Callable[[], Result]) -> Batches:
+def _single(run: Callable[[], Result], work: Work) -> Batches:
     """Do something; give its one result as a row."""
-    gc.set_threshold(*_GC_THRESHOLDS)
     try:
         result = run()
     except Exception as error:  # noqa: BLE001 - told to the driver, by name
         result = Result(failure=failure_of(error))
     yield result.packed()
+    _settle(work)
+
+
+def _settle(work: Work) -> None:
+    """Once a process and flow: let the garbage collector forget what is there to stay.
+
+    Spark's worker collects after each task, through all modules loaded: tens of milliseconds, half of what
+    a small task costs.
+    """
+    if work.packed.digest not in _settled:
+        _settled.add(work.packed.digest)
+        gc.set_threshold(*_GC_THRESHOLDS)
+        gc.collect()
+        gc.freeze()
 
 
 def failure_of(error: Exception) -> Failure:
