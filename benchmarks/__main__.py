@@ -23,6 +23,7 @@ from benchmarks.backlog import Backlog
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
 from benchmarks.flows import PARTITIONS, aggregation, republisher, two_stages
 from benchmarks.machine import facts
+from benchmarks.parts import parts
 from benchmarks.service import Run, Service
 from benchmarks.small import empty_jobs, small_batches, store_write
 from sqe_chain.dev import KafkaServer, RedisServer
@@ -32,8 +33,9 @@ from sqe_chain.logs.kafka import KafkaLog
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
-KINDS = ("aggregate", "republish", "shuffle", "empty", "store")
+KINDS = ("aggregate", "republish", "shuffle", "empty", "store", "parts")
 WARM_UP = 40_000
+WARM_UP_BATCHES = 10
 SMALL = 8
 SMALL_ROUNDS = 15
 STORE_ROWS = 100_000
@@ -106,6 +108,11 @@ class Bench:
         """A service that has claimed and recovered."""
         return Service(flow, self.session, self.bootstrap, self.redis, self.max_records)
 
+    def warm_up(self, flow: Flow) -> None:
+        """Let the workers import and Java compile: in batches of few records, for it is jobs that count."""
+        few = WARM_UP // WARM_UP_BATCHES
+        Service(flow, self.session, self.bootstrap, self.redis, few).work_off()
+
     def ours(self, flow: Flow) -> Run:
         """Work off the backlog."""
         run = self.service(flow).work_off()
@@ -123,7 +130,7 @@ class Bench:
 
     def aggregate(self) -> None:
         """One stage in place, Redis with fsync always."""
-        self.service(aggregation("bench-warm-aggregate", "bench.warm")).work_off()
+        self.warm_up(aggregation("bench-warm-aggregate", "bench.warm"))
 
         def ours(number: int) -> Run:
             name = f"bench-aggregate-{number}"
@@ -141,7 +148,7 @@ class Bench:
 
     def republish(self) -> None:
         """Two envelopes for one."""
-        self.service(republisher("bench-warm-republish", "bench.warm", "bench.warm-out")).work_off()
+        self.warm_up(republisher("bench-warm-republish", "bench.warm", "bench.warm-out"))
 
         def ours(number: int) -> Run:
             target = f"bench.republished-{number}"
@@ -204,7 +211,7 @@ class Bench:
 
     def shuffle(self) -> None:
         """Two stages, another key behind the shuffle, and the changes published."""
-        self.service(two_stages("bench-warm-shuffle", "bench.warm", "bench.warm-lines")).work_off()
+        self.warm_up(two_stages("bench-warm-shuffle", "bench.warm", "bench.warm-lines"))
         run = self.ours(two_stages("bench-shuffle", self.backlog.topic, "bench.lines"))
         check_totals(self.redis, "bench-shuffle", self.backlog)
         rate = self.backlog.messages / run.seconds / 1e3
@@ -245,6 +252,13 @@ class Bench:
             f"{STORE_ROWS:,} rows of {STORE_BYTES} bytes; plain: a pipeline of HSET",
         )
 
+    def parts(self) -> None:
+        """Where the time goes."""
+        table = Table("piece", "ns a message", title="processor time, one process without Spark")
+        for name, nanoseconds in parts(self.bootstrap, self.backlog.topic):
+            table.add_row(name, f"{nanoseconds:,.0f}")
+        OUT.print(table)
+
     def show(self) -> None:
         """The table."""
         if self.peak_rss:
@@ -256,7 +270,8 @@ class Bench:
                 "<= 1.5 GB",
                 "resident, at most, while working off the backlog",
             )
-        OUT.print(self.table)
+        if self.table.row_count:
+            OUT.print(self.table)
 
 
 def main(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 from redis import Redis
@@ -31,10 +32,8 @@ def check_totals(url: str, flow: str, backlog: Backlog) -> None:
 
 def check_plain_totals(url: str, key: str, backlog: Backlog) -> None:
     """The same for what the plain loop wrote."""
-    found = {
-        robot: LineTotal.FromString(state)
-        for robot, state in Redis.from_url(url).hgetall(key).items()  # type: ignore[union-attr]
-    }
+    redis: Any = Redis.from_url(url)
+    found = {robot: LineTotal.FromString(state) for robot, state in redis.hgetall(key).items()}
     assert {key: (total.events, total.fastened) for key, total in found.items()} == backlog.expected()
 
 
