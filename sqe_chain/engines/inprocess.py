@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqe_chain.flow import Flow, Node
 from sqe_chain.ports import Header, Log, Output, StateStore
-from sqe_chain.segment.level import levels, run_level
-from sqe_chain.segment.reading import Reading
-from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, UnitRow, Units, spread
+from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.segment.serial import run_serially
 from sqe_chain.states import persist
 
 
@@ -31,22 +30,13 @@ class InProcessEngine:
         self._job: Job | None = None
         self._outputs: list[Output] = []
         self._states: list[States] = []
-        self._units: dict[int, list[UnitRow]] = {}
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels; keep outputs and changed states."""
         self.release()
         self._job = job
         report = Report()
-        for task in spread(job, portions):
-            reading = Reading(self._flow, job, self._stores)
-            for portion in task:
-                self._keep(reading.read(portion, self._log.read(portion.read)), report)
-            self._keep(reading.finish(), report)
-        for level in range(1, min(levels(self._flow), job.top_level) + 1):
-            rows = sorted(self._units.pop(level, ()))
-            if rows:
-                self._keep(run_level(self._flow, job, level, rows, self._stores), report)
+        self._keep(run_serially(self._flow, job, portions, self._log.read, self._stores), report)
         return report
 
     def publish(self) -> None:
@@ -78,7 +68,6 @@ class InProcessEngine:
         self._job = None
         self._outputs = []
         self._states = []
-        self._units = {}
 
     def _write(self, outputs: Sequence[Output]) -> None:
         if not outputs:
@@ -94,9 +83,7 @@ class InProcessEngine:
         for block in blocks:
             if isinstance(block, Outputs):
                 self._outputs += block.records
-            elif isinstance(block, Units):
-                self._units.setdefault(block.level, []).extend(block.rows)
             elif isinstance(block, States):
                 self._states.append(block)
-            else:
+            elif isinstance(block, Report):
                 report.add(block)

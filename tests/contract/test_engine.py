@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sqe_chain.context import Context
 from sqe_chain.engines.inprocess import InProcessEngine
@@ -193,11 +193,11 @@ def in_process(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> E
 
 @pytest.fixture(params=["small", "large"])
 def on_spark(request: pytest.FixtureRequest, spark: SparkSession) -> Made:
-    """Spark engines: all comes with the reports; all is cached; and little went in, but much came out."""
+    """Spark engines: for which all is small; all is large and cached; or large though it looked small."""
     tuning = {
         "small": Tuning(),
         "large": Tuning(inline_bytes=0, records_per_task=1, small_records=0),
-        "swollen": Tuning(inline_bytes=0),
+        "swollen": Tuning(small_bytes=1),
     }[request.param]
     return lambda flow, log, stores: SparkEngine(flow, log, stores, spark, tuning=tuning)
 
@@ -428,6 +428,37 @@ def test_an_error_in_a_task_comes_back_by_its_own_name(
     feed(log, inputs, 13, 1)
     with pytest.raises(PoisonError, match="thirteen"):
         run.service.batch()
+
+
+def test_nothing_stays_cached_behind_a_batch_or_an_error(
+    log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], spark: SparkSession
+) -> None:
+    """And while a batch runs it is cached, else this would prove nothing."""
+    frames: list[DataFrame] = []
+
+    class Watched(SparkEngine):
+        def publish(self) -> None:
+            frames.extend(self._frames.values())
+            assert all(frame.storageLevel.useMemory for frame in frames)
+            super().publish()
+
+        def _spread(self, *arguments: Any) -> Any:
+            try:
+                return super()._spread(*arguments)
+            finally:
+                frames.extend(self._frames.values())
+
+    def large(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> Engine:
+        return Watched(flow, log, stores, spark, tuning=Tuning(inline_bytes=0, small_records=0))
+
+    feed(log, inputs, 20, 10)
+    Run(two_stages(Names(f"a-{uuid.uuid4().hex[:8]}", inputs)), log, make_store("a"), large).until_caught_up()
+    poison = Run(poisoned(Names(f"b-{uuid.uuid4().hex[:8]}", inputs), "stop"), log, make_store("b"), large)
+    feed(log, inputs, 17, 1)
+    with pytest.raises(PoisonError, match="seventeen"):
+        poison.service.batch()
+    assert len(frames) >= 6
+    assert not any(frame.storageLevel.useMemory for frame in frames)
 
 
 def test_a_flow_that_cannot_be_sent_is_refused_before_anything_runs(

@@ -121,7 +121,7 @@ session = open_session(master, "cluster-test", {
     "spark.executor.memory": "512m", "spark.executor.cores": "1", "spark.cores.max": "2",
 })
 log, stores = KafkaLog(bootstrap), {"": open_store(url)}
-engine = SparkEngine(flow, log, stores, session, tuning=Tuning(inline_bytes=0, records_per_task=500))
+engine = SparkEngine(flow, log, stores, session, tuning=Tuning(inline_bytes=0, records_per_task=500, small_records=0))
 service = Aggregation(Surroundings(
     flow, log, stores, engine, Observer(), SteppingClock(), lambda: uuid.uuid4().hex,
     Settings(max_records=4000),

@@ -35,24 +35,27 @@ class Tuning:
         inline_bytes: outputs or states of one task up to so many bytes come back with its report.
         records_per_task: behind a shuffle, a task is added for so many records read, up to one for each
             state partition.
-        small_records: of a batch of up to so many records nothing is cached, for all of it will probably
-            come back with the reports; what does not is computed once more.
+        small_records: up to so many records make a small batch: one task does it all.
+        small_bytes: values read, or what comes of them, up to so many bytes make a small batch.
     """
 
     inline_bytes: int = 256 * 1024
     records_per_task: int = 10_000
     small_records: int = 2_000
+    small_bytes: int = 4 << 20
 
 
 _DEFAULTS = Tuning()
+_STORED = StorageLevel.MEMORY_AND_DISK
 
 
 class SparkEngine:
     """Runs the tasks of a batch on Spark. Implements `protocol.surroundings.Engine`.
 
-    Results of a task that are small come back with its report, and are published and written from here: an
-    almost empty batch is one job. Larger ones stay cached where they were made. When a cached result is
-    lost with its worker, Spark makes it again from the same ranges, marks and states; a state partition
+    A small batch is one task: what waits for a broker waits for all partitions at once, there is nothing to
+    shuffle, and all results come back with the report, to be published and written from here. A larger one
+    is spread; then only small results come back, the others stay cached where they were made. When a cached
+    result is lost with its worker, Spark makes it again from the same ranges, marks and states; a state partition
     that was written meanwhile says so by its header, and gives nothing.
 
     Args:
@@ -89,34 +92,24 @@ class SparkEngine:
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
         self._results: list[Result] = []
+        self._small_records = tuning.small_records
+        self._record_bytes = 0.0
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels in one job; see `Engine.process`."""
         self.release()
         self._job, work = job, self._work(job)
-        report = Report()
         if not portions:
-            return report
-        records = sum(portion.read.stop - portion.read.start for portion in portions)
-        width = min(self._flow.state_partitions, 1 + records // self._tuning.records_per_task)
-        small = records <= self._tuning.small_records
-        frame = self._reading(partial(tasks.read, work), spread(job, portions))
-        self._frames[0] = frame if small else frame.persist(StorageLevel.MEMORY_AND_DISK)
-        for level in range(2 if job.in_place else 1, min(levels(self._flow), job.top_level) + 1):
-            rows = _tagged(frame, UNITS, RESULT, FAILURE).repartitionById(width, sf.expr(f"part % {width}"))
-            frame = rows.sortWithinPartitions(*ORDER).mapInArrow(partial(tasks.fold, work, level), SCHEMA)
-            self._frames[level] = frame if small else frame.persist(StorageLevel.MEMORY_AND_DISK)
+            return Report()
         try:
-            self._results = _collected(frame)
+            if self._small(portions):
+                self._results = self._together(work, portions)
+            if not self._results:
+                self._results = self._spread(work, portions)
         except BaseException:
             self.release()
             raise
-        if small and any(result.kept_outputs or result.kept_states for result in self._results):
-            for frame in self._frames.values():  # more came of it than was expected: made once more, and kept
-                frame.persist(StorageLevel.MEMORY_AND_DISK)
-        for result in self._results:
-            report.add(result.report or Report())
-        return report
+        return self._report(self._results)
 
     def publish(self) -> None:
         """Publish what is cached by one job, and what is here."""
@@ -143,25 +136,22 @@ class SparkEngine:
             return 0
         applied, rows = Applied(plan_id, before), 0
         at = 0 if level == 1 and job.in_place else level
-        results = [result for result in self._results if result.level == at]
-        if any(result.kept_states for result in results):
+        if any(result.kept_states for result in self._results if result.level == at):
             cached = _tagged(self._frames[at], STATES, FAILURE)
             task = partial(tasks.write_states, self._work(job), applied)
             rows += sum(result.rows for result in _collected(cached.mapInArrow(task, SCHEMA)))
-        for states in (states for result in results for states in result.states):
-            store = self._stores[self._flow.nodes[states.stage].store or ""]
-            rows += tasks.apply(self._flow, job, store, states, applied)
+        for states in (states for result in self._results for states in result.states):
+            if states.level == level:
+                store = self._stores[self._flow.nodes[states.stage].store or ""]
+                rows += tasks.apply(self._flow, job, store, states, applied)
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish in one job that keeps nothing."""
-        report = Report()
-        if portions:
-            for result in _collected(
-                self._reading(partial(tasks.republish, self._work(job)), spread(job, portions))
-            ):
-                report.add(result.report or Report())
-        return report
+        if not portions:
+            return Report()
+        assignments = [portions] if self._small(portions) else spread(job, portions)
+        return self._report(_collected(self._reading(partial(tasks.republish, self._work(job)), assignments)))
 
     def release(self) -> None:
         """Forget what is cached, without waiting for it."""
@@ -169,6 +159,44 @@ class SparkEngine:
         self._job, self._results = None, []
         for level in sorted(frames, reverse=True):
             frames[level].unpersist(blocking=False)
+
+    def _report(self, results: Sequence[Result]) -> Report:
+        report = Report()
+        for result in results:
+            report.add(result.report or Report())
+        records = sum(end.records for end in report.ends)
+        if records:
+            self._record_bytes = sum(end.size for end in report.ends) / records
+        return report
+
+    def _small(self, portions: Sequence[Portion]) -> bool:
+        """Whether one task will do. Behind a batch that was larger than it looked, only for smaller ones."""
+        records = _records(portions)
+        return records <= self._small_records and records * self._record_bytes <= self._tuning.small_bytes
+
+    def _together(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
+        """One task for all; nothing when it gave up."""
+        ordered = [portion for task in spread(work.job, portions) for portion in task]
+        results = _collected(
+            self._reading(partial(tasks.together, work, self._tuning.small_bytes), [ordered])
+        )
+        if any(result.swollen for result in results):
+            self._small_records = _records(portions) // 2
+            return []
+        return results
+
+    def _spread(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
+        """A task for each input partition, and behind each shuffle; what they give is cached."""
+        width = min(self._flow.state_partitions, 1 + _records(portions) // self._tuning.records_per_task)
+        frame = self._reading(partial(tasks.read, work), spread(work.job, portions)).persist(_STORED)
+        self._frames[0] = frame
+        top = min(levels(self._flow), work.job.top_level)
+        for level in range(2 if work.job.in_place else 1, top + 1):
+            rows = _tagged(frame, UNITS, RESULT, FAILURE).repartitionById(width, sf.expr(f"part % {width}"))
+            task = partial(tasks.fold, work, level)
+            frame = rows.sortWithinPartitions(*ORDER).mapInArrow(task, SCHEMA).persist(_STORED)
+            self._frames[level] = frame
+        return _collected(frame)
 
     def _work(self, job: Job) -> Work:
         return Work(
@@ -180,6 +208,10 @@ class SparkEngine:
         blobs = [pickle.dumps(portions) for portions in assignments]
         table = pa.table({"blob": pa.array(blobs, pa.binary())})
         return self._session.createDataFrame(table).mapInArrow(task, SCHEMA)
+
+
+def _records(portions: Sequence[Portion]) -> int:
+    return sum(portion.read.stop - portion.read.start for portion in portions)
 
 
 def _tagged(frame: DataFrame, *tags: int) -> DataFrame:

@@ -73,6 +73,7 @@ class Result:
         kept_outputs: outputs are among the cached rows.
         kept_states: changed states are among the cached rows.
         rows: states written.
+        swollen: the task gave up: it was to do a whole batch, which is not as small as it looked.
     """
 
     level: int = 0
@@ -83,6 +84,7 @@ class Result:
     kept_outputs: bool = False
     kept_states: bool = False
     rows: int = 0
+    swollen: bool = False
 
     def packed(self) -> pa.RecordBatch:
         """This result as a row."""
@@ -112,6 +114,7 @@ class Packer:
         self._outputs: list[Output] = []
         self._output_size = 0
         self._states: list[States] = []
+        self._states_size = 0
         self._units: defaultdict[tuple[int, int], list[UnitRow]] = defaultdict(list)
         self._unit_count = 0
 
@@ -119,7 +122,7 @@ class Packer:
         """Take a block; gives what is full."""
         if isinstance(block, Outputs):
             self._outputs += block.records
-            self._output_size += sum(len(record[3] or b"") + _RECORD_BYTES for record in block.records)
+            self._output_size += size_of(block)
             if len(self._outputs) >= ROWS or self._output_size >= BYTES:
                 yield from self._flush_outputs()
         elif isinstance(block, Units):
@@ -130,7 +133,8 @@ class Packer:
             yield from self._flush_units(1 if self._unit_count >= _HELD_UNITS else ROWS)
         elif isinstance(block, States):
             self._states.append(block)
-            if self._result.kept_states or _size_of(self._states) > self._inline:
+            self._states_size += size_of(block)
+            if self._result.kept_states or self._states_size > self._inline:
                 yield from self._flush_states()
         elif self._result.report is not None:
             self._result.report.add(block)
@@ -252,8 +256,15 @@ def blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, byte
         yield part, stage, blob
 
 
-def _size_of(states: list[States]) -> int:
-    return sum(len(key) + len(state or b"") + _RECORD_BYTES for block in states for key, state in block.rows)
+def size_of(block: Block) -> int:
+    """Bytes that a block takes, about."""
+    if isinstance(block, Outputs):
+        return sum(len(record[3] or b"") + _RECORD_BYTES for record in block.records)
+    if isinstance(block, States):
+        return sum(len(key) + len(state or b"") + _RECORD_BYTES for key, state in block.rows)
+    if isinstance(block, Units):
+        return sum(len(row[8]) + len(row[9]) + _RECORD_BYTES for row in block.rows)
+    return 0
 
 
 def _batch(rows: list[tuple[int, int, int, str, int, int, bytes, bytes]]) -> pa.RecordBatch:

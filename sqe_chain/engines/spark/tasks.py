@@ -11,24 +11,29 @@ import marshal
 import pickle
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, results_on, units_of
+from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, results_on, size_of, units_of
 from sqe_chain.engines.spark.shipping import PackedFlow
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow, Node
-from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.ports import Header, Log, Message, Range, StateStore
 from sqe_chain.segment.level import run_level
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
+from sqe_chain.segment.serial import run_serially
 from sqe_chain.states import persist
 
 Batches = Iterator[pa.RecordBatch]
+Blocks = Iterator[Sequence[Message]]
 
 _TRACE_LINES = 12
 _GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
+
+_READERS = 8
 
 _settled: set[str] = set()
 
@@ -106,14 +111,67 @@ def fold(work: Work, level: int, batches: Batches) -> Batches:
     return _packed(blocks, work, level, results)
 
 
+def together(work: Work, most: int, batches: Batches) -> Batches:
+    """A whole batch that is small: all levels in one task. Consumes one row of portions, gives one.
+
+    Args:
+        work: what all tasks are given.
+        most: bytes that results and units may take together; with more of them the task gives up.
+        batches: one row with all portions.
+    """
+
+    def run() -> Result:
+        portions = assigned(batches)
+        result, report, size = Result(), Report(), 0
+        for block in run_serially(work.flow, work.job, portions, _ahead(work.log, portions), work.store):
+            size += size_of(block)
+            if size > most:
+                return Result(swollen=True)
+            if isinstance(block, Outputs):
+                result.outputs += block.records
+            elif isinstance(block, States):
+                result.states.append(block)
+            elif isinstance(block, Report):
+                report.add(block)
+        result.report = report
+        return result
+
+    return _single(run, work)
+
+
+def _ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
+    """Reads as `log.read` does, but asks for the first block of every range at once.
+
+    Waiting for a broker is most of what a small batch takes.
+    """
+    if len(portions) == 1:
+        return log.read
+
+    def begin(wanted: Range) -> tuple[Sequence[Message], Blocks]:
+        blocks = log.read(wanted)
+        return next(blocks, ()), blocks
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        begun = {portion.read: pool.submit(begin, portion.read) for portion in portions}
+
+    def read(wanted: Range) -> Blocks:
+        first, rest = begun.pop(wanted).result()
+        yield first
+        yield from rest
+
+    return read
+
+
 def republish(work: Work, batches: Batches) -> Batches:
     """Read, transform and publish at once. Gives one row, when everything is acknowledged."""
 
     def run() -> Result:
+        portions = assigned(batches)
+        read = _ahead(work.log, portions)
         reading, report, writer = Reading(work.flow, work.job, work.store), Report(), work.log.writer()
         try:
-            for portion in assigned(batches):
-                for block in reading.read(portion, work.log.read(portion.read)):
+            for portion in portions:
+                for block in reading.read(portion, read(portion.read)):
                     if isinstance(block, Outputs):
                         writer.write(block.records)
             for block in reading.finish():
