@@ -278,7 +278,7 @@ def main(
     messages: Annotated[int, typer.Option(help="Messages of the backlog.")] = 1_000_000,
     keys: Annotated[int, typer.Option(help="Distinct keys.")] = 1_000,
     rounds: Annotated[int, typer.Option(help="Rounds of each comparison.")] = 3,
-    max_records: Annotated[int, typer.Option(help="Records of one batch.")] = 500_000,
+    max_records: Annotated[int, typer.Option(help="Records of one batch.")] = 1_000_000,
     only: Annotated[
         list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated.")
     ] = None,

@@ -96,6 +96,15 @@ def run(  # noqa: PLR0913 - each is an option of the command
             help="Records of one batch, over all partitions.",
         ),
     ] = 400_000,
+    max_bytes: Annotated[
+        int,
+        typer.Option(
+            metavar="BYTES",
+            min=1,
+            envvar="SQE_CHAIN_MAX_BYTES",
+            help="Bytes of values read and published in one batch, by the average so far.",
+        ),
+    ] = 96 << 20,
     log_json: Annotated[
         bool,
         typer.Option(
@@ -125,6 +134,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             start=start,
             takeover=takeover,
             max_records=max_records,
+            max_bytes=max_bytes,
             accept_rollback=accept_rollback,
             allow_weak_durability=allow_weak_durability,
             drop_stages=tuple(drop or ()),

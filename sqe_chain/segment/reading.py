@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from sqe_chain.flow import Flow
 from sqe_chain.outputs import Gatherer
 from sqe_chain.ports import Message
 from sqe_chain.segment.inputs import Inputs
 from sqe_chain.segment.level import Level, Shuffle, stages_at
-from sqe_chain.segment.quick import Quick
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.steps import Collector, Compiler
+
+if TYPE_CHECKING:
+    from sqe_chain.segment.quick import Quick
+
+_COLUMNS = find_spec("numpy") is not None
+"""Whether there can be a short way; the general one gives the same without it."""
 
 
 class Reading:
@@ -51,7 +58,7 @@ class Reading:
             part = portion.read.partition
             self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
         inputs = Inputs(self._flow, self._job, portion, self._compiler, self._collector, self._gatherer)
-        quick = Quick.of(inputs, self._level)
+        quick = _quick(inputs, self._level)
         for block in messages:
             if block:
                 if quick is not None:
@@ -83,3 +90,11 @@ class Reading:
             units.clear()
         if self._level is not None:
             yield from self._level.blocks()
+
+
+def _quick(inputs: Inputs, level: Level | None) -> Quick | None:
+    if not _COLUMNS:
+        return None
+    from sqe_chain.segment.quick import Quick  # noqa: PLC0415 - needs numpy
+
+    return Quick.of(inputs, level)

@@ -196,7 +196,7 @@ class SparkEngine:
             task = partial(tasks.fold, work, level)
             frame = rows.sortWithinPartitions(*ORDER).mapInArrow(task, SCHEMA).persist(_STORED)
             self._frames[level] = frame
-        return _collected(frame)
+        return _collected(_tagged(frame, RESULT).select("blob"))
 
     def _work(self, job: Job) -> Work:
         return Work(
@@ -219,14 +219,14 @@ def _tagged(frame: DataFrame, *tags: int) -> DataFrame:
 
 
 def _collected(frame: DataFrame) -> list[Result]:
-    """Run a job; gives the results of all its tasks.
+    """Run a job that gives nothing but results.
 
     Raises:
         ChainError: a task raised it; or Spark gave up.
     """
     with _spark_errors():
-        rows = _tagged(frame, RESULT).select("blob").collect()
-    results = [Result.unpacked(bytes(blob)) for (blob,) in rows]
+        rows = frame.collect()
+    results = [Result.unpacked(bytes(row.blob)) for row in rows]
     failures = [from_record(*result.failure) for result in results if result.failure is not None]
     for error in failures:
         if not isinstance(error, Unavailable):  # which would only be tried again

@@ -63,9 +63,9 @@ READER = {
 }
 READER_TUNING = {
     "fetch.queue.backoff.ms": "2",  # the default, 1,000, caps a consumer at 0.3 M messages/s
-    "queued.min.messages": "20000",  # prefetch about one range, not the whole backlog
+    "queued.min.messages": "2000",  # what is fetched beyond the end of a range is thrown away
     "queued.max.messages.kbytes": "32768",
-    "max.partition.fetch.bytes": "262144",  # the first block of a range arrives sooner, none is slower
+    "max.partition.fetch.bytes": "1048576",
     "fetch.wait.max.ms": "3",  # the end of a partition is told by an empty answer; don't wait 500 for it
     "fetch.error.backoff.ms": "50",
     "max.poll.interval.ms": "86400000",  # a cached consumer is idle between batches

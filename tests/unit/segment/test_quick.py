@@ -1,28 +1,39 @@
-"""The short way of ordinary messages gives what the general way gives, where the two meet in one block.
-
-A message fed alone after another lane's first one takes the general way; the rest of the block the
-short one. Both must agree on what a redo within a chunked persist has to leave out.
-"""
+"""The short way of ordinary messages gives what the general way gives, also where the two meet in one block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
+from google.protobuf.wrappers_pb2 import BytesValue, StringValue
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sqe_chain.envelope import wrap
-from sqe_chain.errors import PoisonError
+from sqe_chain.chain import root_position
+from sqe_chain.envelope import parse_head, wrap
+from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.marks import PartitionMarks
 from sqe_chain.ports import Header, Range
+from sqe_chain.segment import quick
+from sqe_chain.segment.columns import Columns
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.states import Claim, Step
+from sqe_chain.template import OutputTemplate
 
 BEFORE = Header(1, "run", 3, "plan-3")
+TYPE = StringValue.DESCRIPTOR.full_name
+NEVER = 1 << 30
+Told = tuple[int, str, list[str]]
+"""Which republisher, what it does, the words of its outputs."""
+
+
+@pytest.fixture(autouse=True)
+def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "WORTHWHILE", 1)
 
 
 @dataclass
@@ -120,3 +131,216 @@ def test_a_key_may_be_bytes_or_text(make: Any) -> None:
 def test_another_key_is_poison() -> None:
     with pytest.raises(PoisonError, match="a null key"):
         states_after([words(["ant", "asp"])], key=lambda word: None if word.value == "asp" else "a")
+
+
+# --- both ways, compared -------------------------------------------------------------------------
+
+
+@dataclass
+class Writer:
+    """A republisher of one partition: writes envelopes of one lane as it is told, also wrongly."""
+
+    partition: int
+    epoch: int = 1
+    offset: int = 0
+    previous: bytes = b""
+
+    def __post_init__(self) -> None:
+        self.template = OutputTemplate(
+            lane=0, topic="raw", topic_id=bytes(16), partition=self.partition, output="up/words"
+        )
+
+    def write(self, kind: str, texts: Sequence[str]) -> list[bytes]:
+        """The envelopes for one input; `kind` says what is wrong about them."""
+        back = {"replay": 1, "old replay": 3}.get(kind, 0)
+        self.offset = max(0, self.offset + 1 - back)
+        self.epoch += kind == "new leader"
+        made = []
+        for ordinal, text in enumerate(texts):
+            payloads: list[bytes | None] = [StringValue(value=text).SerializeToString()]
+            if kind == "collection":
+                payloads += payloads
+            of = len(texts) + (kind == "of changed" and ordinal > 0)
+            previous = b"\xff" * 16 if kind == "gap" else b"" if kind == "new batch" else self.previous
+            type_name = BytesValue.DESCRIPTOR.full_name if kind == "other type" else TYPE
+            value, position = self.template.encode(
+                b"", self.offset, self.epoch, ordinal, of, root_position(self.epoch, self.offset), 5,
+                b"k", type_name, payloads, previous,
+            )  # fmt: skip
+            self.previous = max(self.previous, position)
+            made.append(value)
+        return made
+
+
+BENIGN = (*["plain"] * 20, "replay", "old replay", "new leader", "new batch", "collection", "root")
+EVIL = ("of changed", "gap", "other type", "damaged", "cut short", "tombstone", "empty", "bad")
+
+
+def records_of(script: Sequence[Told]) -> list[Record]:
+    """What three republishers write, and a producer at the origin."""
+    writers = [Writer(partition) for partition in range(3)]
+    values: list[bytes] = []
+    for which, kind, said in script:
+        if kind in {"root", "tombstone"}:
+            root = wrap(StringValue(value=said[0]), key=b"k", timestamp_ms=7, event_id=b"e" * 16)
+            values.append(root if kind == "root" else b"")
+            continue
+        made = writers[which].write(kind, {"empty": [""], "bad": ["bad"]}.get(kind, said))
+        if kind == "damaged":
+            made[0] = made[0][:40] + bytes([made[0][40] ^ 1]) + made[0][41:]
+        if kind == "cut short":
+            made[-1] = made[-1][:-3]
+        values += made
+    return [Record(offset, value) for offset, value in enumerate(values)]
+
+
+class Stopped(NamedTuple):
+    """The service would end, and say why."""
+
+    error: str
+    text: str
+
+
+def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -> object:
+    """Everything that comes of records read in blocks of these sizes."""
+    flow = Flow("notes", state_partitions=1)
+    stage = flow.source("words", StringValue).aggregate(
+        "letters", key=lambda word: word.value[:1] or "-", state=StringValue, fold=note_strictly
+    )
+    if changes:
+        stage.changes().to("notes", partitions=2)
+    job = Job(Step("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
+    store: Any = Store(BEFORE)
+    reading = Reading(flow, job, lambda _: store)
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0).to_json())
+    blocks, begin = [], 0
+    for size in (*sizes, len(records)):
+        blocks.append(list(records[begin : begin + size]))
+        begin += size
+    try:
+        found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
+    except ChainError as error:
+        return Stopped(type(error).__name__, str(error))
+    return [repr(block) for block in found]
+
+
+def note_strictly(ledger: StringValue, word: StringValue) -> None:
+    if word.value.startswith("bad"):
+        message = f"{word.value} is not for {ledger.value}"
+        raise ValueError(message)
+    note(ledger, word)
+
+
+texts = st.lists(st.sampled_from(["ant", "asp", "bee", "boa", "x" * 150]), min_size=1, max_size=3)
+lanes = st.integers(0, 2)
+benign = st.lists(st.tuples(lanes, st.sampled_from(BENIGN), texts), min_size=2, max_size=30)
+evil = st.lists(st.tuples(lanes, st.sampled_from(EVIL), texts), max_size=2)
+
+
+@st.composite
+def scripts(draw: st.DrawFn) -> list[Told]:
+    """What happens, with at most two reasons to stop; the lanes are mostly known before."""
+    script = draw(benign)
+    known = [(lane, "plain", ["ant"]) for lane in range(draw(st.integers(0, 3)))]
+    for one in draw(evil):
+        script.insert(draw(st.integers(0, len(script))), one)
+    return known + script
+
+
+def compare(script: Sequence[Told], sizes: Sequence[int], worthwhile: int, *, changes: bool) -> None:
+    """Both ways, over the same records."""
+    records = records_of(script)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quick, "WORTHWHILE", NEVER)
+        general = outcome(records, sizes, changes=changes)
+        patch.setattr(quick, "WORTHWHILE", worthwhile)
+        short = outcome(records, sizes, changes=changes)
+    if isinstance(short, Stopped) and isinstance(general, Stopped) and short.error == "PoisonError":
+        return  # a block may hold two reasons to stop; the general way decodes all of it before it folds
+    assert short == general
+
+
+@given(scripts(), st.lists(st.integers(2, 12), max_size=5), st.booleans(), st.sampled_from([1, 2, 5]))
+def test_both_ways_give_the_same(
+    script: list[Told], sizes: list[int], changes: bool, worthwhile: int
+) -> None:
+    compare(script, sizes, worthwhile, changes=changes)
+
+
+@pytest.mark.parametrize("kind", sorted({*BENIGN, *EVIL}))
+@pytest.mark.parametrize("words", [["ant"], ["ant", "bee"], ["bee", "ant", "ant"]], ids=len)
+def test_both_ways_see_one_strange_message_wherever_a_block_ends(kind: str, words: list[str]) -> None:
+    script: list[Told] = [(number % 2, "plain", words) for number in range(8)]
+    script[5] = 1, kind, words
+    for first in range(2 * len(words), 8 * len(words)):
+        compare(script, [first], 1, changes=False)
+        compare(script, [2 * len(words), first - 2 * len(words), 2], 1, changes=True)
+
+
+@pytest.mark.parametrize("worthwhile", [1, NEVER])
+def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, worthwhile: int) -> None:
+    """So that the comparison above compares something."""
+    monkeypatch.setattr(quick, "WORTHWHILE", worthwhile)
+    runs: list[tuple[int, int]] = []
+    fold = quick.Quick._fold
+    monkeypatch.setattr(
+        quick.Quick,
+        "_fold",
+        lambda own, block, begin, end: (runs.append((begin, end)), fold(own, block, begin, end)),
+    )
+    records = records_of([(number % 3, "plain", ["ant", "bee"]) for number in range(30)])
+    outcome(records, [6], changes=False)
+    assert runs == ([(0, 54)] if worthwhile == 1 else [])
+
+
+@given(
+    st.lists(
+        st.builds(
+            dict,
+            source=st.integers(0, 1),
+            payloads=st.lists(st.binary(max_size=400) | st.just(bytes(20_000)), min_size=1, max_size=2),
+            key=st.none() | st.binary(max_size=200),
+            time=st.integers(-1, 1 << 62),
+            type=st.sampled_from([TYPE, f"{TYPE}s", "a.B", "x" * 130]),
+            previous=st.booleans(),
+            damage=st.none() | st.integers(0, 500),
+        ),
+        min_size=1,
+        max_size=12,
+    )
+)
+def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> None:
+    template = OutputTemplate(lane=9, topic="raw", topic_id=bytes(16), partition=300, output="up/words")
+    values = []
+    for number, one in enumerate(envelopes):
+        position = root_position(1, number)
+        value, _ = template.encode(
+            b"", number, 1, 0, 1, position, one["time"], one["key"], one["type"], one["payloads"],
+            b"p" * 16 if one["previous"] else b"",
+        )  # fmt: skip
+        if one["source"]:
+            value = wrap(StringValue(value="x"), key=one["key"], timestamp_ms=1, event_id=b"e" * 16)
+        if one["damage"] is not None:
+            at = one["damage"] % len(value)
+            value = value[:at] + bytes([value[at] ^ 0x41]) + value[at + 1 :]
+        values.append(value)
+    found = Columns(values, TYPE.encode())
+    assert found.size == sum(map(len, values))
+    for index, value in enumerate(values):
+        try:
+            head = parse_head(value)
+        except EnvelopeError:
+            assert not found.ordinary[index]
+            continue
+        plain = head.type == TYPE and not head.size and not head.deleted and 0 < len(head.payload) < 1 << 14
+        assert found.ordinary[index] == plain
+        if plain:
+            start = found.start[index]
+            field = lambda at, end: value[at - start : end - start]  # noqa: B023, E731
+            assert field(found.payload[index], found.payload_end[index]) == head.payload
+            assert int(found.lane[index]) == head.lane
+            for name in ("position", "previous"):
+                at = getattr(found, name)[index]
+                assert field(at, at + getattr(found, f"{name}_size")[index]) == getattr(head, name)
+            if head.chain:
+                assert value[: found.chain_end[index] - start].endswith(head.chain)

@@ -1,0 +1,143 @@
+"""The envelopes of a block side by side: their fields as arrays, found by walking all of them at once.
+
+An envelope's fields stand in ascending order, so one step of the walk is the same for every message of a
+block: where the next tag stands, take that field and move behind it. Who does not arrive exactly at the
+checksum (fields in another order, collections, deletions, lengths of three bytes, damage) is not ordinary,
+and nothing is said about it. An ordinary one has exactly the fields that protobuf would find; a property
+test compares them.
+
+Measured: half the time that protobuf takes to parse the messages one by one and to give out the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+
+from sqe_chain.wire import CHECKSUM_TAG, PREFIX, RESIDUE
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Rows = npt.NDArray[Any]
+
+_CHAIN, _EVENT_ID, _TIME, _KEY, _TYPE, _PAYLOAD = 0x12, 0x1A, 0x20, 0x2A, 0x32, 0x3A
+_LANE, _POSITION, _PREVIOUS = 0x51, 0x5A, 0x62
+_LANE_SIZE = 9
+_LONGEST_TIME = 10
+_MORE = 0x80
+_SEAL = 5
+_SHORTEST = len(PREFIX) + _SEAL
+
+
+class Columns:
+    """The envelopes of a block. Places count from the first byte of the first value.
+
+    Args:
+        values: the records' values; None is not ordinary.
+        type_name: full protobuf name of the payload.
+
+    Attributes:
+        ordinary: which of them are whole envelopes with one payload of that type, not empty. All other
+            columns are right for those alone.
+        size: bytes of all values together.
+        start: where the value begins.
+        chain_end: where the chain ends.
+        payload: where the payload begins.
+        payload_end: where it ends.
+        lane: the lane stated; 0 for none.
+        position: where the position begins.
+        position_size: its bytes; 0 for none.
+        previous: where `previous` begins.
+        previous_size: its bytes; 0 for none.
+    """
+
+    def __init__(self, values: Sequence[bytes | None], type_name: bytes) -> None:
+        kept = [value or b"" for value in values]
+        count = len(kept)
+        sizes = np.fromiter(map(len, kept), np.int64, count)
+        ends = sizes.cumsum()
+        self.size = int(ends[-1])
+        self._bytes = np.frombuffer(b"".join((*kept, bytes(len(type_name) + _LONGEST_TIME))), np.uint8)
+        self.start: Ints = ends - sizes
+        self._at: Ints = self.start + len(PREFIX)
+        ordinary = np.fromiter(map(crc32, kept), np.uint32, count) == RESIDUE
+        ordinary &= sizes >= _SHORTEST
+        ordinary &= self._equal(self.start, PREFIX)
+        self._strange = np.zeros(count, np.bool_)
+        self._none = np.zeros(count, np.int64)
+        chain, size = self._field(_CHAIN)
+        self.chain_end = chain + size
+        self._field(_EVENT_ID)
+        self._time()
+        self._field(_KEY)
+        name, size = self._field(_TYPE)
+        ordinary &= size == len(type_name)
+        ordinary &= self._equal(name, type_name)
+        self.payload, size = self._field(_PAYLOAD)
+        self.payload_end = self.payload + size
+        ordinary &= size > 0
+        self.lane = self._lane()
+        self.position, self.position_size = self._field(_POSITION)
+        self.previous, self.previous_size = self._field(_PREVIOUS)
+        ordinary &= (self._at == ends - _SEAL) & self._here(CHECKSUM_TAG)
+        self.ordinary: Flags = ordinary & ~self._strange
+
+    def rows(self, at: Ints, size: int, kind: str = "V") -> Rows:
+        """So many bytes from each of the places.
+
+        Args:
+            at: places.
+            size: bytes of each.
+            kind: numpy's letter for the type; rows of "S" compare as bytes do, all of one size.
+        """
+        everywhere: Rows = np.ndarray(
+            (len(self._bytes) - size + 1,), f"{kind}{size}", self._bytes.data, strides=(1,)
+        )
+        return everywhere[np.minimum(at, len(everywhere) - 1)]
+
+    def _equal(self, at: Ints, wanted: bytes) -> Flags:
+        found = self.rows(at, len(wanted))
+        if found.tobytes() == wanted * len(found):
+            return np.ones(len(found), np.bool_)
+        return np.fromiter((row == wanted for row in found.tolist()), np.bool_, len(found))
+
+    def _here(self, tag: int) -> Flags:
+        here: Flags = self._bytes.take(self._at, mode="clip") == tag
+        return here
+
+    def _field(self, tag: int) -> tuple[Ints, Ints]:
+        """Where the content of a field of bytes begins, and its size: 0 where there is no such field."""
+        here = self._here(tag)
+        if not here.any():
+            return self._at, self._none
+        size = self._bytes.take(self._at + 1, mode="clip").astype(np.int64)
+        begin = self._at + 2
+        if (size >= _MORE).any():
+            long = here & (size >= _MORE)
+            second = self._bytes.take(begin, mode="clip").astype(np.int64)
+            self._strange |= long & (second >= _MORE)
+            size = np.where(long, (size & (_MORE - 1)) | (second << 7), size)
+            begin += long
+        if here.all():
+            self._at = begin + size
+        else:
+            size = np.where(here, size, 0)
+            self._at = np.where(here, begin + size, self._at)
+        return begin, size
+
+    def _time(self) -> None:
+        here = self._here(_TIME)
+        digits = self.rows(self._at + 1, _LONGEST_TIME).view(np.uint8).reshape(len(here), -1)
+        last = digits < _MORE
+        self._strange |= here & ~last.any(axis=1)
+        self._at = np.where(here, self._at + 2 + last.argmax(axis=1), self._at)
+
+    def _lane(self) -> npt.NDArray[np.uint64]:
+        here = self._here(_LANE)
+        lane = self.rows(self._at + 1, _LANE_SIZE - 1).view("<u8")
+        self._at = self._at + here * _LANE_SIZE
+        return lane * here
