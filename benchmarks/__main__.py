@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -33,7 +34,19 @@ from sqe_chain.logs.kafka import KafkaLog
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
-KINDS = ("aggregate", "republish", "shuffle", "empty", "store", "parts")
+
+
+class Kind(StrEnum):
+    """What can be measured."""
+
+    AGGREGATE = "aggregate"
+    REPUBLISH = "republish"
+    SHUFFLE = "shuffle"
+    EMPTY = "empty"
+    STORE = "store"
+    PARTS = "parts"
+
+
 WARM_UP = 40_000
 WARM_UP_BATCHES = 10
 SMALL = 8
@@ -280,7 +293,7 @@ def main(
     rounds: Annotated[int, typer.Option(help="Rounds of each comparison.")] = 3,
     max_records: Annotated[int, typer.Option(help="Records of one batch.")] = 1_000_000,
     only: Annotated[
-        list[str] | None, typer.Option(help=f"One of {', '.join(KINDS)}; may be repeated.")
+        list[Kind] | None, typer.Option(help="What to measure; may be repeated. Default: all.")
     ] = None,
 ) -> None:
     """Measure, on real servers that are started for it."""
@@ -292,8 +305,8 @@ def main(
         try:
             bench = Bench(session, kafka.bootstrap, redis.url, backlog, rounds, max_records)
             bench.prepare()
-            for kind in only or KINDS:
-                getattr(bench, kind)()
+            for kind in only or Kind:
+                getattr(bench, kind.value)()
             bench.show()
         finally:
             session.stop()

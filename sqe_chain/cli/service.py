@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sqe_chain.cli.statistics import Statistics
+from sqe_chain.cli.statistics import SLOW_S, Statistics
 from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop
 from sqe_chain.errors import ChainError, ServiceStopped, StoreInconsistent, Superseded, Unavailable
 from sqe_chain.protocol.aggregation import Aggregation
@@ -43,7 +43,7 @@ class Service:
         stateful = bool(self.around.flow.stages())
         service = Aggregation(self.around) if stateful else Republishing(self.around)
         try:
-            with Heartbeat(service.beat, self.stop, self._beat_failed):
+            with Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed):
                 service.start()
                 self._batches(service, stateful=stateful)
         except (Unavailable, ServiceStopped) as error:
@@ -81,11 +81,27 @@ class Service:
             return
         raise error
 
+    def _alive(self, service: Aggregation | Republishing) -> bool:
+        """Move the heartbeat on, and say when a step takes long: servers are given a minute to answer."""
+        slow = self.statistics.grown_slow()
+        if slow:
+            self.around.tell(
+                "notice",
+                text=f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?",
+            )
+        return service.beat()
+
     def _claim_lost(self, service: Aggregation | Republishing) -> ServiceStopped:
         """Why the heartbeat was refused: a newer run, or a store that has forgotten this one."""
         name = self.around.flow.name
         mine = service.claimed if isinstance(service, Aggregation) else None
-        home, _ = self.around.home.home(name)
+        try:
+            home, _ = self.around.home.home(name)
+        except Unavailable as error:
+            return Superseded(
+                f"flow {name!r}: the store refused the heartbeat of this run, so a newer one has probably claimed the flow; "
+                f"the store cannot be asked now: {error}"
+            )
         if mine is not None and (home is None or home.epoch <= mine.epoch):
             return StoreInconsistent(
                 f"flow {name!r}: this run has claimed it with epoch {mine.epoch}, but the store holds {home or 'nothing'}: it "

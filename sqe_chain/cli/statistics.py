@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from sqe_chain.protocol.surroundings import (
     CLAIM,
@@ -19,6 +20,11 @@ from sqe_chain.protocol.surroundings import (
 
 RATE_WINDOW_S = 10.0
 """The input rate is the mean over this time."""
+
+SLOW_S = 15.0
+"""A step that waits for servers and takes longer is worth a word, before any of their time limits ends it."""
+
+_WAITING_STEPS = frozenset({SEAL, PUBLISH, PERSIST, COMMIT})
 
 _DOING = {
     CLAIM: "claiming",
@@ -70,11 +76,21 @@ class Statistics:
     persisted_s: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
     _began_s: float = 0.0
+    _slow_from_s: float = inf
 
     def step(self, number: int, when: When) -> None:
         """Note what the service does."""
         if when == "before":
             self.doing = _DOING[number]
+        waits = when == "before" and number in _WAITING_STEPS
+        self._slow_from_s = self.now_s() + SLOW_S if waits else inf
+
+    def grown_slow(self) -> str:
+        """What a step does that has become slow since this was last asked; empty for none."""
+        if self.now_s() < self._slow_from_s:
+            return ""
+        self._slow_from_s = inf
+        return self.doing
 
     def event(self, name: str, fields: Mapping[str, object]) -> None:
         """Count."""

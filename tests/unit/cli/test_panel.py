@@ -14,11 +14,11 @@ from rich.console import Console
 
 from sqe_chain.cli.metrics import Metrics, serving
 from sqe_chain.cli.panel import LivePanel, panel
-from sqe_chain.cli.statistics import Statistics
+from sqe_chain.cli.statistics import SLOW_S, Statistics
 from sqe_chain.cli.telling import Hearers, Lines, logging_to
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.surroundings import PUBLISH, Observer
+from sqe_chain.protocol.surroundings import PERSIST, PROCESS, PUBLISH, Observer
 
 BATCH = (
     ("claimed", {"epoch": 4, "run_id": "ab"}),
@@ -44,6 +44,24 @@ def shown(statistics: Statistics) -> str:
     console = Console(file=io.StringIO(), width=100, force_terminal=False)
     console.print(panel(statistics, "totals", "localhost:9092"))
     return console.file.getvalue()  # type: ignore[attr-defined] # the StringIO above
+
+
+def test_a_step_that_waits_for_servers_is_called_slow_once() -> None:
+    now = [1_000.0]
+    statistics = Statistics(lambda: now[0])
+    statistics.step(PROCESS, "before")
+    now[0] += 60
+    assert not statistics.grown_slow()  # user code may take its time
+    statistics.step(PUBLISH, "before")
+    now[0] += SLOW_S - 1
+    assert not statistics.grown_slow()
+    now[0] += 1
+    assert statistics.grown_slow() == "publishing"
+    assert not statistics.grown_slow()
+    statistics.step(PERSIST, "before")
+    statistics.step(PERSIST, "after")
+    now[0] += 60
+    assert not statistics.grown_slow()
 
 
 def test_the_panel_shows_every_number() -> None:
