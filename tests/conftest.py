@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
+from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,28 @@ def redis_url() -> Iterator[str]:
     """URL of a real, durable Redis."""
     with RedisServer() as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def redis_cluster_url() -> Iterator[str]:
+    """Address of a real, durable Redis Cluster of three masters."""
+    from redis_servers import RedisCluster  # noqa: PLC0415 - unit tests load no driver
+
+    with RedisCluster() as cluster:
+        yield cluster.url
+
+
+@pytest.fixture(scope="session")
+def cassandra_url() -> Iterator[str]:
+    """URL of a real, durable Cassandra with its tables."""
+    from sqe_chain.stores.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
+
+    with CassandraServer() as server:
+        store = open_store(server.url)
+        assert isinstance(store, CassandraStore)
+        store.make_schema({"": 1})
+        yield server.url
+        store.close()
 
 
 @pytest.fixture(scope="session")

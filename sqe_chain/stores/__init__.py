@@ -24,6 +24,10 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "sqlite": ("sqe_chain.stores.sqlite", ""),
     "redis": ("sqe_chain.stores.redis", "redis"),
     "rediss": ("sqe_chain.stores.redis", "redis"),
+    "redis+cluster": ("sqe_chain.stores.redis", "redis"),
+    "rediss+cluster": ("sqe_chain.stores.redis", "redis"),
+    "redis+sentinel": ("sqe_chain.stores.redis", "redis"),
+    "rediss+sentinel": ("sqe_chain.stores.redis", "redis"),
 }
 """Scheme of an address -> module that opens it, and the extra that brings its driver ("": none)."""
 
@@ -40,8 +44,10 @@ def open_store(url: str, **options: str) -> StateStore:
     RedisStore(redis://example.org:6379/2)
 
     Args:
-        url: ``memory://name``, ``sqlite:///absolute/path``, ``redis://[user[:password]@]host[:port][/db]``
-            or ``rediss://…`` (TLS). Special characters of a password are percent-encoded.
+        url: ``memory://name``, ``sqlite:///absolute/path``, ``redis://[user[:password]@]host[:port][/db]``,
+            ``redis+cluster://…host[:port][,host[:port]…]``,
+            ``redis+sentinel://…host[:port][,host[:port]…]/service[/db]``, or one of these three with
+            ``rediss`` (TLS). Special characters of a password are percent-encoded.
         options: settings of the store's module, as text.
 
     Raises:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from sqe_chain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+_UNREADABLE: Final = (
+    "the store's address cannot be read: a host, a port number and percent-encoded special characters in "
+    "user and password are expected, as in redis://user:pass%23word@host:6379/0"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +27,8 @@ class Address:
         scheme: in lower case; empty when there is none.
         username: percent-decoded, empty when absent.
         password: percent-decoded, empty when absent; never shown.
-        host: host name or address, empty when absent.
-        port: port number; 0 when absent.
+        host: host name or address, empty when absent or when there are several.
+        port: port number; 0 when absent or when there are several.
         location: host and port as written, in their own case.
         path: percent-decoded path, with its leading slash.
         options: settings not yet taken.
@@ -50,28 +57,97 @@ class Address:
         """
         try:
             parts = urlsplit(url)
-            port = parts.port or 0
+            location = unquote(parts.netloc.rpartition("@")[2])
+            several = "," in location  # see `places`
+            port = 0 if several else parts.port or 0
         except ValueError:
-            raise ConfigurationError(
-                "the store's address cannot be read: a host, a port number and percent-encoded special "
-                "characters in user and password are expected, as in redis://user:pass%23word@host:6379/0"
-            ) from None
+            raise ConfigurationError(_UNREADABLE) from None
         if parts.fragment:
             raise ConfigurationError("the store's address has a '#': write it as %23")
         return cls(
             scheme=parts.scheme,
             username=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
-            host=unquote(parts.hostname or ""),
+            host="" if several else unquote(parts.hostname or ""),
             port=port,
-            location=unquote(parts.netloc.rpartition("@")[2]),
+            location=location,
             path=unquote(parts.path),
             options=dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options),
         )
 
+    def places(self, port: int) -> tuple[tuple[str, int], ...]:
+        """Every host of ``host[:port],host[:port],…``; none when the address has no host.
+
+        >>> Address.parse("redis+cluster://one:7000,[::1],three", {}).places(6379)
+        (('one', 7000), ('::1', 6379), ('three', 6379))
+
+        Args:
+            port: for hosts without one.
+
+        Raises:
+            ConfigurationError: one of them cannot be read.
+        """
+        found = []
+        for written in self.location.split(",") if self.location else []:
+            try:
+                parts = urlsplit(f"//{written}")
+                host, own = parts.hostname or "", parts.port or port
+            except ValueError:
+                raise ConfigurationError(_UNREADABLE) from None
+            if not host and "," in self.location:
+                raise ConfigurationError(_UNREADABLE)
+            found.append((host or "localhost", own))
+        return tuple(found)
+
     def text(self, name: str, default: str = "") -> str:
         """Take the option with this name."""
         return self.options.pop(name, default)
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str:
+        """Take an option that is one of these words, in any case; the first is the default."""
+        value = self.options.pop(name, allowed[0])
+        for word in allowed:
+            if value.upper() == word.upper():
+                return word
+        raise ConfigurationError(f"{self.scheme}://: option {name} must be one of {', '.join(allowed)}")
+
+    def file(self, name: str) -> str:
+        """Take an option that names a file.
+
+        Raises:
+            ConfigurationError: there is no such file.
+        """
+        path = self.text(name)
+        if path and not Path(path).is_file():
+            raise ConfigurationError(f"{name} {path} does not exist")
+        return path
+
+    def secret(self, prefix: str = "") -> str:
+        """A password: from the address, or from the options `password_file` or `password_env`.
+
+        Args:
+            prefix: of the options' names, for another password than the one that the address may hold.
+
+        Raises:
+            ConfigurationError: it is given twice, or cannot be read.
+        """
+        file, environment = f"{prefix}password_file", f"{prefix}password_env"
+        written = "" if prefix else self.password
+        path, variable = self.text(file), self.text(environment)
+        if bool(written) + bool(path) + bool(variable) > 1:
+            raise ConfigurationError(
+                f"{self.scheme}://: give the password once: in the address, {file} or {environment}"
+            )
+        if path:
+            try:
+                return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigurationError(f"{file} {path} cannot be read: {type(error).__name__}") from None
+        if variable:
+            if variable not in os.environ:
+                raise ConfigurationError(f"{environment}: there is no environment variable {variable}")
+            return os.environ[variable]
+        return written
 
     def whole(self, name: str, default: int) -> int:
         """Take an option that is a whole number above 0."""

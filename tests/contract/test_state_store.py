@@ -1,4 +1,4 @@
-"""What `ports.StateStore` promises, asked of every store: memory, SQLite, and a real Redis.
+"""What `ports.StateStore` promises, asked of every store: memory, SQLite, a real Redis, a real Cassandra.
 
 Each test gets an empty store, or a flow name that nothing else uses. The model at the end compares
 random sequences of calls with a few lines of obvious Python.
@@ -37,7 +37,7 @@ NEXT = Header(1, "run-a", 1, "plan-1")
 ODD_KEYS = [b"", b"\0", b"\xff\xfe not utf-8", b"=", b"a\r\nb", b"{slot}", b"k" * 1024, bytes(range(256))]
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "redis-cluster", "cassandra"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of a store."""
     match request.param:
@@ -45,8 +45,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
             return f"memory://{uuid.uuid4().hex}"
         case "sqlite":
             return f"sqlite://{tmp_path}/states.db"
-        case _:
-            return str(request.getfixturevalue("redis_url"))
+        case "redis-cluster":
+            return str(request.getfixturevalue("redis_cluster_url"))
+        case server:
+            return str(request.getfixturevalue(f"{server}_url"))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
-"""A store in Redis. Needs the extra `redis`."""
+"""A store in Redis: one server, a cluster, or a master that sentinels know. Needs the extra `redis`."""
 
-from sqe_chain.stores.redis.client import RedisSettings
-from sqe_chain.stores.redis.store import RedisStore, open_address
+from sqe_chain.stores.redis.address import open_address
+from sqe_chain.stores.redis.settings import RedisSettings
+from sqe_chain.stores.redis.store import RedisStore
 
 __all__ = ["RedisSettings", "RedisStore", "open_address"]

@@ -1,88 +1,32 @@
-"""A process's connections to one Redis server, with bounded times and no retries of their own."""
+"""A process's connections to Redis, with bounded times and no retries of their own."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, cast
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
-from redis.retry import Retry
 
+from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.stores.redis.cluster import Cluster
+from sqe_chain.stores.redis.connections import Server, checked
 from sqe_chain.stores.redis.faults import mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
+    from sqe_chain.stores.redis.connections import Answer, Argument, Command, Reply, Servers
     from sqe_chain.stores.redis.scripts import Script
-
-Argument: TypeAlias = bytes | str | int
-Reply: TypeAlias = "bytes | int | list[Reply] | None"
-"""What Redis answers, undecoded."""
-
-
-@dataclass(frozen=True, slots=True)
-class RedisSettings:
-    """How to reach a server. Pickled with a store, password included, so that tasks can log in.
-
-    Attributes:
-        host: name or address.
-        port: TCP port.
-        db: number of the database.
-        username: ACL user; empty for the default user.
-        password: empty for none; never shown.
-        tls: encrypt, and verify the server's certificate and name.
-        ca_file: certificates to trust; empty for the system's.
-        cert_file: the client's own certificate; empty for none.
-        key_file: its key.
-        timeout_s: longest wait for an answer, in seconds.
-        connect_timeout_s: longest wait for a connection, in seconds.
-    """
-
-    host: str = "localhost"
-    port: int = 6379
-    db: int = 0
-    username: str = ""
-    password: str = field(default="", repr=False)
-    tls: bool = False
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    timeout_s: float = 10.0
-    connect_timeout_s: float = 5.0
-
-    def __str__(self) -> str:
-        """The address without its password."""
-        user = f"{self.username}@" if self.username else ""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'rediss' if self.tls else 'redis'}://{user}{host}:{self.port}/{self.db}"
+    from sqe_chain.stores.redis.settings import RedisSettings
 
 
 class RedisClient:
     """The connections that the threads of one process share."""
 
     def __init__(self, settings: RedisSettings) -> None:
-        self._address = str(settings)
-        self._redis = Redis(
-            host=settings.host,
-            port=settings.port,
-            db=settings.db,
-            username=settings.username or None,
-            password=settings.password or None,
-            ssl=settings.tls,
-            ssl_ca_certs=settings.ca_file or None,
-            ssl_certfile=settings.cert_file or None,
-            ssl_keyfile=settings.key_file or None,
-            socket_timeout=settings.timeout_s,
-            socket_connect_timeout=settings.connect_timeout_s,
-            # The protocol tries again, and shows that it does; a retry in here would only hide it.
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=False,
-            protocol=2,
-        )
+        self._settings = settings
+        self._servers: Servers = Cluster(settings) if settings.kind == "cluster" else Server(settings)
 
     @classmethod
     def of_this_process(cls, settings: RedisSettings) -> RedisClient:
@@ -96,84 +40,154 @@ class RedisClient:
         found = _clients.pop((os.getpid(), settings), None)
         if found is not None:
             with found._mapped():  # noqa: SLF001 - the class's own
-                found._redis.close()  # noqa: SLF001 - the class's own
+                found._servers.close()  # noqa: SLF001 - the class's own
 
-    def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> Reply:
+    def run(
+        self, script: Script, keys: Sequence[str], arguments: Sequence[Argument], *, lasting: bool = True
+    ) -> Reply:
         """Run a script; atomic, and all its keys in one slot.
 
         Redis forgets scripts when it restarts. Then the text is sent, which also makes it known again.
 
-        Raises:
-            Unavailable: no answer, or none that says what happened. Sending again is safe.
-            ConfigurationError: login, rights, or the kind of server.
-        """
-        with self._mapped():
-            try:
-                return cast("Reply", self._redis.evalsha(script.digest, len(keys), *keys, *arguments))
-            except NoScriptError:
-                return cast("Reply", self._redis.eval(script.text, len(keys), *keys, *arguments))
-
-    def together(self, commands: Sequence[Sequence[Argument]]) -> list[Reply]:
-        """Send reading commands in one go, executed in this order; not a transaction.
+        Args:
+            script: the script.
+            keys: its keys.
+            arguments: its other arguments.
+            lasting: wait for the replicas that the settings ask for, also when the script changed nothing:
+                it may have found its own earlier effect, of which the replicas know nothing yet.
 
         Raises:
-            Unavailable: no answer.
+            Unavailable: no answer, none that says what happened, or too few replicas. Sending again is safe.
             ConfigurationError: login, rights, or the kind of server.
         """
+        wait = _wait(self._settings) if lasting else []
         with self._mapped():
-            pipeline = self._redis.pipeline(transaction=False)
-            queue: Callable[..., object] = pipeline.execute_command  # redis-py leaves it untyped
-            for command in commands:
-                queue(*command)
-            return cast("list[Reply]", pipeline.execute())
+            call = (len(keys), *keys, *arguments)
+            answer, *waited = self._servers.step([("EVALSHA", script.digest, *call), *wait])
+            if isinstance(answer, NoScriptError):
+                answer, *waited = self._servers.step([("EVAL", script.text, *call), *wait])
+            reply = checked(answer)
+            for found in waited:
+                self._check_replicas(found)
+            return reply
 
-    def page(self, key: str, cursor: int, count: int) -> tuple[int, dict[bytes, bytes]]:
-        """One page of a hash: the cursor of the next one (0: none), and about `count` fields.
+    def together(self, commands: Sequence[Command]) -> list[Reply]:
+        """Send reading commands in one go; those on keys of one slot are executed in this order.
 
         Raises:
             Unavailable: no answer.
             ConfigurationError: login, rights, or the kind of server.
         """
         with self._mapped():
-            following, fields = self._redis.hscan(key, cursor, count=count)
-            return int(following), cast("dict[bytes, bytes]", fields)
+            return [checked(answer) for answer in self._servers.exchange(commands)]
 
-    def setting(self, name: str) -> str | None:
-        """A setting of the server; None when it cannot be read.
+    def pages(self, key: str, page_bytes: int) -> Iterator[dict[bytes, bytes]]:
+        """All fields of a hash, in pages of about so many bytes; a field may come twice.
+
+        A cursor means nothing to another server, nor to the same one after a restart: fields would be
+        missed. So all pages come over one connection, and when that is lost the scan ends with an error.
+
+        Raises:
+            Unavailable: no answer, or another server has the key now; begin again.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        with self._mapped(), self._servers.pinned(key) as ask:
+            cursor, count = 0, 100
+            while True:
+                following, flat = cast(
+                    "tuple[bytes, list[bytes]]", ask(("HSCAN", key, cursor, "COUNT", count))
+                )
+                page = dict(zip(flat[::2], flat[1::2], strict=True))
+                yield page
+                cursor = int(following)
+                if cursor == 0:
+                    return
+                size = sum(map(len, page.values())) // max(len(page), 1) + 1
+                count = max(1, min(1_000, page_bytes // size))
+
+    def setting(self, name: str) -> dict[str, str | None]:
+        """A setting of each server that takes writes; None where it cannot be read.
 
         Raises:
             Unavailable: no answer.
             ConfigurationError: the login is wrong.
         """
         with self._mapped():
-            try:
-                found = cast("dict[bytes | str, bytes | str]", self._redis.config_get(name))
-            except ResponseError:
-                return None
-        values = list(found.values())
-        if not values:
-            return None
-        return values[0].decode() if isinstance(values[0], bytes) else values[0]
+            return {
+                address: _value(answer)
+                for address, answer in self._servers.each(("CONFIG", "GET", name)).items()
+            }
+
+    def failover(self) -> bool | None:
+        """Whether a replica may take a server's place without all that it acknowledged; None: unknown.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the login is wrong.
+        """
+        with self._mapped():
+            return self._servers.failover()
 
     def ping(self) -> None:
-        """Ask for an answer.
+        """Ask every server for an answer, and whether it knows the ways of waiting that are asked for.
 
         Raises:
             Unavailable: there is none.
-            ConfigurationError: the login is wrong.
+            ConfigurationError: the login is wrong, or a server is too old for the settings.
         """
         with self._mapped():
-            self._redis.ping()
+            for answer in self._servers.each(("PING",)).values():
+                checked(answer)
+            for name, *_ in _wait(self._settings):
+                # It waits for nobody: this asks for the command and for the right to it.
+                nobody = (name, 0, 1) if name == "WAIT" else (name, 0, 0, 1)
+                for answer in self._servers.each(nobody).values():
+                    self._known(answer)
+
+    def _check_replicas(self, answer: Answer) -> None:
+        found = self._known(answer)
+        wanted = self._settings.wait_replicas or self._settings.wait_aof_replicas
+        replicas = cast("int", found[-1] if isinstance(found, list) else found)
+        local = found[0] if isinstance(found, list) else 1
+        if replicas < wanted or not local:
+            place = "on the disks of" if self._settings.wait_aof_replicas else "on"
+            raise Unavailable(
+                f"{self._settings}: after {self._settings.wait_ms} ms a write stands {place} {replicas} of "
+                f"{wanted} replicas; it counts as not acknowledged, and sending it again is safe"
+            )
+
+    def _known(self, answer: Answer) -> Reply:
+        """The reply to WAIT or WAITAOF."""
+        if isinstance(answer, ResponseError) and "unknown command" in str(answer):
+            raise ConfigurationError(
+                f"{self._settings}: the server knows no WAITAOF, which the option wait_aof_replicas needs: "
+                "take Redis 7.2 or later, or the option wait_replicas"
+            )
+        return checked(answer)
 
     @contextlib.contextmanager
     def _mapped(self) -> Iterator[None]:
         try:
             yield
         except (RedisError, RedisClusterException) as error:
-            known = mapped(error, self._address)
+            known = mapped(error, str(self._settings))
             if known is None:
                 raise
             raise known from error
 
 
 _clients: dict[tuple[int, RedisSettings], RedisClient] = {}
+
+
+def _wait(settings: RedisSettings) -> list[Command]:
+    if settings.wait_aof_replicas:
+        return [("WAITAOF", 1, settings.wait_aof_replicas, settings.wait_ms)]
+    return [("WAIT", settings.wait_replicas, settings.wait_ms)] if settings.wait_replicas else []
+
+
+def _value(answer: Answer) -> str | None:
+    """The setting in an answer to CONFIG GET: a list in RESP2, a map in RESP3."""
+    if isinstance(answer, ResponseError):
+        return None
+    values = list(answer.values()) if isinstance(answer, dict) else cast("list[bytes]", answer)[1:]
+    return cast("bytes", values[0]).decode() if values else None

@@ -77,6 +77,8 @@ _SETTINGS_REPLIES: Final = (
     "ERR AUTH",
     "ERR Client sent AUTH",
     "ERR This instance has cluster support disabled",
+    "This instance has cluster support disabled",
+    "WAITAOF cannot be used",
     "unknown command",
     "The user executing the script can't run this command",
     "DB index is out of range",
@@ -112,6 +114,6 @@ def mapped(error: BaseException, address: str) -> ChainError | None:
         return Unavailable(text)
     if meaning is Meaning.SETTINGS:
         if isinstance(error, exceptions.AskError):
-            text += "; a node of a Redis Cluster: name a server that is not part of one"
+            text += "; a node of a Redis Cluster: write redis+cluster:// (with TLS rediss+cluster://)"
         return ConfigurationError(text)
     return None

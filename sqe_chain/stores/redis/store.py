@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.stores.limits import check_home, check_rows
 from sqe_chain.stores.redis import layout, scripts
-from sqe_chain.stores.redis.client import Argument, RedisClient, RedisSettings, Reply
+from sqe_chain.stores.redis.client import RedisClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sqe_chain.ports import Header, Home, Rows
-    from sqe_chain.stores.address import Address
+    from sqe_chain.stores.redis.connections import Argument, Reply
+    from sqe_chain.stores.redis.settings import RedisSettings
 
-_MAX_ROWS: Final = 5_000
-_MAX_BYTES: Final = 4_000_000
+MAX_ROWS: Final = 5_000
+MAX_BYTES: Final = 4_000_000
 """What one script takes: it blocks the server for 3 ms (small rows) to 13 ms (4 MB) (docs/stores.md)."""
 
 _READ_KEYS: Final = 1_000
@@ -38,14 +36,11 @@ _STRONG: Final = {
 }
 """Settings with which an acknowledged write is neither lost by a crash nor evicted."""
 
-_OPTIONS: Final = (
-    "username", "password_file", "password_env", "ca_file", "cert_file", "key_file",
-    "timeout_s", "connect_timeout_s", "max_rows", "max_bytes",
-)  # fmt: skip
-
 
 class RedisStore:
-    """A `StateStore` in Redis 6.2 or later. The object carries settings only and can be pickled.
+    """A `StateStore` in Redis 6.2 or later: one server, a cluster, or a master that sentinels know.
+
+    The object carries settings only and can be pickled.
 
     The layout is documented in docs/stores.md, for other programs may read it.
 
@@ -58,9 +53,7 @@ class RedisStore:
     max_rows: int
     max_bytes: int
 
-    def __init__(
-        self, settings: RedisSettings, max_rows: int = _MAX_ROWS, max_bytes: int = _MAX_BYTES
-    ) -> None:
+    def __init__(self, settings: RedisSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
         self.settings = settings
         self.max_rows = max_rows
         self.max_bytes = max_bytes
@@ -78,18 +71,33 @@ class RedisStore:
         client.ping()
         weak = []
         for name, wanted in _STRONG.items():
-            found = client.setting(name)
-            if found is None:
-                weak.append(
-                    f"{self.settings}: the setting {name} cannot be read, so it may be weak; it should be "
-                    f"{wanted}. --allow-weak-durability accepts that"
+            servers: dict[str | None, list[str]] = {}
+            for address, found in client.setting(name).items():
+                servers.setdefault(found, []).append(address)
+            for found, addresses in servers.items():
+                if found == wanted:
+                    continue
+                trouble = (
+                    f"the setting {name} cannot be read, so it may be weak; it should be {wanted}"
+                    if found is None
+                    else f"{name} is {found}, so acknowledged states may be lost; set it to {wanted}"
                 )
-            elif found != wanted:
-                weak.append(
-                    f"{self.settings}: {name} is {found}, so acknowledged states may be lost; set it to "
-                    f"{wanted}. --allow-weak-durability accepts that"
-                )
+                weak.append(f"{', '.join(addresses)}: {trouble}. --allow-weak-durability accepts that")
+        if not (self.settings.wait_replicas or self.settings.wait_aof_replicas):
+            weak += self._weak_failover()
         return weak
+
+    def _weak_failover(self) -> list[str]:
+        replicas = self._client.failover()
+        if replicas is False:
+            return []
+        trouble = (
+            "whether there are replicas cannot be read; one that takes over may lack acknowledged states"
+            if replicas is None
+            else "a replica that takes its master's place may lack states that were acknowledged"
+        )
+        advice = "wait for replicas with the option wait_replicas=1. --allow-weak-durability accepts that"
+        return [f"{self.settings}: {trouble}; {advice}"]
 
     def home(self, flow: str) -> tuple[Home | None, int]:
         """See `StateStore.home`."""
@@ -118,7 +126,8 @@ class RedisStore:
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         """See `StateStore.beat`."""
         keys = [layout.home_key(flow), layout.beat_key(flow)]
-        return self._client.run(scripts.BEAT, keys, [layout.number_text(epoch), run_id.encode()]) == 1
+        arguments = [layout.number_text(epoch), run_id.encode()]
+        return self._client.run(scripts.BEAT, keys, arguments, lasting=False) == 1
 
     def plan(self, flow: str, number: int) -> bytes | None:
         """See `StateStore.plan`."""
@@ -175,15 +184,8 @@ class RedisStore:
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`; a key may come twice if the hash shrinks in the meantime."""
-        key = layout.states_key(flow, stage, part)
-        cursor, count = 0, 100
-        while True:
-            cursor, page = self._client.page(key, cursor, count)
+        for page in self._client.pages(layout.states_key(flow, stage, part), _PAGE_BYTES):
             yield from page.items()
-            if cursor == 0:
-                return
-            size = sum(map(len, page.values())) // max(len(page), 1) + 1
-            count = max(1, min(1_000, _PAGE_BYTES // size))
 
     def close(self) -> None:
         """Close this process's connections; a later call opens them again."""
@@ -196,59 +198,3 @@ def _header_command(key: str) -> Sequence[Argument]:
 
 def _values(reply: Reply) -> list[bytes | None]:
     return cast("list[bytes | None]", reply)
-
-
-def open_address(address: Address) -> RedisStore:
-    """The store at ``redis://…`` or ``rediss://…``.
-
-    Options: `username`, `password_file` or `password_env` (a file or an environment variable of this
-    process that holds the password), `ca_file`, `cert_file`, `key_file` (TLS; the files must exist on
-    each machine that runs tasks), `timeout_s`, `connect_timeout_s`, `max_rows`, `max_bytes`.
-
-    Raises:
-        ConfigurationError: bad number of a database, unknown options, a secret that cannot be read.
-    """
-    db = address.path.strip("/") or "0"
-    if not (db.isascii() and db.isdigit()):
-        raise ConfigurationError(f"{address.scheme}://: the path must be a database number, as in /0")
-    settings = RedisSettings(
-        host=address.host or "localhost",
-        port=address.port or 6379,
-        db=int(db),
-        username=address.text("username", address.username),
-        password=_password(address),
-        tls=address.scheme == "rediss",
-        ca_file=_file(address, "ca_file"),
-        cert_file=_file(address, "cert_file"),
-        key_file=_file(address, "key_file"),
-        timeout_s=address.seconds("timeout_s", 10.0),
-        connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
-    )
-    max_rows, max_bytes = address.whole("max_rows", _MAX_ROWS), address.whole("max_bytes", _MAX_BYTES)
-    address.finish(*_OPTIONS)
-    return RedisStore(settings, max_rows, max_bytes)
-
-
-def _password(address: Address) -> str:
-    path, variable = address.text("password_file"), address.text("password_env")
-    if bool(address.password) + bool(path) + bool(variable) > 1:
-        raise ConfigurationError(
-            f"{address.scheme}://: give the password once: in the address, password_file or password_env"
-        )
-    if path:
-        try:
-            return Path(path).read_text(encoding="utf-8").rstrip("\r\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"password_file {path} cannot be read: {type(error).__name__}") from None
-    if variable:
-        if variable not in os.environ:
-            raise ConfigurationError(f"password_env: there is no environment variable {variable}")
-        return os.environ[variable]
-    return address.password
-
-
-def _file(address: Address, name: str) -> str:
-    path = address.text(name)
-    if path and not Path(path).is_file():
-        raise ConfigurationError(f"{name} {path} does not exist")
-    return path

@@ -83,6 +83,8 @@ def test_a_password_is_pickled_but_never_shown() -> None:
         f"redis://host?password={SECRET}",
         f"redis://host?password_file=/no/such/file&user={SECRET}",
         f"redis://host?ca_file=/no/such/file&user={SECRET}",
+        f"redis+cluster://:{SECRET}@host:1,host:{SECRET}",
+        f"redis+sentinel://:{SECRET}@host:1,host:2",
         f"redis://:{SECRET}@host?timeout_s=0",
         f"redis://:{SECRET}@host?timeout_s=nan",
         f"redis://:{SECRET}@host?max_rows=-1",
@@ -125,4 +127,50 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["memory://", "memory://a/b"])
 def test_memory_needs_a_name(url: str) -> None:
     with pytest.raises(ConfigurationError, match="needs a name"):
+        open_store(url)
+
+
+def test_an_address_of_a_redis_cluster_has_one_node_or_several() -> None:
+    store = open_store(f"redis+cluster://ann:{SECRET}@One.example:7000,[::1]:7001,three?wait_replicas=1")
+    assert isinstance(store, RedisStore)
+    assert store.settings.kind == "cluster"
+    assert store.settings.nodes == (("one.example", 7000), ("::1", 7001), ("three", 6379))
+    assert (store.settings.wait_replicas, store.settings.wait_ms) == (1, 1000)
+    assert str(store) == "RedisStore(redis+cluster://ann@one.example:7000,[::1]:7001,three:6379)"
+    assert pickle.loads(pickle.dumps(store)).settings == store.settings  # noqa: S301  our own bytes
+
+
+def test_an_address_of_sentinels_has_the_masters_name_and_perhaps_a_database(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SENTINEL_PASSWORD", SECRET)
+    store = open_store("rediss+sentinel://a,b:5/totals/3?sentinel_password_env=SENTINEL_PASSWORD&protocol=3")
+    assert isinstance(store, RedisStore)
+    settings = store.settings
+    assert (settings.kind, settings.tls, settings.protocol) == ("sentinel", True, 3)
+    assert (settings.nodes, settings.service, settings.db) == ((("a", 26379), ("b", 5)), "totals", 3)
+    assert (settings.password, settings.sentinel_password) == ("", SECRET)
+    assert str(store) == "RedisStore(rediss+sentinel://a:26379,b:5/totals/3)"
+    assert SECRET not in f"{settings} {settings!r}"
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("redis://a,b", r"redis\+cluster://"),
+        ("redis+cluster://", "needs a host"),
+        ("redis+cluster://a:7000,", "cannot be read"),
+        ("redis+cluster://a:7000,b:x", "cannot be read"),
+        ("redis+cluster://a/1", "database 0 only"),
+        ("redis+sentinel://a", "needs the name"),
+        ("redis+sentinel://a/totals/x", "database number"),
+        ("redis+cluster://a?sentinel_username=x", "has no option sentinel_username"),
+        ("redis://a?protocol=4", "2 or 3"),
+        ("redis://a?wait_replicas=0", "above 0"),
+        ("redis://a?wait_replicas=1&wait_aof_replicas=1", "wait_replicas or wait_aof_replicas"),
+        ("redis://a?wait_replicas=1&wait_ms=9000&timeout_s=9", "shorter than timeout_s"),
+    ],
+)
+def test_addresses_of_redis_that_contradict_themselves_are_refused(url: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=reason):
         open_store(url)

@@ -1,0 +1,270 @@
+"""Several real Redis servers that belong together: a cluster, and a master with a replica and sentinels."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, cast
+
+from redis import Redis
+from redis.crc import key_slot
+from redis.exceptions import RedisError
+
+from sqe_chain.dev.process import wait_until
+from sqe_chain.dev.redis import RedisServer
+from sqe_chain.dev.server import HOST, free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+SLOTS = 16_384
+SERVICE = "totals"
+"""What the sentinels call their master."""
+
+_SETTLE_S = 30
+
+
+def administer(server: RedisServer, *command: str | int) -> object:
+    """Send a command past the store."""
+    with Redis(port=server.port, protocol=2, decode_responses=True) as client:
+        return client.execute_command(*command)  # type: ignore[no-untyped-call]
+
+
+def described(server: RedisServer, section: str) -> dict[str, object]:
+    """A section of INFO; empty when the server does not answer."""
+    with Redis(port=server.port, protocol=2, decode_responses=True) as client:
+        try:
+            return cast("dict[str, object]", client.info(section))
+        except RedisError:
+            return {}
+
+
+def require(condition: Callable[[], bool], what: str) -> None:
+    """Wait until it holds, or fail the test."""
+    assert wait_until(condition, _SETTLE_S), f"after {_SETTLE_S} s it does not hold that {what}"
+
+
+def tls_arguments(certificate: Path, port: int) -> tuple[str, ...]:
+    """Arguments of redis-server for a second port with TLS; the directory has ca.pem and key.pem."""
+    return (
+        "--tls-port", str(port), "--tls-auth-clients", "no",
+        "--tls-cert-file", str(certificate / "ca.pem"), "--tls-key-file", str(certificate / "key.pem"),
+        "--tls-ca-cert-file", str(certificate / "ca.pem"),
+    )  # fmt: skip
+
+
+class ClusterNode(RedisServer):
+    """One node.
+
+    Args:
+        certificate: directory with ca.pem and key.pem; the nodes and their clients then speak TLS.
+    """
+
+    def __init__(self, certificate: Path | None = None) -> None:
+        self.bus_port = free_port()
+        self.tls_port = free_port() if certificate else 0
+        tls = (*tls_arguments(certificate, self.tls_port), "--tls-cluster", "yes") if certificate else ()
+        super().__init__(
+            extra_args=(
+                "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+                "--cluster-port", str(self.bus_port), "--cluster-replica-validity-factor", "0",
+                *tls,
+            )
+        )  # fmt: skip
+
+    @property
+    def node_id(self) -> str:
+        """The name that the cluster has for this node."""
+        return str(administer(self, "CLUSTER", "MYID"))
+
+    def knows(self, node_id: str) -> bool:
+        """Whether it has met a node."""
+        return node_id in str(administer(self, "CLUSTER", "NODES"))
+
+
+class RedisCluster:
+    """Three masters, and a replica of each if asked for.
+
+    Args:
+        replicas: replicas of each master.
+        certificate: directory with ca.pem and key.pem; the address then is one with TLS.
+    """
+
+    def __init__(self, replicas: int = 0, certificate: Path | None = None) -> None:
+        self._stack = contextlib.ExitStack()
+        self._certificate = certificate
+        self._replicas = replicas
+        self.masters: list[ClusterNode] = []
+        self.replicas: list[ClusterNode] = []
+        """Number i belongs to master i % 3."""
+
+    @property
+    def url(self) -> str:
+        """The address, by two of the nodes."""
+        scheme = "rediss+cluster" if self._certificate else "redis+cluster"
+        return f"{scheme}://" + ",".join(f"{HOST}:{_client_port(node)}" for node in self.masters[:2])
+
+    def owner(self, key: str) -> ClusterNode:
+        """The master that owned the key's slot at first."""
+        return self.masters[key_slot(key.encode()) * 3 // SLOTS]
+
+    def settled(self) -> bool:
+        """Whether every node sees the whole cluster up, replicas included."""
+        nodes = [*self.masters, *self.replicas]
+        for node in nodes:
+            ranges = cast("dict[object, object]", administer(node, "CLUSTER SLOTS"))
+            if len(ranges) != 3 or "cluster_state:ok" not in str(administer(node, "CLUSTER", "INFO")):
+                return False
+            lines = str(administer(node, "CLUSTER", "NODES")).splitlines()
+            if len(lines) != len(nodes) or sum("slave" in line for line in lines) != len(self.replicas):
+                return False
+        return True
+
+    def start_migration(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
+        """From here on the slot's keys may go over, one by one."""
+        administer(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source.node_id)
+        administer(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target.node_id)
+
+    def move_key(self, key: str, source: ClusterNode, target: ClusterNode) -> None:
+        """One key goes over, as a whole."""
+        administer(source, "MIGRATE", HOST, target.port, key, 0, 10_000)
+
+    def finish_migration(self, slot: int, target: ClusterNode) -> None:
+        """The slot is the target's; who asks another node is told so."""
+        for node in (target, *self.masters):
+            administer(node, "CLUSTER", "SETSLOT", slot, "NODE", target.node_id)
+
+    def __enter__(self) -> Self:
+        """Start all nodes, share out the slots, introduce the nodes to each other."""
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill all nodes."""
+        self._stack.close()
+
+    def _start(self) -> None:
+        self.masters = [self._node() for _ in range(3)]
+        self.replicas = [self._node() for _ in range(3 * self._replicas)]
+        for number, master in enumerate(self.masters):
+            first, last = -(-number * SLOTS // 3), -(-(number + 1) * SLOTS // 3) - 1
+            administer(master, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            administer(master, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+        for node in [*self.masters[1:], *self.replicas]:
+            administer(self.masters[0], "CLUSTER", "MEET", HOST, _client_port(node), node.bus_port)
+        for number, replica in enumerate(self.replicas):
+            master_id = self.masters[number % 3].node_id
+            require(partial(replica.knows, master_id), "the nodes have met")
+            administer(replica, "CLUSTER", "REPLICATE", master_id)
+        require(self.settled, "the cluster is up")
+
+    def _node(self) -> ClusterNode:
+        return self._stack.enter_context(ClusterNode(self._certificate))
+
+
+def _client_port(node: ClusterNode) -> int:
+    return node.tls_port or node.port
+
+
+class Sentinel(RedisServer):
+    """The same program as a sentinel. It rewrites its configuration, which it keeps over restarts.
+
+    Args:
+        configuration: lines for its file.
+    """
+
+    kind = "sentinel"
+
+    def __init__(self, configuration: str) -> None:
+        super().__init__()
+        self._configuration = configuration
+
+    def watches(self, sentinels: int) -> bool:
+        """Whether it sees the master well, with its replica and so many sentinels."""
+        about = described(self, "sentinel").get("master0")
+        return isinstance(about, dict) and (
+            about.get("status"), about.get("slaves"), about.get("sentinels")
+        ) == ("ok", 1, sentinels)  # fmt: skip
+
+    @property
+    def _file(self) -> Path:
+        return self.data_dir / "sentinel.conf"
+
+    def _prepare(self) -> None:
+        if not self._file.exists():
+            where = f"bind {HOST}\nport {self.port}\ndir {self.data_dir}\n"
+            self._file.write_text(where + self._configuration)
+
+    def _command(self) -> Sequence[str]:
+        return [str(self._program.path), str(self._file), "--sentinel"]
+
+
+class SentinelGroup:
+    """A master, its replica, and sentinels that put the replica in its place.
+
+    Args:
+        sentinels: how many; more than half must agree.
+    """
+
+    def __init__(self, sentinels: int = 1) -> None:
+        self._stack = contextlib.ExitStack()
+        self._count = sentinels
+        self.sentinels: list[Sentinel] = []
+        self.master: RedisServer
+        self.replica: RedisServer
+
+    @property
+    def url(self) -> str:
+        """The address, by all sentinels."""
+        places = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
+        return f"redis+sentinel://{places}/{SERVICE}"
+
+    def in_step(self) -> bool:
+        """Whether the replica has all that the master wrote."""
+        master, replica = described(self.master, "replication"), described(self.replica, "replication")
+        return (
+            master.get("connected_slaves") == 1
+            and replica.get("master_link_status") == "up"
+            and master.get("master_repl_offset") == replica.get("slave_repl_offset")
+        )
+
+    def replica_leads(self) -> bool:
+        """Whether the replica is a master, and every sentinel names it."""
+        return described(self.replica, "replication").get("role") == "master" and all(
+            administer(sentinel, "SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
+            in ([HOST, str(self.replica.port)], (HOST, self.replica.port))
+            for sentinel in self.sentinels
+        )
+
+    def __enter__(self) -> Self:
+        """Start all; the sentinels know the replica and each other."""
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill all."""
+        self._stack.close()
+
+    def _start(self) -> None:
+        quick = ("--repl-diskless-sync-delay", "0")
+        self.master = self._stack.enter_context(RedisServer(extra_args=quick))
+        follow = ("--replicaof", HOST, str(self.master.port), *quick)
+        self.replica = self._stack.enter_context(RedisServer(extra_args=follow))
+        require(self.in_step, "the replica follows")
+        lines = (
+            f"sentinel monitor {SERVICE} {HOST} {self.master.port} {self._count // 2 + 1}\n"
+            f"sentinel down-after-milliseconds {SERVICE} 500\n"
+            f"sentinel failover-timeout {SERVICE} 2000\n"
+        )
+        self.sentinels = [self._stack.enter_context(Sentinel(lines)) for _ in range(self._count)]
+        for sentinel in self.sentinels:
+            require(partial(sentinel.watches, self._count), "the sentinels know all")
