@@ -2,15 +2,16 @@
 
     python -m services.audit --store redis://HOST:PORT --seed 7 --messages 300000
 
-Imports neither flows nor folds: it reads the store by its documented layout (`services.stored`) and
-computes the totals another way (`services.expected`). Ends with status 1 when anything is off.
+Compares without flows and folds: it reads the store by its documented layout (`services.stored`) and
+computes the totals another way (`services.expected`). With `--kafka` it waits first until nothing is left
+to count, and says how many replays were ignored. Ends with status 1 when anything is off.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,9 +20,14 @@ from rich.console import Console
 from rich.table import Table
 
 from services._proto.fastening_pb2 import LineTotal, RobotTotal
+from services.demo.positions import topic_end
 from services.expected import Expected, Total, expected
+from services.naive import TOPIC
 from services.reports import reports
+from services.settled import wait_until_settled
 from services.stored import UNREADABLE, StoredState, stored_states
+from sqe_chain.errors import ChainError
+from sqe_chain.logs.kafka import KafkaLog
 
 FLOW = "fastening-totals"
 SHOWN_FINDINGS = 20
@@ -196,6 +202,23 @@ def tables(stages: Iterable[StageAudit], truth: Expected) -> list[Table]:
     return [summary, details]
 
 
+def last_line(stages: Sequence[StageAudit], replays: int | None = None) -> str:
+    """The result in one line.
+
+    Args:
+        stages: what was compared.
+        replays: messages in the input of the totals that had been said before; None: not known.
+    """
+    word = "exact" if is_exact(stages) else "not exact"
+    ignored = "" if replays is None else f"{replays} replays ignored, "
+    missing = max(stage.missing for stage in stages)
+    doubled = max(stage.doubled for stage in stages)
+    return (
+        f"{word}: {sum(stage.keys for stage in stages)} keys, {stages[0].events} events, {ignored}"
+        f"{missing} missing, {doubled} doubled"
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -204,15 +227,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--store", required=True, help="redis://HOST:PORT or sqlite:///PATH")
     parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
     parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
+    parser.add_argument("--kafka", help="HOST:PORT of a broker: wait until nothing is left to count")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds to wait for that")
     options = parser.parse_args(arguments)
     truth = expected(reports(options.seed, options.messages))
+    replays = None
     try:
+        if options.kafka:
+            log = KafkaLog(options.kafka)
+            wait_until_settled(log, options.messages, options.timeout)
+            replays = topic_end(log, TOPIC) - truth.messages
         stages = audit(options.store, truth)
     except UNREADABLE as error:
         parser.error(str(error))
+    except ChainError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
     console = Console()
     for table in tables(stages, truth):
         console.print(table)
+    console.print(last_line(stages, replays), highlight=False, soft_wrap=True)
     return 0 if is_exact(stages) else 1
 
 

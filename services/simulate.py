@@ -2,7 +2,8 @@
 
     python -m services.simulate --kafka HOST:PORT --seed 7 --messages 300000 --rate 5000
 
-The last line on standard output says how many were produced; `services.audit` wants to know.
+The last line on standard output says how many were produced; `services.audit` wants to know. With `--resume`
+it may be killed and started again: what the topic holds already is not produced a second time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 from services._proto.fastening_pb2 import RawReport
 from services.reports import reports
@@ -19,7 +21,7 @@ from sqe_chain.envelope import wrap
 from sqe_chain.errors import ChainError
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import Partitioner
-from sqe_chain.ports import Output, Writer
+from sqe_chain.ports import Log, Output, Writer
 
 TOPIC = "robot.raw"
 PARTITIONS = 3
@@ -52,18 +54,20 @@ class Leash:
 
     Args:
         allowed: reports that may be produced so far.
-        finish: whether it ends, without a limit of rate, when it has produced what was asked for.
+        finish: whether it ends when it has produced what was asked for. Told so by `obey`, it does so without
+            a limit of rate.
     """
 
     def __init__(self, allowed: int = MESSAGES_AT_MOST, *, finish: bool = True) -> None:
         self.finish = finish
+        self._hurry = False
         self._allowed = allowed
         self._changed = threading.Condition()
 
     def obey(self, lines: Iterable[str]) -> None:
         """Take orders until they end: a number of reports allowed so far, or `finish`."""
         for line in lines:
-            self._change(int(line), finish=self.finish) if line.strip().isdigit() else self._change(
+            self._change(int(line), finish=self._hurry) if line.strip().isdigit() else self._change(
                 0, finish=True
             )
         self._change(MESSAGES_AT_MOST, finish=True)
@@ -71,20 +75,32 @@ class Leash:
     def wait(self, produced: int, pause_s: float) -> None:
         """Return when the pause is over, or not wanted any more, and one more report is allowed."""
         with self._changed:
-            self._changed.wait_for(lambda: self.finish, pause_s)
+            self._changed.wait_for(lambda: self._hurry, pause_s)
             self._changed.wait_for(lambda: produced < self._allowed)
 
     def _change(self, allowed: int, *, finish: bool) -> None:
         with self._changed:
             self._allowed = max(self._allowed, allowed)
-            self.finish = finish
+            self.finish = self._hurry = finish
             self._changed.notify_all()
 
 
+def held(log: Log) -> dict[int, int]:
+    """Reports that each partition of the topic holds; nothing was ever deleted from it."""
+    bounds = log.bounds([(TOPIC, partition) for partition in range(PARTITIONS)])
+    return {partition: found.stable_end for (_, partition), found in bounds.items()}
+
+
 def produce(
-    writer: Writer, plant: Iterable[RawReport], leash: Leash, *, messages: int, rate: float = 0.0
+    writer: Writer,
+    plant: Iterable[RawReport],
+    leash: Leash,
+    *,
+    messages: int,
+    rate: float = 0.0,
+    already: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
-    """Produce reports, keyed by gateway, in their order; returns how many, all acknowledged.
+    """Produce reports, keyed by gateway, in their order; returns how many there are then, all acknowledged.
 
     Args:
         writer: idempotent, so that a message is never there twice under two offsets.
@@ -92,6 +108,8 @@ def produce(
         leash: how far it may go; until it says `finish`, it goes on beyond `messages`.
         messages: produce at least so many.
         rate: messages a second, until the leash says `finish`; 0 for no limit.
+        already: how many of the first reports of each partition an earlier run has produced. They are left
+            out here. That is exact: each partition is written in order, by one writer at a time.
 
     Raises:
         Unavailable: the broker is away, or refused a message for good.
@@ -99,19 +117,25 @@ def produce(
     pace = Pace(rate)
     partition = Partitioner(PARTITIONS)
     block: list[Output] = []
-    produced = 0
+    left_out = dict(already)
+    produced = written = 0
     for report in plant:
-        if produced >= messages and leash.finish:
+        if produced >= messages and leash.finish and not any(left_out.values()):
             break
-        now_ms = time.time_ns() // 1_000_000
-        key = report.gateway.encode()
-        value = wrap(report, key=key, timestamp_ms=now_ms)
-        block.append((TOPIC, partition(key), key, value, None, now_ms))
         produced += 1
+        key = report.gateway.encode()
+        place = partition(key)
+        if left_out.get(place):
+            left_out[place] -= 1
+            continue
+        now_ms = time.time_ns() // 1_000_000
+        value = wrap(report, key=key, timestamp_ms=now_ms)
+        block.append((TOPIC, place, key, value, None, now_ms))
         if len(block) >= _BLOCK:
             writer.write(block)
+            written += len(block)
             block.clear()
-            leash.wait(produced, pace.pause_s(produced))
+            leash.wait(produced, pace.pause_s(written))
     writer.write(block)
     writer.flush()
     return produced
@@ -133,6 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
             leash,
             messages=options.messages,
             rate=options.rate,
+            already=held(log) if options.resume else {},
         )
     except ChainError as error:
         sys.stderr.write(f"{error}\n")
@@ -149,6 +174,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=7, help="the same seed gives the same reports")
     parser.add_argument("--messages", type=int, default=300_000, help="how many reports")
     parser.add_argument("--rate", type=float, default=0.0, help="reports a second; 0 for no limit")
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="the topic holds the first reports of this seed: go on from there",
+    )
     parser.add_argument(
         "--leash",
         action="store_true",

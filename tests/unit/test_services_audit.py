@@ -203,3 +203,18 @@ def test_a_plain_consumer_counts_what_was_said_twice(truth: Expected) -> None:
     assert 0 < naive.wrong_robots <= 2 * 50
     assert naive.worst_by > 0
     assert table(naive, truth).row_count == 1
+
+
+def test_the_last_line_says_how_it_went(truth: Expected) -> None:
+    states = robot_states(truth)
+    right = audited(states, truth)
+    keys, events = len(truth.robots), truth.events
+    assert (
+        audit.last_line([right], 12)
+        == f"exact: {keys} keys, {events} events, 12 replays ignored, 0 missing, 0 doubled"
+    )
+    lost = truth.robots[states.popitem()[0]].events
+
+    wrong = audit.last_line([audited(states, truth)])
+
+    assert wrong == f"not exact: {keys - 1} keys, {events - lost} events, {lost} missing, 0 doubled"

@@ -164,6 +164,34 @@ def test_the_simulator_waits_until_more_is_allowed() -> None:
     assert writer.acknowledged == 400
 
 
+def test_the_simulator_keeps_its_rate_unless_it_is_told_to_finish() -> None:
+    began = time.monotonic()
+
+    produce(FakeWriter(), reports(7, 1000), Leash(), messages=300, rate=1000)
+
+    assert time.monotonic() - began >= 0.3
+
+
+@pytest.mark.parametrize("messages", [0, 300])
+def test_the_simulator_goes_on_where_the_topic_ends(messages: int) -> None:
+    """Killed, it has written a prefix in each partition; afterwards each report is there once, in order."""
+    whole, rest = FakeWriter(), FakeWriter()
+    produce(whole, reports(7, 1000), Leash(), messages=300)
+    by_partition = [[row for row in whole.written if row[1] == place] for place in range(PARTITIONS)]
+    already = {0: 40, 1: 0, 2: len(by_partition[2])}
+
+    produced = produce(rest, reports(7, 1000), Leash(), messages=messages, already=already)
+
+    assert produced == (300 if messages else max(_numbers(by_partition[2][-1:])) + 1)
+    for place, count in already.items():
+        wanted = [number for number in _numbers(by_partition[place][count:]) if number < produced]
+        assert _numbers([row for row in rest.written if row[1] == place]) == wanted
+
+
+def _numbers(rows: list[Any]) -> list[int]:
+    return [read(row[3]).payload_as(RawReport).number for row in rows]
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
