@@ -1,4 +1,4 @@
-"""`sqe-chain dev`: real Kafka and Redis on this machine, without containers."""
+"""`sqe-chain dev`: real Kafka, Redis and Cassandra on this machine, without containers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, OUT, reported
 from sqe_chain.cli.options import TracebackOption
 from sqe_chain.dev import DevMachine, down, fetch, status, up
+from sqe_chain.dev.machine import DEFAULT_KINDS
+from sqe_chain.stores import WithSchema, open_store
 
-app = typer.Typer(no_args_is_help=True, help="Real Kafka and Redis on this machine, for development.")
+app = typer.Typer(
+    no_args_is_help=True, help="Real Kafka, Redis and Cassandra on this machine, for development."
+)
 
 DirOption = Annotated[
     Path | None,
@@ -30,13 +34,23 @@ def dev_up(
     directory: DirOption = None,
     kafka_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
     redis_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
+    cassandra: Annotated[
+        bool, typer.Option("--cassandra", help="Start Cassandra, too, with the tables of a store.")
+    ] = False,
+    cassandra_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
     json: JsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
     """Start what does not run yet. It goes on until `down`; data of an earlier `up` are kept."""
+    kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or cassandra_port else DEFAULT_KINDS
     with reported(traceback=traceback):
-        fetch(lambda line: ERR.print(Text(line, "dim")))
-        _show(up(directory=directory, kafka_port=kafka_port, redis_port=redis_port), as_json=json)
+        fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
+        machine = up(
+            kinds, directory, kafka_port=kafka_port, redis_port=redis_port, cassandra_port=cassandra_port
+        )
+        if "cassandra" in kinds:
+            _make_tables(machine)
+        _show(machine, as_json=json)
 
 
 @app.command("status")
@@ -59,6 +73,15 @@ def dev_down(
             _show(status(directory), as_json=True)
         else:
             OUT.print(f"stopped: {', '.join(stopped)}" if stopped else "nothing was running")
+
+
+def _make_tables(machine: DevMachine) -> None:
+    """What `sqe-chain store init` does; one node keeps everything once."""
+    server = machine.server("cassandra")
+    store = open_store(server.address) if server else None
+    if isinstance(store, WithSchema):
+        store.make_schema({"": 1})
+        store.close()
 
 
 def _show(machine: DevMachine, *, as_json: bool) -> None:

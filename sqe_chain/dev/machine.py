@@ -9,15 +9,17 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from sqe_chain.dev.cassandra import CassandraServer
 from sqe_chain.dev.kafka import KafkaServer
 from sqe_chain.dev.lock import exclusive
+from sqe_chain.dev.packages import KINDS
 from sqe_chain.dev.process import ProcessIdentity
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import port_is_free
 from sqe_chain.errors import ConfigurationError
 
-KINDS = ("kafka", "redis")
-"""What `up` can start."""
+DEFAULT_KINDS = ("kafka", "redis")
+"""What `up` starts unless told otherwise."""
 
 _LOCK_TIMEOUT_S = 300
 
@@ -27,8 +29,8 @@ class DevServer:
     """One server of a machine.
 
     Args:
-        kind: `kafka` or `redis`.
-        address: `host:port` of Kafka, URL of Redis.
+        kind: `kafka`, `redis` or `cassandra`.
+        address: `host:port` of Kafka, URL of the others.
         port: its port.
         pid: process id.
         started: start time of the process in clock ticks since boot; with the pid it names the process.
@@ -81,11 +83,12 @@ def default_directory() -> Path:
 
 
 def up(
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] = DEFAULT_KINDS,
     directory: Path | str | None = None,
     *,
     kafka_port: int | None = None,
     redis_port: int | None = None,
+    cassandra_port: int | None = None,
     heap_mb: int = 384,
 ) -> DevMachine:
     """Start what does not run yet; it goes on when this process ends. Data of an earlier `up` are kept.
@@ -95,6 +98,7 @@ def up(
         directory: for data and the list of servers; None: `default_directory()`.
         kafka_port: fixed port. None: the one it had before if that is free, else a free one.
         redis_port: the same for Redis.
+        cassandra_port: the same for Cassandra.
         heap_mb: Kafka's Java heap in MiB.
 
     Raises:
@@ -106,7 +110,7 @@ def up(
     if unknown:
         message = f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}"
         raise ConfigurationError(message)
-    ports = {"kafka": kafka_port, "redis": redis_port}
+    ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port}
     with _locked(directory) as place:
         for kind in (kind for kind in KINDS if kind in kinds):
             known = _read(place)
@@ -154,12 +158,15 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMach
 
 
 def _start(kind: str, place: Path, port: int | None, heap_mb: int) -> DevServer:
-    server: KafkaServer | RedisServer
+    server: KafkaServer | RedisServer | CassandraServer
     if kind == "kafka":
         server = KafkaServer(place / kind, port, heap_mb=heap_mb, detached=True)
         address = server.start().bootstrap
-    else:
+    elif kind == "redis":
         server = RedisServer(place / kind, port, detached=True)
+        address = server.start().url
+    else:
+        server = CassandraServer(place / kind, port, detached=True)
         address = server.start().url
     return DevServer(
         kind=kind,

@@ -1,50 +1,26 @@
-"""Where the servers come from: Kafka's jars from Maven Central, Redis from the system's packages."""
+"""Where the servers come from: jars from Maven Central, Redis from the system's packages."""
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from sqe_chain.dev.jars import CASSANDRA, KAFKA, Jars, Report, retrieve
 from sqe_chain.dev.lock import exclusive
-from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.errors import ConfigurationError
 
-KAFKA_VERSION = "4.1.0"
-SLF4J_VERSION = "1.7.36"  # the API version that Kafka's jars bring
-
-Report = Callable[[str], None]
-"""Takes one line of progress."""
+KINDS = ("kafka", "redis", "cassandra")
+"""Servers that can be fetched and started."""
 
 _LOCK_TIMEOUT_S = 900
-_DOWNLOAD_ATTEMPTS = 3
 _APT_TIMEOUT_S = 300
-_LINES_OF_ERROR = 12
-_REPORT_EVERY = 15
-
-_IVY_SETTINGS = """\
-<ivysettings>
-  <settings defaultResolver="central"/>
-  <caches defaultCacheDir="{cache}"/>
-  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
-</ivysettings>
-"""
-
-_IVY_MODULE = f"""\
-<ivy-module version="2.0">
-  <info organisation="sqe-chain" module="kafka"/>
-  <dependencies>
-    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}" conf="default->default"/>
-    <dependency org="org.slf4j" name="slf4j-simple" rev="{SLF4J_VERSION}" conf="default->default"/>
-  </dependencies>
-</ivy-module>
-"""
 
 # redis-server and what it links to beyond a minimal Debian 12.
 _REDIS_PACKAGES = (
@@ -76,19 +52,24 @@ def cache_directory() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "sqe-chain"
 
 
-def fetch(report: Report = _log.info) -> None:
+def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
     """Get everything that the servers need, so that starting them needs no network. May be repeated.
 
     Args:
         report: takes lines of progress.
+        kinds: for these servers, some of `KINDS`.
 
     Raises:
         ConfigurationError: Java, pyspark or redis-server are missing and cannot be got; says how.
         Unavailable: a download failed; trying again goes on where it ended.
     """
     report(f"Java: {java()}")
-    report(f"Kafka {KAFKA_VERSION}: {fetch_kafka(report)}")
-    report(f"Redis: {fetch_redis(report).path}")
+    if "kafka" in kinds:
+        report(f"{KAFKA.title}: {fetch_kafka(report)}")
+    if "redis" in kinds:
+        report(f"Redis: {fetch_redis(report).path}")
+    if "cassandra" in kinds:
+        report(f"{CASSANDRA.title}: {fetch_cassandra(report)}")
 
 
 def java() -> str:
@@ -121,21 +102,12 @@ def fetch_kafka(report: Report = _log.info) -> Path:
         ConfigurationError: Java or pyspark are missing.
         Unavailable: the download failed.
     """
-    target = cache_directory() / f"kafka-{KAFKA_VERSION}"
-    if target.is_dir():
-        return target
-    with _locked(report):
-        if not target.is_dir():
-            report(f"Kafka {KAFKA_VERSION}: downloading about 45 MB from Maven Central")
-            for attempt in range(1, _DOWNLOAD_ATTEMPTS + 1):
-                try:
-                    _retrieve_jars(target, report)
-                    break
-                except Unavailable:
-                    if attempt == _DOWNLOAD_ATTEMPTS:
-                        raise
-                    report(f"Kafka {KAFKA_VERSION}: trying again")
-    return target
+    return _fetch_jars(KAFKA, report)
+
+
+def fetch_cassandra(report: Report = _log.info) -> Path:
+    """Directory with the jars of Cassandra; everything else as with `fetch_kafka`."""
+    return _fetch_jars(CASSANDRA, report)
 
 
 def fetch_redis(report: Report = _log.info) -> RedisProgram:
@@ -173,46 +145,13 @@ def _locked(report: Report) -> Iterator[None]:
         yield
 
 
-def _ivy() -> Path:
-    """The Ivy jar inside the pyspark package, found without importing pyspark."""
-    found = importlib.util.find_spec("pyspark")
-    for place in (found.submodule_search_locations or []) if found else []:
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
-            return jar
-    message = (
-        "Kafka's jars are fetched by the Ivy inside pyspark, which is missing: pip install 'sqe-chain[spark]'"
-    )
-    raise ConfigurationError(message)
-
-
-def _retrieve_jars(target: Path, report: Report) -> None:
-    with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as partial:
-        work = Path(partial)
-        (work / "jars").mkdir()
-        # Ivy's own cache outlives a failure: the next attempt goes on where this one ended.
-        settings = _IVY_SETTINGS.format(cache=target.parent / "ivy")
-        (work / "settings.xml").write_text(settings, encoding="utf-8")
-        (work / "ivy.xml").write_text(_IVY_MODULE, encoding="utf-8")
-        command = [java(), "-cp", str(_ivy()), "org.apache.ivy.Main"]
-        command += ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
-        command += ["-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
-        lines: list[str] = []
-        found = 0
-        with subprocess.Popen(  # noqa: S603  arguments are ours, no shell
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as ivy:
-            for line in ivy.stdout or ():
-                lines.append(line)
-                if line.lstrip().startswith(("found ", "[SUCCESSFUL ]")):
-                    found += 1
-                    if found % _REPORT_EVERY == 0:
-                        report(f"Kafka {KAFKA_VERSION}: {found} of about 90 steps")
-        complete = (work / "jars" / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file()
-        if ivy.returncode or not complete:
-            tail = "".join(lines[-_LINES_OF_ERROR:]).rstrip()
-            message = f"Kafka {KAFKA_VERSION} could not be downloaded from Maven Central:\n{tail}"
-            raise Unavailable(message)
-        (work / "jars").rename(target)
+def _fetch_jars(jars: Jars, report: Report) -> Path:
+    target = cache_directory() / jars.directory
+    if not target.is_dir():
+        with _locked(report):
+            if not target.is_dir():
+                retrieve(jars, target, java(), report)
+    return target
 
 
 def _unpack_redis(target: Path) -> None:

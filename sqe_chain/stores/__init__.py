@@ -1,4 +1,4 @@
-"""Stores of states: memory, SQLite, Redis. Importing this package loads no driver.
+"""Stores of states: memory, SQLite, Redis, Cassandra. Importing this package loads no driver.
 
 `open_store` turns an address into a store and imports only the module that it needs. What a store must
 guarantee is said in `sqe_chain.ports.StateStore`; how each one lays its data out, in docs/stores.md.
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.stores.address import Address
+from sqe_chain.stores.schema import WithSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sqe_chain.ports import StateStore
 
-__all__ = ["SCHEMES", "open_store"]
+__all__ = ["SCHEMES", "WithSchema", "open_store"]
 
 SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "memory": ("sqe_chain.stores.memory", ""),
@@ -28,6 +29,8 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "rediss+cluster": ("sqe_chain.stores.redis", "redis"),
     "redis+sentinel": ("sqe_chain.stores.redis", "redis"),
     "rediss+sentinel": ("sqe_chain.stores.redis", "redis"),
+    "cassandra": ("sqe_chain.stores.cassandra", "cassandra"),
+    "cassandras": ("sqe_chain.stores.cassandra", "cassandra"),
 }
 """Scheme of an address -> module that opens it, and the extra that brings its driver ("": none)."""
 
@@ -42,12 +45,15 @@ def open_store(url: str, **options: str) -> StateStore:
     MemoryStore(memory://totals)
     >>> open_store("redis://:secret@example.org/2")
     RedisStore(redis://example.org:6379/2)
+    >>> open_store("cassandra://one,two/sqe_chain?datacenter=dc1")
+    CassandraStore(cassandra://one:9042,two:9042/sqe_chain)
 
     Args:
         url: ``memory://name``, ``sqlite:///absolute/path``, ``redis://[user[:password]@]host[:port][/db]``,
             ``redis+cluster://…host[:port][,host[:port]…]``,
             ``redis+sentinel://…host[:port][,host[:port]…]/service[/db]``, or one of these three with
-            ``rediss`` (TLS). Special characters of a password are percent-encoded.
+            ``rediss`` (TLS); ``cassandra://[user[:password]@]host[:port][,host[:port]…]/keyspace`` or
+            ``cassandras://…`` (TLS). Special characters of a password are percent-encoded.
         options: settings of the store's module, as text.
 
     Raises:

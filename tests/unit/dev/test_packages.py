@@ -9,6 +9,7 @@ import pytest
 
 from sqe_chain.dev import cache_directory, packages
 from sqe_chain.dev.__main__ import main
+from sqe_chain.dev.jars import KAFKA_VERSION
 from sqe_chain.errors import ConfigurationError
 
 
@@ -45,8 +46,8 @@ def test_a_missing_pyspark_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_is_in_the_cache_is_not_fetched_again() -> None:
-    (cache_directory() / f"kafka-{packages.KAFKA_VERSION}").mkdir(parents=True)
-    assert packages.fetch_kafka() == cache_directory() / f"kafka-{packages.KAFKA_VERSION}"
+    (cache_directory() / f"kafka-{KAFKA_VERSION}").mkdir(parents=True)
+    assert packages.fetch_kafka() == cache_directory() / f"kafka-{KAFKA_VERSION}"
 
 
 def test_the_cache_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch) -> None:

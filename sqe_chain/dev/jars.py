@@ -1,0 +1,167 @@
+"""Servers that are made of jars: downloaded from Maven Central once, by the Ivy inside pyspark."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqe_chain.errors import ConfigurationError, Unavailable
+
+KAFKA_VERSION = "4.1.0"
+SLF4J_VERSION = "1.7.36"  # the API version that Kafka's jars bring
+CASSANDRA_VERSION = "5.0.9"
+
+Report = Callable[[str], None]
+"""Takes one line of progress."""
+
+_ATTEMPTS = 3
+_LINES_OF_ERROR = 12
+_REPORT_EVERY = 15
+
+_IVY_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches defaultCacheDir="{cache}"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+_IVY_MODULE = """\
+<ivy-module version="2.0">
+  <info organisation="sqe-chain" module="{module}"/>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</ivy-module>
+"""
+
+
+@dataclass(frozen=True)
+class Jars:
+    """What a server is made of.
+
+    Args:
+        name: the server, for people.
+        version: its version.
+        dependencies: organisation, name and version of what is asked for; what those need comes with them.
+        main: the jar without which nothing was downloaded.
+        megabytes: about what is downloaded.
+        steps: about how many lines of progress Ivy writes.
+    """
+
+    name: str
+    version: str
+    dependencies: tuple[tuple[str, str, str], ...]
+    main: str
+    megabytes: int
+    steps: int
+
+    @property
+    def directory(self) -> str:
+        """Name of the directory that holds them."""
+        return f"{self.name.lower()}-{self.version}"
+
+    @property
+    def title(self) -> str:
+        """Name and version, for people."""
+        return f"{self.name} {self.version}"
+
+
+KAFKA = Jars(
+    name="Kafka",
+    version=KAFKA_VERSION,
+    dependencies=(
+        ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+    ),
+    main=f"kafka_2.13-{KAFKA_VERSION}.jar",
+    megabytes=45,
+    steps=90,
+)
+CASSANDRA = Jars(
+    name="Cassandra",
+    version=CASSANDRA_VERSION,
+    dependencies=(("org.apache.cassandra", "cassandra-all", CASSANDRA_VERSION),),
+    main=f"cassandra-all-{CASSANDRA_VERSION}.jar",
+    megabytes=62,
+    steps=200,
+)
+
+
+def retrieve(jars: Jars, target: Path, java: str, report: Report) -> None:
+    """Download jars into a directory that appears as a whole or not at all.
+
+    Args:
+        jars: what to download.
+        target: a directory that is not there yet; Ivy's own cache is made beside it.
+        java: the program.
+        report: takes lines of progress.
+
+    Raises:
+        ConfigurationError: pyspark, hence Ivy, is missing.
+        Unavailable: the download failed several times; another attempt goes on where it ended.
+    """
+    report(f"{jars.title}: downloading about {jars.megabytes} MB from Maven Central")
+    for attempt in range(1, _ATTEMPTS + 1):
+        try:
+            _retrieve_once(jars, target, java, report)
+        except Unavailable:
+            if attempt == _ATTEMPTS:
+                raise
+            report(f"{jars.title}: trying again")
+        else:
+            return
+
+
+def _ivy(jars: Jars) -> Path:
+    """The Ivy jar inside the pyspark package, found without importing pyspark."""
+    found = importlib.util.find_spec("pyspark")
+    for place in (found.submodule_search_locations or []) if found else []:
+        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+            return jar
+    message = (
+        f"{jars.name}'s jars are fetched by the Ivy inside pyspark, which is missing: "
+        "pip install 'sqe-chain[spark]'"
+    )
+    raise ConfigurationError(message)
+
+
+def _retrieve_once(jars: Jars, target: Path, java: str, report: Report) -> None:
+    with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as partial:
+        work = Path(partial)
+        (work / "jars").mkdir()
+        # Ivy's own cache outlives a failure: the next attempt goes on where this one ended.
+        settings = _IVY_SETTINGS.format(cache=target.parent / "ivy")
+        (work / "settings.xml").write_text(settings, encoding="utf-8")
+        (work / "ivy.xml").write_text(_module(jars), encoding="utf-8")
+        command = [java, "-cp", str(_ivy(jars)), "org.apache.ivy.Main"]
+        command += ["-settings", str(work / "settings.xml"), "-ivy", str(work / "ivy.xml")]
+        command += ["-retrieve", str(work / "jars" / "[artifact]-[revision](-[classifier]).[ext]")]
+        lines: list[str] = []
+        found = 0
+        with subprocess.Popen(  # noqa: S603  arguments are ours, no shell
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as ivy:
+            for line in ivy.stdout or ():
+                lines.append(line)
+                if line.lstrip().startswith(("found ", "[SUCCESSFUL ]")):
+                    found += 1
+                    if found % _REPORT_EVERY == 0:
+                        report(f"{jars.title}: {found} of about {jars.steps} steps")
+        if ivy.returncode or not (work / "jars" / jars.main).is_file():
+            tail = "".join(lines[-_LINES_OF_ERROR:]).rstrip()
+            message = f"{jars.title} could not be downloaded from Maven Central:\n{tail}"
+            raise Unavailable(message)
+        (work / "jars").rename(target)
+
+
+def _module(jars: Jars) -> str:
+    dependencies = "\n".join(
+        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default->default"/>'
+        for organisation, name, version in jars.dependencies
+    )
+    return _IVY_MODULE.format(module=jars.name.lower(), dependencies=dependencies)

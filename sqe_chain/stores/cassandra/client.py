@@ -1,0 +1,301 @@
+"""A process's connections to one Cassandra cluster, with bounded times and bounded concurrency."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cassandra import ConsistencyLevel, DriverException
+from cassandra.auth import PlainTextAuthProvider
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.concurrent import execute_concurrent
+from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.protocol import ErrorMessage
+from cassandra.query import BatchStatement, BatchType, PreparedStatement, SimpleStatement, tuple_factory
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores.cassandra.faults import mapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Row = tuple[Any, ...]
+"""Values of one row, in the order of the columns asked for."""
+
+Statement = tuple[str, "Sequence[object]"]
+"""CQL with question marks, and their values."""
+
+_PROTOCOL_VERSION: Final = 5  # Cassandra 4.0 and later
+_IN_FLIGHT: Final = 16
+_RECONNECT_S: Final = 0.5
+
+# The driver logs each lost connection as a warning. Whoever wants to see that sets up logging; without, the
+# protocol's own notices are enough.
+logging.getLogger("cassandra").addHandler(logging.NullHandler())
+
+
+@dataclass(frozen=True, slots=True)
+class CassandraSettings:
+    """How to reach a cluster. Pickled with a store, password included, so that tasks can log in.
+
+    Attributes:
+        nodes: host and TCP port of some nodes; the others are found.
+        keyspace: the keyspace that holds the tables.
+        datacenter: the data centre whose nodes are used; empty: that of the first node that answers.
+        consistency: of reads of rows, and of the commit of a conditional step.
+        serial_consistency: of conditional steps, and of reads of homes and headers.
+        username: empty for no login.
+        password: never shown.
+        tls: encrypt, and verify the servers' certificates.
+        ca_file: certificates to trust; empty for the system's.
+        cert_file: the client's own certificate; empty for none.
+        key_file: its key.
+        check_hostname: whether a certificate must name the address that was connected to.
+        timeout_s: longest wait for an answer, in seconds.
+        connect_timeout_s: longest wait for a connection, in seconds.
+    """
+
+    nodes: tuple[tuple[str, int], ...] = (("localhost", 9042),)
+    keyspace: str = "sqe_chain"
+    datacenter: str = ""
+    consistency: str = "LOCAL_QUORUM"
+    serial_consistency: str = "LOCAL_SERIAL"
+    username: str = ""
+    password: str = field(default="", repr=False)
+    tls: bool = False
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    check_hostname: bool = True
+    timeout_s: float = 10.0
+    connect_timeout_s: float = 5.0
+
+    def __str__(self) -> str:
+        """The address without its password."""
+        user = f"{self.username}@" if self.username else ""
+        nodes = ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.nodes)
+        return f"{'cassandras' if self.tls else 'cassandra'}://{user}{nodes}/{self.keyspace}"
+
+
+class CassandraClient:
+    """The connections that the threads of one process share.
+
+    Attributes:
+        settings: how to reach the cluster.
+        checked: whether the tables were looked at, by whoever uses this client.
+
+    Raises:
+        Unavailable: no node answers.
+        ConfigurationError: login, certificate, data centre, or the kind of server.
+    """
+
+    def __init__(self, settings: CassandraSettings) -> None:
+        self.settings = settings
+        self.checked = False
+        self._serial = ConsistencyLevel.name_to_value[settings.serial_consistency]
+        self._prepared: dict[tuple[str, bool], PreparedStatement] = {}
+        self._cluster = Cluster(
+            contact_points=settings.nodes,
+            port=settings.nodes[0][1],  # of nodes that are found later and do not say theirs
+            protocol_version=_PROTOCOL_VERSION,
+            auth_provider=PlainTextAuthProvider(settings.username, settings.password)
+            if settings.username
+            else None,
+            ssl_context=_ssl_context(settings) if settings.tls else None,
+            # Else the last packet of a large batch waits 40 ms for the acknowledgement of the one before.
+            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+            connect_timeout=settings.connect_timeout_s,
+            control_connection_timeout=settings.timeout_s,
+            # By default the driver waits longer and longer, up to ten minutes.
+            reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_S, max_attempts=None),
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                    load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(settings.datacenter)),
+                    consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
+                    serial_consistency_level=self._serial,
+                    request_timeout=settings.timeout_s,
+                    row_factory=tuple_factory,
+                    # The driver's own retry policy stays: another node is asked once, and sending a
+                    # conditional step twice is safe.
+                )
+            },
+        )
+        try:
+            with self._mapped():
+                self._session = self._connected()
+        except BaseException:
+            self._cluster.shutdown()
+            raise
+
+    @classmethod
+    def of_this_process(cls, settings: CassandraSettings) -> CassandraClient:
+        """The process's own client for these settings; a forked child gets a new one."""
+        place = (os.getpid(), settings)
+        with _locks[0]:
+            if place not in _clients:
+                _clients[place] = cls(settings)
+            return _clients[place]
+
+    @classmethod
+    def forget(cls, settings: CassandraSettings) -> None:
+        """Close the process's connections, if there are any."""
+        with _locks[0]:
+            found = _clients.pop((os.getpid(), settings), None)
+        if found is not None:
+            found._cluster.shutdown()  # noqa: SLF001 - the class's own
+
+    def rows(self, statement: Statement, *, serial: bool = False) -> list[Row]:
+        """All rows of a reading statement.
+
+        Args:
+            statement: what to read.
+            serial: finish or outdate whatever conditional step is under way first, so that what is read
+                is decided for good, and everybody who reads later sees it.
+
+        Raises:
+            Unavailable: no answer, or too few nodes.
+            ConfigurationError: login, rights, or no such table.
+        """
+        return self.together([statement], serial=serial)[0]
+
+    def together(self, statements: Sequence[Statement], *, serial: bool = False) -> list[list[Row]]:
+        """Rows of several reading statements, at most 16 at a time; no order among them is promised.
+
+        Raises:
+            Unavailable: no answer, or too few nodes.
+            ConfigurationError: login, rights, or no such table.
+        """
+        with self._mapped():
+            calls = [(self._statement(text, serial=serial), values) for text, values in statements]
+            done = execute_concurrent(self._session, calls, concurrency=_IN_FLIGHT, raise_on_first_error=True)
+            return [list(result) for _, result in done]
+
+    def step(self, statements: Sequence[Statement]) -> bool:
+        """One conditional step on one partition: all statements or none.
+
+        Args:
+            statements: at least one has a condition.
+
+        Returns:
+            Whether the conditions held, so that everything was done.
+
+        Raises:
+            Unavailable: no answer, or one that does not say what happened: it may be done, may be undone,
+                may be done later. A serial read of the partition tells, and decides.
+            ConfigurationError: login, rights, no such table, or a step that is too large for the server.
+        """
+        with self._mapped():
+            if len(statements) == 1:
+                ((text, values),) = statements
+                return bool(self._session.execute(self._statement(text), values).one()[0])
+            batch = BatchStatement(BatchType.UNLOGGED)  # one partition: it needs no batch log
+            for text, values in statements:
+                batch.add(self._statement(text), values)
+            return bool(self._session.execute(batch).one()[0])
+
+    def page(self, statement: Statement, state: bytes | None, count: int) -> tuple[list[Row], bytes | None]:
+        """One page of about `count` rows, and where the next one begins (None: there is none).
+
+        Raises:
+            Unavailable: no answer, or too few nodes.
+            ConfigurationError: login, rights, or no such table.
+        """
+        text, values = statement
+        with self._mapped():
+            bound = self._statement(text).bind(values)
+            bound.fetch_size = count
+            result = self._session.execute(bound, paging_state=state)
+            return list(result.current_rows), result.paging_state
+
+    def change_schema(self, text: str) -> None:
+        """Run a statement of data definition, and wait until the nodes agree on the schema.
+
+        Raises:
+            Unavailable: no answer. Statements with IF NOT EXISTS may be sent again.
+            ConfigurationError: rights, or a wrong statement.
+        """
+        with self._mapped():
+            self._session.execute(SimpleStatement(text))
+
+    def of_each_node(self, text: str) -> list[tuple[str, list[Row] | None]]:
+        """Rows that each node of the data centre gives by itself (a virtual table).
+
+        Returns:
+            (address, rows) of each node; None instead of rows where it did not answer or may not be asked.
+
+        Raises:
+            ConfigurationError: the login is wrong.
+        """
+        found: list[tuple[str, list[Row] | None]] = []
+        own = self.settings.datacenter
+        for host in self._cluster.metadata.all_hosts():
+            if own and host.datacenter != own:
+                continue
+            try:
+                rows: list[Row] | None = list(self._session.execute(SimpleStatement(text), host=host))
+            except (DriverException, ErrorMessage, NoHostAvailable):
+                rows = None
+            found.append((f"{host.address}:{host.endpoint.port}", rows))
+        return sorted(found, key=lambda node: node[0])
+
+    def _connected(self) -> Session:
+        wanted = self.settings.datacenter
+        try:
+            session = self._cluster.connect()
+        except NoHostAvailable:
+            self._check_datacenter(wanted)
+            raise
+        self._check_datacenter(wanted)
+        return session
+
+    def _check_datacenter(self, wanted: str) -> None:
+        known = sorted({host.datacenter for host in self._cluster.metadata.all_hosts() if host.datacenter})
+        if wanted and known and wanted not in known:
+            raise ConfigurationError(
+                f"{self.settings}: there is no data centre {wanted!r}; the cluster has {', '.join(known)}"
+            )
+
+    def _statement(self, text: str, *, serial: bool = False) -> PreparedStatement:
+        found = self._prepared.get((text, serial))
+        if found is None:
+            found = self._session.prepare(text)
+            if serial:
+                found.consistency_level = self._serial
+            self._prepared[text, serial] = found
+        return found
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except (DriverException, ErrorMessage, NoHostAvailable, OSError) as error:
+            known = mapped(error, str(self.settings))
+            if known is None:
+                raise
+            raise known from error
+
+
+def _ssl_context(settings: CassandraSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=settings.ca_file or None)
+    context.check_hostname = settings.check_hostname
+    if settings.cert_file:
+        context.load_cert_chain(settings.cert_file, settings.key_file or None)
+    return context
+
+
+_clients: dict[tuple[int, CassandraSettings], CassandraClient] = {}
+_locks: list[threading.Lock] = [threading.Lock()]
+
+
+def _unlock() -> None:
+    """A thread that held the lock does not exist in the child."""
+    _locks[0] = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlock)

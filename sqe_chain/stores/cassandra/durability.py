@@ -1,0 +1,107 @@
+"""What of a cluster's settings may lose what it acknowledged, in sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from sqe_chain.stores.cassandra.client import CassandraClient
+
+_ACCEPT: Final = "--allow-weak-durability accepts that"
+_SYNCED: Final = ("batch", "group")
+"""Values of `commitlog_sync` with which a write is on disk before it is acknowledged."""
+
+_ENOUGH: Final = 3
+"""Replicas of which one may lose its last moments: the two others have them."""
+
+
+def weaknesses(client: CassandraClient) -> list[str]:
+    """What may lose acknowledged writes, one sentence each; see `StateStore.check`.
+
+    Raises:
+        Unavailable: no answer.
+        ConfigurationError: the login is wrong, or the keyspace is missing.
+    """
+    durable_writes, replicas = _keyspace(client)
+    weak = []
+    if not durable_writes:
+        weak.append(
+            f"{client.settings}: the keyspace has durable_writes = false, so acknowledged states may be lost; "
+            f"set it to true. {_ACCEPT}"
+        )
+    least = min(replicas.values(), default=0)
+    for value, nodes in _periodic(client).items():
+        if value is None:
+            weak.append(
+                f"{nodes}: the setting commitlog_sync cannot be read, so it may be weak; it should be batch. "
+                f"{_ACCEPT}"
+            )
+        elif least < _ENOUGH:
+            weak.append(
+                f"{nodes}: commitlog_sync is {value} and states have {_copies(least)}, so acknowledged states may be "
+                f"lost; set it to batch. {_ACCEPT}"
+            )
+    return weak
+
+
+def remarks(client: CassandraClient) -> list[str]:
+    """What is accepted but worth knowing; see `StateStore.remarks`.
+
+    Raises:
+        Unavailable: no answer.
+        ConfigurationError: the login is wrong, or the keyspace is missing.
+    """
+    _, replicas = _keyspace(client)
+    found = []
+    least = min(replicas.values(), default=0)
+    for value, nodes in _periodic(client).items():
+        if value is not None and least >= _ENOUGH:
+            found.append(
+                f"{nodes}: commitlog_sync is {value}: each of {least} replicas may lose its last moments when it "
+                "crashes; when a majority crashes together, acknowledged states may be lost. batch excludes that"
+            )
+    if len(replicas) > 1 and client.settings.serial_consistency == "LOCAL_SERIAL":
+        found.append(
+            f"{client.settings}: states are kept in the data centres {', '.join(sorted(replicas))}, but LOCAL_SERIAL "
+            "compares within one: run all services of a flow in the same one, or use serial_consistency=SERIAL"
+        )
+    return found
+
+
+def _keyspace(client: CassandraClient) -> tuple[bool, dict[str, int]]:
+    """Whether writes go to the commit log, and data centre ("": all) -> replicas."""
+    asked = "SELECT durable_writes, replication FROM system_schema.keyspaces WHERE keyspace_name = ?"
+    ((durable_writes, replication),) = client.rows((asked, (client.settings.keyspace,)))
+    return durable_writes, _replicas(replication)
+
+
+def _replicas(replication: Mapping[str, Any]) -> dict[str, int]:
+    """Data centre -> full replicas.
+
+    >>> _replicas({"class": "org.apache.cassandra.locator.NetworkTopologyStrategy", "dc1": "3", "dc2": "3/1"})
+    {'dc1': 3, 'dc2': 2}
+    """
+    found = {}
+    for name, text in replication.items():
+        if name != "class":
+            full, _, transient = str(text).partition("/")
+            found["" if name == "replication_factor" else name] = int(full) - int(transient or 0)
+    return found
+
+
+def _periodic(client: CassandraClient) -> dict[str | None, str]:
+    """Other values of `commitlog_sync` than those that wait for the disk (None: unreadable) -> the nodes."""
+    found: dict[str | None, list[str]] = {}
+    for node, rows in client.of_each_node(
+        "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'"
+    ):
+        value = rows[0][0] if rows else None
+        if value not in _SYNCED:
+            found.setdefault(value, []).append(node)
+    return {value: ", ".join(nodes) for value, nodes in found.items()}
+
+
+def _copies(count: int) -> str:
+    return "one replica" if count == 1 else f"{count} replicas"

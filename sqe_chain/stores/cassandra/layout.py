@@ -1,0 +1,143 @@
+"""How Cassandra holds homes and headers: tables, statements, values. Documented in docs/stores.md.
+
+A partition of `sqe_states` is a state partition: its states are rows, its header stands in static columns.
+A partition of `sqe_flows` is a flow: its plans are rows, its home stands in static columns. So each atomic
+step touches one partition only.
+
+A header that is absent has no value in any of its columns (`IF epoch = null`); a cursor that is absent has
+none, an empty one is an empty value. Beside the states, each state partition has a row with the empty key,
+made with its header and without a state of its own unless there is a state for that key: static columns are
+read with the first row that lives, and the deleted ones before it would be walked over each time. Plans are
+ordered by falling number for the same reason.
+"""
+
+# ruff: noqa: S608 - the keyspace is checked where the address is read; everything else is bound
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.ports import Header, Home
+from sqe_chain.stores.limits import check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOME_COLUMNS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
+"""Static columns of a home, in the order of `home_values`."""
+
+HEADER_COLUMNS: Final = ("epoch", "run_id", "number", "plan_id", "begun_id", "cursor")
+"""Static columns of a header, in the order of `header_values`."""
+
+_LONGEST_KEY: Final = 65_535
+
+_FLOW: Final = "flow = ?"
+_PART: Final = "flow = ? AND stage = ? AND part = ?"
+
+
+class Statements:
+    """The statements of one keyspace, each with its values in the order of its question marks."""
+
+    def __init__(self, keyspace: str) -> None:
+        flows, states = f"{keyspace}.sqe_flows", f"{keyspace}.sqe_states"
+        home, header = ", ".join(HOME_COLUMNS), ", ".join(HEADER_COLUMNS)
+        self.read_home = f"SELECT {home}, beat FROM {flows} WHERE {_FLOW} LIMIT 1"
+        self.set_home = f"UPDATE {flows} SET {_values(HOME_COLUMNS)} WHERE {_FLOW} IF {_equal(HOME_COLUMNS)}"
+        self.read_plan = f"SELECT plan FROM {flows} WHERE {_FLOW} AND plan_number = ?"
+        self.add_plan = f"INSERT INTO {flows} (flow, plan_number, plan) VALUES (?, ?, ?)"
+        self.drop_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number < ?"
+        self.beat = f"UPDATE {flows} SET beat = ? WHERE {_FLOW} IF epoch = ? AND run_id = ? AND beat = ?"
+        self.read_header = f"SELECT {header} FROM {states} WHERE {_PART} LIMIT 1"
+        self.set_header = (
+            f"UPDATE {states} SET {_values(HEADER_COLUMNS)} WHERE {_PART} IF {_equal(HEADER_COLUMNS)}"
+        )
+        self.add_anchor = f"INSERT INTO {states} (flow, stage, part, key) VALUES (?, ?, ?, 0x)"
+        self.set_state = f"UPDATE {states} SET state = ? WHERE {_PART} AND key = ?"
+        self.set_both = (
+            f"UPDATE {states} SET state = ?, {_values(HEADER_COLUMNS)} WHERE {_PART} AND key = ? "
+            f"IF {_equal(HEADER_COLUMNS)}"
+        )
+        self.read_states = f"SELECT key, state FROM {states} WHERE {_PART} AND key IN ?"
+        self.scan = f"SELECT key, state FROM {states} WHERE {_PART}"
+
+
+def _values(columns: Sequence[str]) -> str:
+    return ", ".join(f"{column} = ?" for column in columns)
+
+
+def _equal(columns: Sequence[str]) -> str:
+    return " AND ".join(f"{column} = ?" for column in columns)
+
+
+def place(flow: str, stage: str, part: int) -> tuple[str, str, int]:
+    """The partition key of a state partition."""
+    return check_name(flow), check_name(stage), part
+
+
+def check_key(key: bytes) -> bytes:
+    """The key itself, if Cassandra can hold it.
+
+    Raises:
+        ConfigurationError: it is too long.
+    """
+    if len(key) > _LONGEST_KEY:
+        raise ConfigurationError(
+            f"a key has {len(key)} bytes, but Cassandra holds keys of at most {_LONGEST_KEY}: use a shorter key, for "
+            "example a digest, or another store"
+        )
+    return key
+
+
+def home_values(home: Home | None) -> tuple[object, ...]:
+    """A home as values of `HOME_COLUMNS`."""
+    if home is None:
+        return (None,) * len(HOME_COLUMNS)
+    return (home.epoch, home.run_id, home.owner, home.number, home.plan_id)
+
+
+def header_values(header: Header | None) -> tuple[object, ...]:
+    """A header as values of `HEADER_COLUMNS`."""
+    if header is None:
+        return (None,) * len(HEADER_COLUMNS)
+    return (
+        header.epoch, header.run_id, header.number, header.plan_id, header.begun_id, header.cursor,
+    )  # fmt: skip
+
+
+def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, int]:
+    """The home and the heartbeat counter that the answer to `read_home` means.
+
+    Raises:
+        StoreInconsistent: somebody else wrote into the table.
+    """
+    if not rows:
+        return None, 0
+    *values, beat = rows[0]
+    if all(value is None for value in values):
+        return None, beat or 0
+    epoch, run_id, owner, number, plan_id = _complete(values, f"sqe_flows, flow {flow!r}")
+    return Home(epoch, run_id, owner, number, plan_id), beat or 0
+
+
+def header_of(rows: Sequence[tuple[Any, ...]], where: tuple[str, str, int]) -> Header | None:
+    """The header that the answer to `read_header` means.
+
+    Raises:
+        StoreInconsistent: somebody else wrote into the table.
+    """
+    if not rows or all(value is None for value in rows[0]):
+        return None
+    *values, cursor = rows[0]
+    epoch, run_id, number, plan_id, begun_id = _complete(
+        values, "sqe_states, partition {}/{}/{}".format(*where)
+    )
+    return Header(epoch, run_id, number, plan_id, begun_id, cursor)
+
+
+def _complete(values: Sequence[Any], where: str) -> Sequence[Any]:
+    if any(value is None for value in values):
+        raise StoreInconsistent(
+            f"cassandra: table {where} lacks columns; something else than sqe-chain writes there"
+        )
+    return values

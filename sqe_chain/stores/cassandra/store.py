@@ -1,0 +1,236 @@
+"""The Cassandra store: one conditional step on one partition for each atomic step.
+
+**Writing.** A step is a batch whose first statement compares the static columns (the home, the header) and
+sets them, and whose others set rows of the same partition: a lightweight transaction, one mutation, done as a
+whole or not at all. A single state that is larger than `max_bytes` is one conditional UPDATE that sets row and
+static columns together. Plain writes never touch these tables, so Paxos alone gives the order.
+
+**Outcomes that are unknown** (a timeout, too few nodes, a lost connection): the partition is read at serial
+consistency. That finishes a step that a majority has accepted, and outdates one that it has not, so what is
+read then is decided: `after` stands, the step was done; `before` stands, it was not, and may be tried again;
+anything else is another run. A request that arrives later still compares, and is refused.
+
+**Reading.** Homes and headers are read at serial consistency: each read sees what any read before it saw.
+Rows are read at quorum, between two such reads of the header.
+They are not older than the first: what a serial read returns is committed at a quorum, rows included, for
+header and rows are one mutation; and any two quorums have a node in common. (A header read at quorum would
+not do: one node's half-finished commit may be seen, and only the columns read are repaired.)
+They are not newer than the second: a row that is seen was committed somewhere, so its step had been accepted by
+a majority, and a serial read that begins later finds that step or a later one.
+So if both headers are the same, the rows are of that moment exactly.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from sqe_chain.errors import Unavailable
+from sqe_chain.stores.cassandra import durability, layout, schema
+from sqe_chain.stores.cassandra.client import CassandraClient, CassandraSettings, Statement
+from sqe_chain.stores.limits import check_home, check_name, check_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from sqe_chain.ports import Header, Home, Rows
+
+MAX_ROWS: Final = 1_000
+MAX_BYTES: Final = 1_000_000
+"""What one batch takes (docs/stores.md)."""
+
+_KEYS: Final = 100
+"""Keys of one reading statement."""
+
+_READ_BYTES: Final = 16_000_000
+"""What one round of reading should have, over all statements of the round."""
+
+_STATEMENTS: Final = 16
+"""Reading statements of one round."""
+
+_PAGE_BYTES: Final = 1_000_000
+"""What a page of a scan should have."""
+
+_BEAT_ATTEMPTS: Final = 10
+
+
+class CassandraStore:
+    """A `StateStore` in Cassandra 4.1 or later. The object carries settings only and can be pickled.
+
+    The layout is documented in docs/stores.md, for other programs may read it.
+
+    Args:
+        settings: how to reach the cluster.
+        max_rows: rows that one `write` takes at most.
+        max_bytes: bytes of keys and states that one `write` takes at most.
+    """
+
+    max_rows: int
+    max_bytes: int
+
+    def __init__(
+        self, settings: CassandraSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self.settings = settings
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self._cql = layout.Statements(settings.keyspace)
+
+    def __repr__(self) -> str:
+        return f"CassandraStore({self.settings})"
+
+    @property
+    def _client(self) -> CassandraClient:
+        client = CassandraClient.of_this_process(self.settings)
+        if not client.checked:
+            schema.check(client)
+            client.checked = True
+        return client
+
+    def make_schema(self, replication: Mapping[str, int]) -> list[str]:
+        """See `WithSchema.make_schema`."""
+        return schema.migrate(CassandraClient.of_this_process(self.settings), replication)
+
+    def schema_version(self) -> tuple[int, int]:
+        """See `WithSchema.schema_version`."""
+        found = schema.version(CassandraClient.of_this_process(self.settings))
+        return found or 0, schema.MIGRATIONS[-1].number
+
+    def check(self) -> list[str]:
+        """See `StateStore.check`: commit logs of all nodes, the keyspace's replicas and durable writes."""
+        return durability.weaknesses(self._client)
+
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`."""
+        return durability.remarks(self._client)
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`; a serial read."""
+        check_name(flow)
+        return layout.home_of(self._client.rows((self._cql.read_home, (flow,)), serial=True), flow)
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore.set_home`; home and plans of a flow are one partition, so this is one batch."""
+        check_name(flow)
+        check_home(after, plan)
+        values = (*layout.home_values(after), flow, *layout.home_values(before))
+        step: list[Statement] = [(self._cql.set_home, values)]
+        if plan is not None and after.number >= drop_below:
+            step.append((self._cql.add_plan, (flow, after.number, plan)))
+        if drop_below > 0:
+            step.append((self._cql.drop_plans, (flow, drop_below)))
+        try:
+            if self._client.step(step):
+                return after
+        except Unavailable:
+            standing = self.home(flow)[0]
+            if standing == before != after:
+                raise
+            return standing
+        return self.home(flow)[0]
+
+    def beat(self, flow: str, epoch: int, run_id: str) -> bool:
+        """See `StateStore.beat`; after a lost answer the counter may move by two, which harms nobody."""
+        for _ in range(_BEAT_ATTEMPTS):
+            home, beat = self.home(flow)
+            if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
+                return False
+            # The column has no value before the first beat.
+            values = (beat + 1, flow, epoch, run_id, beat or None)
+            if self._client.step([(self._cql.beat, values)]):
+                return True
+        raise Unavailable(f"{self.settings}: others moved the heartbeat of flow {flow!r} each time")
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+        check_name(flow)
+        rows = self._client.rows((self._cql.read_plan, (flow, number)))
+        return bytes(rows[0][0]) if rows else None
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore.headers`; serial reads, at most 16 at a time, each at a moment of its own."""
+        places = [layout.place(flow, stage, part) for part in parts]
+        answers = self._client.together([(self._cql.read_header, place) for place in places], serial=True)
+        return [layout.header_of(rows, place) for rows, place in zip(answers, places, strict=True)]
+
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
+        """See `StateStore.read`; the module's text says why the three belong together."""
+        first = self._header(flow, stage, part)
+        found = self._states(layout.place(flow, stage, part), list(dict.fromkeys(keys)))
+        return first, [found.get(key) for key in keys], self._header(flow, stage, part)
+
+    def write(
+        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+    ) -> Header | None:
+        """See `StateStore.write`."""
+        check_rows(rows, self.max_rows, self.max_bytes)
+        step = self._step(layout.place(flow, stage, part), before, after, rows)
+        try:
+            if self._client.step(step):
+                return after
+        except Unavailable:
+            standing = self._header(flow, stage, part)
+            if standing == before != after:
+                raise
+            return standing
+        return self._header(flow, stage, part)
+
+    def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        """See `StateStore.scan`."""
+        statement = (self._cql.scan, layout.place(flow, stage, part))
+        state, count = None, 100
+        while True:
+            page, state = self._client.page(statement, state, count)
+            found = [(key, value) for key, value in page if value is not None]  # None: the anchor
+            yield from found
+            if state is None:
+                return
+            count = _fitting(found, _PAGE_BYTES, 1_000)
+
+    def close(self) -> None:
+        """Close this process's connections; a later call opens them again."""
+        CassandraClient.forget(self.settings)
+
+    def _header(self, flow: str, stage: str, part: int) -> Header | None:
+        return self.headers(flow, stage, [part])[0]
+
+    def _step(
+        self, place: tuple[str, str, int], before: Header | None, after: Header, rows: Rows
+    ) -> list[Statement]:
+        """The statements of one atomic step."""
+        values, condition = layout.header_values(after), layout.header_values(before)
+        if len(rows) == 1:
+            ((key, state),) = rows
+            if state is not None and len(key) + len(state) > self.max_bytes:
+                return [(self._cql.set_both, (state, *values, *place, layout.check_key(key), *condition))]
+        step: list[Statement] = [(self._cql.set_header, (*values, *place, *condition))]
+        if before is None:
+            step.append((self._cql.add_anchor, place))
+        # A state of None deletes it.
+        step += [(self._cql.set_state, (state, *place, layout.check_key(key))) for key, state in rows]
+        return step
+
+    def _states(self, place: tuple[str, str, int], keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """States by key, read in rounds of bounded size."""
+        found: dict[bytes, bytes | None] = {}
+        start, count = 0, _KEYS
+        while start < len(keys):
+            end = min(start + count * _STATEMENTS, len(keys))
+            chunks = [
+                [layout.check_key(key) for key in keys[at : min(at + count, end)]]
+                for at in range(start, end, count)
+            ]
+            answers = self._client.together([(self._cql.read_states, (*place, chunk)) for chunk in chunks])
+            page = [row for rows in answers for row in rows]
+            found.update(page)
+            start, count = end, _fitting(page, _READ_BYTES // _STATEMENTS, _KEYS)
+        return found
+
+
+def _fitting(rows: Sequence[tuple[bytes, bytes | None]], size: int, most: int) -> int:
+    """How many rows like these fit into so many bytes; 1 at least."""
+    average = sum(len(state or b"") for _, state in rows) // max(len(rows), 1) + 1
+    return max(1, min(most, size // average))
