@@ -258,6 +258,14 @@ class StateStore(Protocol):
             ConfigurationError: the address or the login is wrong.
         """
 
+    def remarks(self) -> list[str]:
+        """What is strong enough but worth knowing, one clear sentence each; services tell it as notices.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the address or the login is wrong.
+        """
+
     def home(self, flow: str) -> tuple[Home | None, int]:
         """The flow's home record, and its heartbeat counter (0 before the first beat)."""
 

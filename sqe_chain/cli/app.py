@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import dev, peek, run, state
+from sqe_chain.cli import dev, peek, run, state, store
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -38,4 +38,5 @@ def _command(
 app.command("run")(run.run)
 app.command("state")(state.state)
 app.command("peek")(peek.peek)
+app.add_typer(store.app, name="store")
 app.add_typer(dev.app, name="dev")

@@ -38,7 +38,7 @@ StoreOption = Annotated[
         "--store",
         metavar="[NAME=]URL",
         envvar="SQE_CHAIN_STORE",
-        help="redis://HOST:PORT/DB, rediss://... or sqlite:///FILE; NAME= for a stage that asks for it. Repeatable.",
+        help="redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for a stage that asks for it. Repeatable.",
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object on each line.")]
@@ -75,6 +75,6 @@ def open_stores(flow: Flow, texts: Sequence[str], *, by_workers: bool = False) -
         if by_workers and urls[stage.store or ""].startswith("memory:"):
             raise ConfigurationError(
                 f"{stage.place}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
-                "has for itself; use redis:// or sqlite:///, or --engine inprocess"
+                "has for itself; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
             )
     return {name: open_store(url) for name, url in urls.items()}

@@ -31,6 +31,8 @@ def check_durability(around: Surroundings) -> None:
             )
         for text in weak:
             around.tell("notice", text=f"weak durability accepted: {text}")
+        for text in around.patiently("look at the store's settings", store.remarks):
+            around.tell("notice", text=text)
 
 
 def check_new_stages(around: Surroundings, last: Plan) -> None:

@@ -111,6 +111,10 @@ class MemoryStore:
             )
         ]
 
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`: there are none."""
+        return []
+
     def home(self, flow: str) -> tuple[Home | None, int]:
         """See `StateStore.home`."""
         data = self._data

@@ -159,6 +159,10 @@ class CrashingStore:
         """See `StateStore.check`."""
         return self.inner.check()
 
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`."""
+        return self.inner.remarks()
+
     def home(self, flow: str) -> tuple[Home | None, int]:
         """See `StateStore.home`."""
         return self.inner.home(flow)

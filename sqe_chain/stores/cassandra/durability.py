@@ -31,7 +31,7 @@ def weaknesses(client: CassandraClient) -> list[str]:
             f"{client.settings}: the keyspace has durable_writes = false, so acknowledged states may be lost; "
             f"set it to true. {_ACCEPT}"
         )
-    least = min(replicas.values(), default=0)
+    least = _least(client, replicas)
     for value, nodes in _periodic(client).items():
         if value is None:
             weak.append(
@@ -55,7 +55,7 @@ def remarks(client: CassandraClient) -> list[str]:
     """
     _, replicas = _keyspace(client)
     found = []
-    least = min(replicas.values(), default=0)
+    least = _least(client, replicas)
     for value, nodes in _periodic(client).items():
         if value is not None and least >= _ENOUGH:
             found.append(
@@ -89,6 +89,11 @@ def _replicas(replication: Mapping[str, Any]) -> dict[str, int]:
             full, _, transient = str(text).partition("/")
             found["" if name == "replication_factor" else name] = int(full) - int(transient or 0)
     return found
+
+
+def _least(client: CassandraClient, replicas: Mapping[str, int]) -> int:
+    """Replicas in the data centre that is used; where that is not said, in the one with fewest."""
+    return replicas.get(client.settings.datacenter, min(replicas.values(), default=0))
 
 
 def _periodic(client: CassandraClient) -> dict[str | None, str]:

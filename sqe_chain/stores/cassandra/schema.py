@@ -107,7 +107,7 @@ def migrate(
 
     Args:
         client: connections.
-        replication: of a keyspace that is not there yet: data centre -> replicas; "" for all of them alike.
+        replication: of a keyspace that is not there yet: data centre -> replicas; "" for all alike.
         migrations: the steps.
 
     Returns:
@@ -166,13 +166,12 @@ def _make_keyspace(client: CassandraClient, replication: Mapping[str, int]) -> l
             f"{client.settings}: the keyspace is not there; say how often it shall be kept: --replication 3, or "
             "--datacenter-replication NAME=3"
         )
-    if "" in replication:
-        how = f"'class': 'SimpleStrategy', 'replication_factor': {replication['']}"
-    else:
-        each = ", ".join(f"'{_literal(name)}': {count}" for name, count in sorted(replication.items()))
-        how = f"'class': 'NetworkTopologyStrategy', {each}"
+    # "" is what Cassandra itself calls so: in each data centre that there is now.
+    each = {name or "replication_factor": count for name, count in sorted(replication.items())}
+    options = ", ".join(f"'{_literal(name)}': {count}" for name, count in each.items())
+    how = f"'class': 'NetworkTopologyStrategy', {options}"
     client.change_schema(f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{how}}}")
-    return [f"keyspace {keyspace}: {how}"]
+    return [f"keyspace {keyspace}: {options}"]
 
 
 def _literal(name: str) -> str:

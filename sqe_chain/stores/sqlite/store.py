@@ -67,6 +67,10 @@ class SqliteStore:
         with self._file.transaction(write=True):
             return []
 
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`: there are none."""
+        return []
+
     def home(self, flow: str) -> tuple[Home | None, int]:
         """See `StateStore.home`."""
         with self._file.transaction() as connection:

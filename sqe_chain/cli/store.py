@@ -1,0 +1,97 @@
+"""`sqe-chain store`: make the tables of a store, and look at what it promises."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sqe_chain.cli.console import OUT, reported
+from sqe_chain.cli.options import TracebackOption
+from sqe_chain.cli.values import properties
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores import WithSchema, open_store
+
+app = typer.Typer(no_args_is_help=True, help="Make the tables of a store; see what is weak about it.")
+
+UrlArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL", envvar="SQE_CHAIN_STORE", help="Address of a store, as in cassandra://HOST/KEYSPACE."
+    ),
+]
+
+
+@app.command("init")
+def store_init(
+    url: UrlArgument,
+    *,
+    replication: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Replicas of each state, in a keyspace that is not there yet."),
+    ] = None,
+    datacenter_replication: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DC=N", help="The same, for each data centre by itself. Repeatable."),
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Make the tables that a store needs, or bring them to the newest version. May be repeated.
+
+    Run it once, from one place, before the first service starts. An existing keyspace keeps its replication.
+    """
+    with reported(traceback=traceback):
+        wanted = _replication(replication, datacenter_replication or [])
+        store = open_store(url)
+        try:
+            if not isinstance(store, WithSchema):
+                OUT.print("there is nothing to make: a store of this kind needs no tables")
+                return
+            done = store.make_schema(wanted)
+            for line in done or ["the tables are there already"]:
+                OUT.print(line)
+        finally:
+            store.close()
+
+
+@app.command("check")
+def store_check(url: UrlArgument, *, traceback: TracebackOption = False) -> None:
+    """Say what may lose acknowledged states, and whether the tables are there. Exit status 1: not all is well."""
+    with reported(traceback=traceback):
+        store = open_store(url)
+        try:
+            if isinstance(store, WithSchema):
+                found, needed = store.schema_version()
+                OUT.print(f"tables: version {found}, needed is {needed}")
+                if found != needed:
+                    OUT.print(
+                        "make them with: sqe-chain store init"
+                        if found < needed
+                        else "they are newer than this sqe-chain: use a newer one"
+                    )
+                    raise typer.Exit(1)
+            weak = store.check()
+            for line in weak:
+                OUT.print(f"weak: {line}")
+            for line in store.remarks():
+                OUT.print(f"note: {line}")
+            if weak:
+                raise typer.Exit(1)
+            OUT.print("durable: what it acknowledges, it keeps")
+        finally:
+            store.close()
+
+
+def _replication(everywhere: int | None, each: list[str]) -> dict[str, int]:
+    if everywhere is not None and each:
+        raise ConfigurationError("give --replication or --datacenter-replication, not both")
+    if everywhere is not None:
+        return {"": everywhere}
+    found = {}
+    for name, text in properties("--datacenter-replication", each).items():
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise ConfigurationError(
+                f"--datacenter-replication {name}={text}: a whole number above 0 is expected"
+            )
+        found[name] = int(text)
+    return found
