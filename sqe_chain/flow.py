@@ -40,6 +40,7 @@ PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 Nulls = Literal["poison", "skip", "decode"]
 
 DEFAULT_STATE_PARTITIONS = 8
+MAX_BUCKETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Node:
         partitions: partitions of an output.
         headers: whether an output passes the input's headers on.
         store: name of the store a stage wants; None for the service's default.
+        buckets: into how many buckets a stage's state partitions are split in the store.
     """
 
     index: int
@@ -81,6 +83,7 @@ class Node:
     partitions: int = 0
     headers: bool = True
     store: str | None = None
+    buckets: int = 1
 
 
 @dataclass
@@ -187,6 +190,10 @@ class Flow:
     def stages(self) -> list[Node]:
         """The stages, in the order of their declaration."""
         return self._of("aggregate")
+
+    def cells(self, stage: Node) -> range:
+        """The numbers of a stage's cells: of the buckets of all its state partitions."""
+        return range(self.state_partitions * stage.buckets)
 
     def outputs(self) -> list[Node]:
         """The outputs, in the order of their declaration."""
@@ -306,6 +313,7 @@ class Stream:
         fold: UserFunction,
         key: UserFunction | None = None,
         store: str | None = None,
+        buckets: int = 1,
     ) -> Stage:
         """A keyed stage: fold each value into the state of its key.
 
@@ -317,9 +325,12 @@ class Stream:
                 is deleted by ``context.delete_state()``.
             key: ``value -> bytes | str``; without it the stream's key is kept.
             store: name of the store for this stage; by default the service's.
+            buckets: into how many pieces each state partition is split in the store, each with a header
+                of its own: so that no partition of a Cassandra table grows beyond some 100,000 keys.
+                Permanent, like the flow's state partitions.
 
         Raises:
-            FlowError: name clash, no protobuf type, or a stage behind `changes()`.
+            FlowError: name clash, no protobuf type, no bucket, or a stage behind `changes()`.
         """
         where = place()
         check_name("stage", name, where)
@@ -331,6 +342,8 @@ class Stream:
         check_callable("fold", fold, where)
         if key is not None:
             check_callable("key", key, where)
+        if not isinstance(buckets, int) or not 1 <= buckets <= MAX_BUCKETS:
+            raise FlowError(f"{where}: buckets={buckets!r}; 1 to {MAX_BUCKETS}")
         if self._behind_changes():
             raise FlowError(
                 f"{where}: a stage cannot stand behind changes(): its result would depend on where "
@@ -347,6 +360,7 @@ class Stream:
             name=name,
             payload=state,
             store=store,
+            buckets=buckets,
         )
         return Stage(stream.flow, stream.node)
 

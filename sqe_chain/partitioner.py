@@ -42,6 +42,20 @@ def partition_of(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
+def cell_of(key: bytes, partitions: int, buckets: int) -> int:
+    """The cell that stores a key: a bucket of its state partition.
+
+    Cells are numbered through: those of state partition p are p * buckets to (p + 1) * buckets - 1.
+
+    Args:
+        key: key bytes, not null.
+        partitions: number of state partitions.
+        buckets: buckets of each.
+    """
+    hashed = murmur2(key) & 0x7FFFFFFF
+    return hashed % partitions * buckets + hashed // partitions % buckets
+
+
 class Partitioner:
     """`partition_of` with a bounded memory of the keys it has seen (hashing costs 0.8 µs, this 0.02).
 

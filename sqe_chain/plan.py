@@ -69,20 +69,39 @@ class PlannedRange:
 
 
 @dataclass(frozen=True, slots=True)
+class StageLayout:
+    """Where and how the states of a stage are stored.
+
+    Attributes:
+        birth: number of the stage's birth plan.
+        buckets: buckets of each state partition; each has a header of its own.
+        flow: name of the flow under which the store keeps them: another one after a rebuild.
+    """
+
+    birth: int
+    buckets: int
+    flow: str
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What a flow is bound to for life.
 
     Attributes:
         state_partitions: P.
-        stages: stage name -> number of its birth plan.
+        stages: stage name -> where and how its states are stored.
         outputs: output name -> [topic, partitions].
         sources: topic -> [topic id (hexadecimal), known partitions].
     """
 
     state_partitions: int
-    stages: dict[str, int] = field(default_factory=dict)
+    stages: dict[str, StageLayout] = field(default_factory=dict)
     outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def stored_in(self) -> dict[str, str]:
+        """Stage name -> name of the flow under which the store keeps its states."""
+        return {name: stage.flow for name, stage in self.stages.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +149,7 @@ class Plan:
         layout = raw["layout"]
         raw["layout"] = Layout(
             layout["state_partitions"],
-            layout["stages"],
+            {name: StageLayout(**stage) for name, stage in layout["stages"].items()},
             {name: (topic, number) for name, (topic, number) in layout["outputs"].items()},
             {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
         )

@@ -1,12 +1,30 @@
-"""Reading the states of one (stage, state partition), with its header checked around every read."""
+"""Reading and writing the states of cells, with each cell's header checked around every read.
+
+A cell is what has a header of its own: a (stage, state partition), or one bucket of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, Literal
 
 from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Header, Rows, StateStore
+
+
+class Applied(Enum):
+    """The type of APPLIED."""
+
+    APPLIED = "applied"
+
+
+APPLIED: Final = Applied.APPLIED
+"""Instead of a state: the batch at hand is applied to this key already."""
+
+Loaded = bytes | None | Literal[Applied.APPLIED]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +44,18 @@ class Step:
         claim: the run.
         before_number: number of the plan before.
         before_id: its id.
+        stored_in: stage name -> name of the flow under which its states are stored, where it is another.
     """
 
     flow: str
     claim: Claim
     before_number: int
     before_id: str
+    stored_in: Mapping[str, str] = field(default_factory=dict)
+
+    def store_flow(self, stage: str) -> str:
+        """The name of the flow under which a stage's states are stored."""
+        return self.stored_in.get(stage, self.flow)
 
 
 def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
@@ -58,17 +82,17 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
     return header
 
 
-class PartitionStates:
-    """The states of one stage in one state partition, for the batch at hand.
+class CellStates:
+    """The states of one cell, for the batch at hand.
 
-    The first read decides what there is to do: `done` when the plan is applied already (a redo, or a
-    recomputation after the persist), `cursor` when it is begun. Every later read must find the same.
+    The first read decides what there is to do: nothing when the plan is applied already (a redo, or a
+    recomputation after the persist), less when it is begun. Every later read must find the same.
 
     Args:
         store: the stage's store.
         step: the batch.
         stage: stage name.
-        part: state partition.
+        part: number of the cell.
     """
 
     def __init__(self, store: StateStore, step: Step, stage: str, part: int) -> None:
@@ -78,27 +102,24 @@ class PartitionStates:
         self._part = part
         self._first: Header | None = None
         self.done = False
-        self.cursor: bytes | None = None
+        self._cursor: bytes | None = None
 
-    def load(self, keys: Sequence[bytes]) -> list[bytes | None] | None:
-        """The states of these keys, None for a key without one.
-
-        Returns:
-            None instead of a list when the plan is applied already: there is nothing to do here.
-
-        Raises:
-            Superseded: a newer run owns the flow.
-            StoreInconsistent: the header is not where the plan before left it.
-            Unavailable: the store does not answer.
-        """
-        before, states, after = self._store.read(self._step.flow, self._stage, self._part, keys)
+    def load(self, keys: Sequence[bytes]) -> list[Loaded]:
+        """The states of these keys: see `PartitionStates.load`."""
+        flow = self._step.store_flow(self._stage)
+        before, states, after = self._store.read(flow, self._stage, self._part, keys)
         for header in (before, after):
             self._check(header)
-        return None if self.done else states
+        if self.done:
+            return [APPLIED] * len(keys)
+        cursor = self._cursor
+        if cursor is None:
+            return list(states)
+        return [APPLIED if key <= cursor else state for key, state in zip(keys, states, strict=True)]
 
     @property
     def where(self) -> str:
-        """Flow, stage and state partition, for texts."""
+        """Flow, stage and cell, for texts."""
         return f"{self._step.flow}/{self._stage}/{self._part}"
 
     def _check(self, header: Header | None) -> None:
@@ -114,7 +135,7 @@ class PartitionStates:
         if found.number > step.before_number:
             self.done = True
         elif found.number == step.before_number and found.plan_id == step.before_id:
-            self.cursor = found.cursor if found.begun_id else None
+            self._cursor = found.cursor if found.begun_id else None
         else:
             raise StoreInconsistent(
                 f"{self.where}: stands at plan {found.number} ({found.plan_id}), expected was "
@@ -122,10 +143,61 @@ class PartitionStates:
             )
 
 
+class PartitionStates:
+    """The states of one stage in one state partition, for the batch at hand: those of its buckets.
+
+    Args:
+        store: the stage's store.
+        step: the batch.
+        stage: stage name.
+        part: state partition.
+        layout: number of state partitions, and of buckets of each.
+    """
+
+    def __init__(self, store: StateStore, step: Step, stage: str, part: int, layout: tuple[int, int]) -> None:
+        self._partitions, self._buckets = layout
+        self._first = part * self._buckets
+        numbers = range(self._first, self._first + self._buckets)
+        self._cells = {cell: CellStates(store, step, stage, cell) for cell in numbers}
+
+    @property
+    def done(self) -> bool:
+        """Whether the plan is known to be applied already in the whole state partition."""
+        return all(cell.done for cell in self._cells.values())
+
+    def cell(self, key: bytes) -> int:
+        """The number of the cell that stores a key of this state partition."""
+        if self._buckets == 1:
+            return self._first
+        return cell_of(key, self._partitions, self._buckets)
+
+    def load(self, keys: Sequence[bytes]) -> list[Loaded]:
+        """The states of these keys.
+
+        Returns:
+            For each key its state; None when it has none; APPLIED when it stands behind this batch
+            already, so that its units must not be folded again.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not where the plan before left it.
+            Unavailable: the store does not answer.
+        """
+        if self._buckets == 1:
+            return self._cells[self._first].load(keys)
+        keys_of: dict[int, list[bytes]] = {}
+        for key in keys:
+            keys_of.setdefault(self.cell(key), []).append(key)
+        found: dict[bytes, Loaded] = {}
+        for number, own in keys_of.items():
+            found.update(zip(own, self._cells[number].load(own), strict=True))
+        return [found[key] for key in keys]
+
+
 def persist(
     store: StateStore, step: Step, plan_id: str, stage: str, part: int, rows: Rows, before: Header
 ) -> int:
-    """Step 6 for one (stage, state partition): write rows and header, in chunks if need be.
+    """Step 6 for one cell: write rows and header, in chunks if need be.
 
     Each chunk is compared with the header that the one before it left. Sending it all again after any
     crash or lost reply is safe: keys at or before the standing cursor are skipped.
@@ -135,7 +207,7 @@ def persist(
         step: the batch.
         plan_id: id of its plan.
         stage: stage name.
-        part: state partition.
+        part: number of the cell.
         rows: changed keys in key order; those at or before `before.cursor` must be absent.
         before: the header as it stands before this step.
 
@@ -156,7 +228,7 @@ def persist(
         size = _chunk(store, remaining)
         chunk = remaining[:size]
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
-        standing = store.write(step.flow, stage, part, before, after, chunk)
+        standing = store.write(step.store_flow(stage), stage, part, before, after, chunk)
         if standing == after:
             written += size
             if after is last:

@@ -17,8 +17,8 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow, Node
-from sqe_chain.partitioner import partition_of
-from sqe_chain.plan import Plan
+from sqe_chain.partitioner import cell_of
+from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
 
 States = Iterator[tuple[bytes, bytes | None]]
@@ -67,17 +67,21 @@ def _stage(flow: Flow, name: str) -> Node:
 
 def _states(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> States:
     """Keys and states: of these keys, None where there is none; without keys, of all there are."""
-    partitions = _state_partitions(flow, home)
+    layout = _layout(flow, home)
+    partitions, stored = layout.state_partitions, layout.stages.get(node.name)
+    if stored is None:
+        raise ConfigurationError(f"flow {flow.name!r} has not run with stage {node.name!r} yet")
     if keys:
         for key in keys:
-            _, (found,), _ = store.read(flow.name, node.name, partition_of(key, partitions), [key])
+            cell = cell_of(key, partitions, stored.buckets)
+            _, (found,), _ = store.read(stored.flow, node.name, cell, [key])
             yield key, found
         return
-    for part in range(partitions):
-        yield from sorted(store.scan(flow.name, node.name, part))
+    for cell in range(partitions * stored.buckets):
+        yield from sorted(store.scan(stored.flow, node.name, cell))
 
 
-def _state_partitions(flow: Flow, home: StateStore) -> int:
+def _layout(flow: Flow, home: StateStore) -> Layout:
     """As the flow was born, whatever it declares now."""
     standing, _ = home.home(flow.name)
     if standing is None or standing.number < 0:
@@ -87,7 +91,7 @@ def _state_partitions(flow: Flow, home: StateStore) -> int:
     data = home.plan(flow.name, standing.number)
     if data is None:
         raise StoreInconsistent(f"the home store has no plan {standing.number} of flow {flow.name!r}")
-    return Plan.from_bytes(data).layout.state_partitions
+    return Plan.from_bytes(data).layout
 
 
 def _key(text: str) -> bytes:

@@ -256,10 +256,7 @@ class Aggregation:
         kept = [planned for planned in last.ranges if not inputs.started_over(around.flow, planned, infos)]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
-        births = {
-            stage.name: last.layout.stages.get(stage.name, last.number + 1) for stage in around.flow.stages()
-        }
-        layout = layout_of(around.flow, infos, births)
+        layout = layout_of(around.flow, infos, last.number + 1, last.layout.stages)
         layout = replace(layout, outputs=last.layout.outputs | layout.outputs)  # names are permanent
         if layout == last.layout:
             return False
@@ -370,7 +367,8 @@ class Aggregation:
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
 
     def _step_after(self, before: Plan) -> Step:
-        return Step(self.around.flow.name, self._claim(), before.number, before.plan_id)
+        stored_in = before.layout.stored_in()
+        return Step(self.around.flow.name, self._claim(), before.number, before.plan_id, stored_in)
 
     def _headers_at(self, plan: Plan) -> dict[tuple[int, int], Header]:
         mine = self._claim()

@@ -44,7 +44,7 @@ class Applying:
 
         Args:
             plan: the sealed plan.
-            headers: (stage index, state partition) -> header as it stands before it.
+            headers: (stage index, cell) -> header as it stands before it.
             report: what processing it has given; the engine keeps the rest.
             publish: whether outputs may not have been published yet.
             top_level: the highest level that has something to write.
@@ -69,7 +69,7 @@ class Applying:
         rows = 0
         if any(stage in mine for stage, _ in touched):
             rows = around.patiently("persist", lambda: around.engine.persist(level, plan.plan_id, headers))
-        step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id)
+        step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in())
         for stage, part in around.places():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
@@ -87,9 +87,9 @@ class Applying:
         """The header of a stage that is born with this plan."""
         mine = self.claim
         born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
+        store, flow = self.around.store(stage), plan.layout.stages[stage.name].flow
         standing = self.around.patiently(
-            "create a header",
-            lambda: self.around.store(stage).write(self.around.flow.name, stage.name, part, None, born, ()),
+            "create a header", partial(store.write, flow, stage.name, part, None, born, ())
         )
         if standing != born:
             raise Superseded(

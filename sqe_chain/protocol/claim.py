@@ -49,7 +49,7 @@ def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Cl
                 continue  # emptied meanwhile: what has Kafka by now?
         _check_not_empty(around, home, commits)
         epochs = [home.epoch if home else 0]
-        epochs += [header.epoch for header in _headers(around).values() if header]
+        epochs += [header.epoch for header in _headers(around, _stored_in(around, home)).values() if header]
         epochs += [int(str(metadata_of(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, around.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
@@ -71,7 +71,7 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
         last: the last plan.
 
     Returns:
-        (stage index, state partition) -> header, for the stages that the last plan knows.
+        (stage index, cell) -> header, for the stages that the last plan knows.
 
     Raises:
         Superseded: a newer run was here first.
@@ -80,13 +80,14 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
     stamped: dict[tuple[int, int], Header] = {}
     # Beside stages that still stand at the plan before: a birth plan is redone for all of them alike.
     born = Header(mine.epoch, mine.run_id, max(0, last.number - 1), last.previous_id or last.plan_id)
-    found = _headers(around)
+    stored_in = last.layout.stored_in()
+    found = _headers(around, stored_in)
     for stage, part in around.places():
-        birth = last.layout.stages.get(stage.name)
-        if birth is None:
+        if stage.name not in stored_in:
             continue
+        birth = last.layout.stages[stage.name].birth
         header = found[stage.index, part]
-        where = f"{around.flow.name}/{stage.name}/{part}"
+        where = f"{stored_in[stage.name]}/{stage.name}/{part}"
         while True:
             if header is None and birth != last.number:
                 raise StoreInconsistent(
@@ -101,7 +102,7 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
             store = around.store(stage)
             standing = around.patiently(
                 f"stamp {where}",
-                partial(store.write, around.flow.name, stage.name, part, header, wanted, ()),
+                partial(store.write, stored_in[stage.name], stage.name, part, header, wanted, ()),
             )
             if standing == wanted:
                 stamped[stage.index, part] = wanted
@@ -117,17 +118,23 @@ def release(around: Surroundings, mine: Claim) -> None:
         around.home.set_home(around.flow.name, home, replace(home, run_id="", owner=""))
 
 
-def _headers(around: Surroundings) -> dict[tuple[int, int], Header | None]:
-    parts = range(around.flow.state_partitions)
+def _headers(around: Surroundings, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
     found: dict[tuple[int, int], Header | None] = {}
     for stage in around.flow.stages():
-        store = around.store(stage)
+        store, cells = around.store(stage), around.flow.cells(stage)
         headers = around.patiently(
             f"read the headers of stage {stage.name}",
-            partial(store.headers, around.flow.name, stage.name, parts),
+            partial(store.headers, stored_in.get(stage.name, around.flow.name), stage.name, cells),
         )
-        found.update({(stage.index, part): header for part, header in zip(parts, headers, strict=True)})
+        found.update({(stage.index, cell): header for cell, header in zip(cells, headers, strict=True)})
     return found
+
+
+def _stored_in(around: Surroundings, home: Home | None) -> dict[str, str]:
+    """Under which flow's name each stage is stored, as the last plan says."""
+    name = around.flow.name
+    data = home and around.patiently("read the last plan", lambda: around.home.plan(name, home.number))
+    return Plan.from_bytes(data).layout.stored_in() if data else {}
 
 
 def _check_not_empty(around: Surroundings, home: Home | None, commits: Commits) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, mark_name, to_read
+from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
@@ -17,17 +17,21 @@ from sqe_chain.states import Claim
 Infos = Mapping[str, TopicInfo]
 
 
-def layout_of(flow: Flow, infos: Infos, births: Mapping[str, int]) -> Layout:
+def layout_of(flow: Flow, infos: Infos, number: int, known: Mapping[str, StageLayout]) -> Layout:
     """What a flow is bound to, as it is declared and as its topics are now.
 
     Args:
         flow: the flow.
         infos: its topics.
-        births: stage name -> number of its birth plan.
+        number: of the plan that brings the layout in.
+        known: the stages that were born before.
     """
     return Layout(
         flow.state_partitions,
-        dict(births),
+        {
+            stage.name: known.get(stage.name, StageLayout(number, stage.buckets, flow.name))
+            for stage in flow.stages()
+        },
         {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
     )
@@ -50,7 +54,7 @@ def birth_plan(
         info = infos[topic]
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
         marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
-    layout = layout_of(flow, infos, {stage.name: 0 for stage in flow.stages()})
+    layout = layout_of(flow, infos, 0, {})
     return Plan(
         0, "", "", claim.epoch, claim.run_id, clock_ms, layout, tuple(ranges), as_read(marks)
     ).identified()
@@ -189,9 +193,14 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
                 f"{node.place}: output {node.name!r} was born with {partitions} partitions of {topic!r}, declared are "
                 f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
             )
-    names = {stage.name for stage in flow.stages()}
-    for name in known.stages:
-        if name not in names and name not in drop_stages:
+    declared = {stage.name: stage for stage in flow.stages()}
+    for name, stored in known.stages.items():
+        if name in declared and declared[name].buckets != stored.buckets:
+            raise PartitionsMismatch(
+                f"{declared[name].place}: stage {name!r} was born with {stored.buckets} buckets, declared are now "
+                f"{declared[name].buckets}; the number is permanent"
+            )
+        if name not in declared and name not in drop_stages:
             raise ServiceStopped(
                 f"flow {flow.name!r}: the store holds stage {name!r}, which the flow no longer has; a renamed stage "
                 f"would begin empty. Declare it again, or forget it with --drop {name}"

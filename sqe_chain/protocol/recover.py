@@ -42,7 +42,7 @@ def to_redo(
 
     Args:
         last: the last plan, n.
-        headers: (stage index, state partition) -> header, stamped by this run.
+        headers: (stage index, cell) -> header, stamped by this run.
         level_of: stage index -> its level.
         fetch: gives a plan by its number; None when the log has dropped it.
 

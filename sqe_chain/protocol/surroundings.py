@@ -39,7 +39,7 @@ class Engine(Protocol):
         Args:
             level: 1 or more.
             plan_id: id of the plan being applied.
-            before: (stage index, state partition) -> the header as it stands before this step.
+            before: (stage index, cell) -> the header as it stands before this step.
 
         Returns:
             Rows written.
@@ -164,8 +164,8 @@ class Surroundings:
         return found
 
     def places(self) -> list[tuple[Node, int]]:
-        """Every (stage, state partition)."""
-        return [(stage, part) for stage in self.flow.stages() for part in range(self.flow.state_partitions)]
+        """Every (stage, cell)."""
+        return [(stage, cell) for stage in self.flow.stages() for cell in self.flow.cells(stage)]
 
     def tell(self, name: str, **fields: object) -> None:
         """Tell the observer."""

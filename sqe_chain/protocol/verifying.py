@@ -37,11 +37,11 @@ def check_durability(around: Surroundings) -> None:
 
 def check_new_stages(around: Surroundings, last: Plan) -> None:
     """A stage that was dropped has missed what came since; under its old name it cannot come back."""
-    parts = range(around.flow.state_partitions)
     for stage in around.flow.stages():
         if stage.name in last.layout.stages:
             continue
-        read_headers = partial(around.store(stage).headers, around.flow.name, stage.name, parts)
+        cells = around.flow.cells(stage)
+        read_headers = partial(around.store(stage).headers, around.flow.name, stage.name, cells)
         if any(around.patiently("look at a new stage", read_headers)):
             raise ServiceStopped(
                 f"{stage.place}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "

@@ -122,7 +122,8 @@ class Level:
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in stages_at(flow, level):
-            states = PartitionStates(stores(stage), job.step, stage.name, part)
+            layout = flow.state_partitions, stage.buckets
+            states = PartitionStates(stores(stage), job.step, stage.name, part, layout)
             aggregate = Aggregate(
                 stage,
                 job.clock_ms,
@@ -157,11 +158,7 @@ class Level:
                 units = [unit for unit in units if unit[0] not in strays]
                 missing -= strays
             keys = sorted(missing)
-            stored = states.load(keys)
-            if stored is None:
-                return
-            aggregate.add(keys, stored)
-            aggregate.skip_to = states.cursor
+            aggregate.add(keys, states.load(keys))
         aggregate.fold(units)
 
     def blocks(self) -> Iterator[Block]:
@@ -179,10 +176,9 @@ class Level:
         """Changed states and what `changes()` gives, after the last unit."""
         for index, (aggregate, states) in self._stages.items():
             self._before_input(None)
-            if states.done or not aggregate.entries:
-                continue
-            rows = aggregate.changed()
-            self._report.touched.append((index, self._part))
+            rows: dict[int, list[tuple[bytes, bytes | None]]] = {}
+            for key, data in aggregate.changed():
+                rows.setdefault(states.cell(key), []).append((key, data))
             push = self._compiler.behind(aggregate.node, changes=True)
             if push is not None:
                 self._changing = True
@@ -195,7 +191,9 @@ class Level:
                         f"{type(error).__name__}: {error}; no single input is to blame: mend the code, start again"
                     ) from error
                 self._changing = False
-            yield States(self._level, index, self._part, rows)
+            for cell, changed in sorted(rows.items()):
+                self._report.touched.append((index, cell))
+                yield States(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         yield from self.blocks()
 

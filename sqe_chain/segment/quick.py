@@ -70,7 +70,7 @@ class Quick:
 
     def feed(self, messages: Sequence[Message]) -> None:
         """Take a block of records, and fold it."""
-        if len(messages) < WORTHWHILE or self._aggregate.skip_to is not None:
+        if len(messages) < WORTHWHILE:
             self._inputs.feed(messages)
             return
         run = _Block(messages, self._type_name)
@@ -123,7 +123,7 @@ class Quick:
 
     def _fold(self, block: _Block, begin: int, end: int) -> None:
         """Fold a run of ordinary messages."""
-        aggregate, entries, known = self._aggregate, self._aggregate.entries, self._known
+        entries, known = self._aggregate.entries, self._known
         message_type: Any = self._inputs.node.payload
         parse = message_type.FromString
         key_of: Any = self._stage.key
@@ -141,7 +141,7 @@ class Quick:
                 if entry is None:
                     own = key_bytes(key)
                     entry = entries.get(own)
-                    if entry is None or aggregate.skip_to is not None:  # to be loaded, or to be skipped
+                    if entry is None:  # to be loaded, or to be left as it is
                         waiting.append((own, unit, "", _FIRST, self._origin(block, index)))
                         continue
                     if len(known) >= _KNOWN_KEYS:

@@ -87,7 +87,7 @@ class Report:
         ends: one for each input partition.
         excluded: inputs newly left out: they could not be decoded, or failed before the first stage.
         failed: inputs on which a stage failed; the attempt is worth nothing, do it again without them.
-        touched: (stage index, state partition) whose changed states are among the results.
+        touched: (stage index, cell) whose changed states are among the results.
         outputs: records to publish.
         output_size: their bytes.
         strays: keys found in place that belong to another state partition.
@@ -132,7 +132,7 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """Changed states of one stage in one state partition, in key order."""
+    """Changed states of one stage in one cell, in key order."""
 
     level: int
     stage: int

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 
 from sqe_chain.context import Context, Origin
 from sqe_chain.flow import Node
+from sqe_chain.states import APPLIED, Loaded
 from sqe_chain.steps import Push, Unit, number
 
 Emissions = Iterable[object] | None
@@ -45,7 +46,6 @@ class Aggregate:
         failed: called when the fold or the steps behind it raise; the key goes back to what it was
             before that input, and the run goes on to find more. Raises to stop at once.
         careful: keep what is needed to go back.
-        skip_to: keys at or before this one are folded already (a redo within a chunked persist).
     """
 
     node: Node
@@ -54,17 +54,19 @@ class Aggregate:
     before_input: Callable[[Origin], None]
     failed: Failed
     careful: bool = False
-    skip_to: bytes | None = None
-    entries: dict[bytes, Entry] = field(default_factory=dict)
+    entries: dict[bytes, Entry | None] = field(default_factory=dict)
     _input: Origin | None = None
     _failing: Origin | None = None
     _kept: dict[bytes, tuple[bytes, Origin | None, bool]] = field(default_factory=dict)
 
-    def add(self, keys: Sequence[bytes], stored: Sequence[bytes | None]) -> None:
-        """Take in the stored states of keys not seen yet in this batch; None for a new key."""
+    def add(self, keys: Sequence[bytes], stored: Sequence[Loaded]) -> None:
+        """Take in the stored states of keys not seen yet in this batch; see `PartitionStates.load`."""
         state_type: Any = self.node.payload
         for key, data in zip(keys, stored, strict=True):
-            self.entries[key] = Entry(state_type() if data is None else state_type.FromString(data))
+            if data is APPLIED:
+                self.entries[key] = None
+            else:
+                self.entries[key] = Entry(state_type() if data is None else state_type.FromString(data))
 
     def fold(self, units: Sequence[Unit]) -> None:
         """Fold units in the order given.
@@ -74,15 +76,15 @@ class Aggregate:
         entries = self.entries
         fold: Any = self.node.function
         plain = not self.node.takes_context and not self.careful
-        emit, skip_to, origin = self.emit, self.skip_to, self._input
+        emit, origin = self.emit, self._input
         for key, value, _, path, unit_origin in units:
-            if skip_to is not None and key <= skip_to:
+            entry = entries[key]
+            if entry is None:
                 continue
             if unit_origin is not origin:
                 origin = unit_origin
                 if emit is not None or not plain:
                     self._next_input(origin)
-            entry = entries[key]
             try:
                 if plain:
                     emissions = fold(entry.state, value)
@@ -103,7 +105,7 @@ class Aggregate:
         return [
             (key, None if entry.deleted else entry.state.SerializeToString(deterministic=True))
             for key, entry in sorted(self.entries.items())
-            if entry.origin is not None
+            if entry is not None and entry.origin is not None
         ]
 
     def push_changes(self, push: Push) -> None:
@@ -111,7 +113,9 @@ class Aggregate:
 
         In the order (last input that touched it, key); a deleted state as None.
         """
-        touched = [(entry.origin, key, entry) for key, entry in self.entries.items() if entry.origin]
+        touched = [
+            (entry.origin, key, entry) for key, entry in self.entries.items() if entry and entry.origin
+        ]
         touched.sort(key=lambda one: (one[0].order, one[1]))
         self._input = None
         for origin, key, entry in touched:
@@ -154,5 +158,7 @@ class Aggregate:
         kept = self._kept.get(key)
         if kept is not None:
             entry = self.entries[key]
+            if entry is None:
+                raise AssertionError("only a key that was folded goes back")
             entry.state = type(entry.state).FromString(kept[0])
             entry.origin, entry.deleted = kept[1], kept[2]

@@ -198,7 +198,8 @@ class CrashingStore:
         self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
     ) -> Header | None:
         """See `StateStore.write`."""
-        number = self.script.write(f"{flow}/{stage}/{part}: {len(rows)} rows, plan {after.number}")
+        begun = " and part of the next" if after.begun_id else ""
+        number = self.script.write(f"{flow}/{stage}/{part}: {len(rows)} rows, plan {after.number}{begun}")
         standing = self.inner.write(flow, stage, part, before, after, rows)
         self.script.done(number)
         return standing

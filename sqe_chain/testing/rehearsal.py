@@ -220,15 +220,15 @@ class Rehearsal:
         node = self._stage(stage)
         store = self.stores[node.store or ""]
         found: dict[bytes, Message] = {}
-        for part in range(self.flow.state_partitions):
-            for key, data in store.scan(self.flow.name, stage, part):
+        for cell in self.flow.cells(node):
+            for key, data in store.scan(self.flow.name, stage, cell):
                 found[key] = node.payload.FromString(data)  # type: ignore[union-attr]
         return found
 
     def headers(self, stage: str) -> list[Header | None]:
-        """The header of each state partition of a stage."""
+        """The header of each cell of a stage: of its state partitions, or of their buckets."""
         node = self._stage(stage)
-        return self.stores[node.store or ""].headers(self.flow.name, stage, range(self.flow.state_partitions))
+        return self.stores[node.store or ""].headers(self.flow.name, stage, self.flow.cells(node))
 
     def published(self, topic: str) -> list[Envelope]:
         """All envelopes in a topic, by partition and offset."""

@@ -20,7 +20,7 @@ from sqe_chain.envelope import Envelope
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.partitioner import partition_of
+from sqe_chain.partitioner import cell_of
 from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, Message, TopicPartition
 from sqe_chain.protocol.surroundings import Settings
@@ -86,15 +86,21 @@ def republisher(name: str = "standard", partitions: int = 3) -> Flow:
     return flow
 
 
-def ledgers(stages: int = 2, state_partitions: int = 2, name: str = "ledgers", **options: object) -> Flow:
+def ledgers(
+    stages: int = 2, state_partitions: int = 2, name: str = "ledgers", buckets: int = 1, **options: object
+) -> Flow:
     """Per robot, and per line behind it; emissions and changes of both are published."""
     flow = Flow(name, state_partitions=state_partitions, **options)  # type: ignore[arg-type]
     source = flow.source("mid", Fastening).map(checked)
-    first = source.aggregate("first", key=lambda f: f.robot, state=StringValue, fold=note_first)
+    first = source.aggregate(
+        "first", key=lambda f: f.robot, state=StringValue, fold=note_first, buckets=buckets
+    )
     first.to("notes", key=lambda f: f.line, partitions=2)
     first.changes().to("first.ledgers", partitions=2)
     if stages == 2:
-        second = first.aggregate("second", key=lambda f: f.line, state=StringValue, fold=note_second)
+        second = first.aggregate(
+            "second", key=lambda f: f.line, state=StringValue, fold=note_second, buckets=buckets
+        )
         second.map(passed).to("notes", name="second.notes", key=lambda f: f.robot, partitions=2)
         second.changes().to("second.ledgers", partitions=1)
     return flow
@@ -143,6 +149,7 @@ class Ledger:
         log.points = store.points = self.service.script = self.points
         self.points.look = self.look
         self.flow = flow
+        self.buckets = flow.stages()[0].buckets
         self.reports = 0
         self.looks = 0
         self.forget()
@@ -213,7 +220,7 @@ class Ledger:
         headers = {
             (stage.name, part): self.store.copy_part(self.flow.name, stage.name, part)
             for stage in self.flow.stages()
-            for part in range(self.flow.state_partitions)
+            for part in self.flow.cells(stage)
         }
         assert all(not copy.header or copy.header.number in self.books for copy in headers.values()), (
             "4: sealed first"
@@ -308,7 +315,7 @@ class Ledger:
         wanted = {
             key: (then if header.begun_id and key <= (header.cursor or b"") else at).get(key)
             for key in {*at, *then}
-            if partition_of(key, self.flow.state_partitions) == part
+            if cell_of(key, self.flow.state_partitions, self.buckets) == part
         }
         found = {key: StringValue.FromString(data).value for key, data in states.items()}
         assert found == {key: value for key, value in wanted.items() if value is not None}, f"2: {where}"
@@ -365,8 +372,7 @@ class Ledger:
             assert ends["mid", partition] == stands, "10: lag goes to zero"
         assert {place: commit.offset for place, commit in self.commits().items()} == ends, "10: and is told"
         for stage in self.flow.stages():
-            parts = range(self.flow.state_partitions)
-            for header in self.store.headers(self.flow.name, stage.name, parts):
+            for header in self.store.headers(self.flow.name, stage.name, self.flow.cells(stage)):
                 assert header is not None
                 assert (header.number, header.begun_id) == (last, ""), "10: nothing is left to finish"
         fed = set()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.logs.memory import MemoryLog
@@ -28,12 +29,14 @@ class Points(Script):
         passed: points passed so far.
         names: what they were.
         actions: number of a point -> what happens there.
+        awaited: pattern of names -> what happens at the next such point.
         look: called after each write, before anything else happens.
     """
 
     passed: int = 0
     names: list[str] = field(default_factory=list)
     actions: dict[int, Action] = field(default_factory=dict)
+    awaited: dict[str, Action] = field(default_factory=dict)
     look: Action | None = None
 
     def point(self, name: str) -> None:
@@ -41,6 +44,8 @@ class Points(Script):
         number, self.passed = self.passed, self.passed + 1
         self.names.append(name)
         action = self.actions.pop(number, None)
+        for pattern in [pattern for pattern in self.awaited if fnmatch(name, pattern)]:
+            action = self.awaited.pop(pattern)
         if action is not None:
             self.names[-1] += " (!)"
             action()

@@ -69,7 +69,7 @@ class ClusterNode(RedisServer):
             extra_args=(
                 "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
                 "--cluster-port", str(self.bus_port), "--cluster-replica-validity-factor", "0",
-                *tls,
+                "--repl-diskless-sync-delay", "0", *tls,
             )
         )  # fmt: skip
 
@@ -80,7 +80,7 @@ class ClusterNode(RedisServer):
 
     def knows(self, node_id: str) -> bool:
         """Whether it has met a node."""
-        return node_id in str(administer(self, "CLUSTER", "NODES"))
+        return node_id in str(administer(self, "CLUSTER NODES"))
 
 
 class RedisCluster:
@@ -113,10 +113,10 @@ class RedisCluster:
         """Whether every node sees the whole cluster up, replicas included."""
         nodes = [*self.masters, *self.replicas]
         for node in nodes:
-            ranges = cast("dict[object, object]", administer(node, "CLUSTER SLOTS"))
-            if len(ranges) != 3 or "cluster_state:ok" not in str(administer(node, "CLUSTER", "INFO")):
+            about = str(administer(node, "CLUSTER INFO"))
+            if "cluster_state:ok" not in about or f"cluster_slots_ok:{SLOTS}" not in about:
                 return False
-            lines = str(administer(node, "CLUSTER", "NODES")).splitlines()
+            lines = str(administer(node, "CLUSTER NODES")).splitlines()
             if len(lines) != len(nodes) or sum("slave" in line for line in lines) != len(self.replicas):
                 return False
         return True

@@ -16,6 +16,7 @@ from points import PointedLog, PointedStore, Points, die
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
+from sqe_chain.partitioner import cell_of
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 
@@ -177,6 +178,29 @@ def test_another_number_of_state_partitions_stops() -> None:
         two_stages(flow)
         with pytest.raises(PartitionsMismatch, match="born with 2 state partitions"):
             rehearsal(flow, found).start()
+
+
+def bucketed(flow: Flow) -> None:
+    flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note, buckets=3
+    )
+
+
+def test_another_number_of_buckets_stops() -> None:
+    found = run_before(one_stage)
+    with pytest.raises(PartitionsMismatch, match="born with 1 buckets, declared are now 3"):
+        rehearsal(declared(bucketed), found).start()
+
+
+def test_each_key_lies_in_its_cell() -> None:
+    found = rehearsal(declared(bucketed))
+    feed(found, words=list("abcdefghijklm"))
+    found.run_until_caught_up()
+    stored = {cell: [key for key, _ in found.stores[""].scan("notes", "letters", cell)] for cell in range(6)}
+    assert len(stored) == 6
+    assert all(stored.values())
+    assert all(cell_of(key, 2, 3) == cell for cell, keys in stored.items() for key in keys)
+    assert [header.number for header in found.headers("letters") if header] == [1] * 6
 
 
 def with_two_partitions(flow: Flow) -> None:

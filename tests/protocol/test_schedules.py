@@ -23,7 +23,7 @@ from sqe_chain.protocol import aggregation, applying, recover
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.states import PartitionStates
+from sqe_chain.states import CellStates
 from sqe_chain.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.timeout(600)  # hundreds of runs each
@@ -148,25 +148,24 @@ def publish_never_again(patch: Patch) -> None:
 
 def cursor_not_looked_at(patch: Patch) -> None:
     """Keys that a chunk has written are folded again."""
-    real = PartitionStates.load
+    real = CellStates._check
 
-    def load(self: PartitionStates, keys: Any) -> Any:
-        states = real(self, keys)
-        self.cursor = None
-        return states
+    def check(self: CellStates, header: Any) -> None:
+        real(self, header)
+        self._cursor = None
 
-    patch.setattr(PartitionStates, "load", load)
+    patch.setattr(CellStates, "_check", check)
 
 
 def done_not_looked_at(patch: Patch) -> None:
     """What is at the plan already is folded again in its redo."""
-    real = PartitionStates._check
+    real = CellStates._check
 
-    def check(self: PartitionStates, header: Any) -> None:
+    def check(self: CellStates, header: Any) -> None:
         real(self, header)
         self.done = False
 
-    patch.setattr(PartitionStates, "_check", check)
+    patch.setattr(CellStates, "_check", check)
 
 
 def commit_before_persist(patch: Patch) -> None:

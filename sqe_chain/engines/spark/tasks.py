@@ -74,7 +74,7 @@ class Applied:
 
     Attributes:
         plan_id: the plan being applied.
-        before: (stage index, state partition) -> header before.
+        before: (stage index, cell) -> header before.
     """
 
     plan_id: str
