@@ -194,7 +194,7 @@ def test_another_number_of_buckets_stops() -> None:
 
 def test_each_key_lies_in_its_cell() -> None:
     found = rehearsal(declared(bucketed))
-    feed(found, words=list("abcdefghijklm"))
+    feed(found, words=list("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"))
     found.run_until_caught_up()
     stored = {cell: [key for key, _ in found.stores[""].scan("notes", "letters", cell)] for cell in range(6)}
     assert len(stored) == 6
