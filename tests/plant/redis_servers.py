@@ -80,7 +80,7 @@ class ClusterNode(RedisServer):
 
     def knows(self, node_id: str) -> bool:
         """Whether it has met a node."""
-        return node_id in str(administer(self, "CLUSTER NODES"))
+        return node_id in str(administer(self, "CLUSTER", "NODES"))
 
 
 class RedisCluster:
@@ -113,10 +113,10 @@ class RedisCluster:
         """Whether every node sees the whole cluster up, replicas included."""
         nodes = [*self.masters, *self.replicas]
         for node in nodes:
-            about = str(administer(node, "CLUSTER INFO"))
+            about = str(administer(node, "CLUSTER", "INFO"))
             if "cluster_state:ok" not in about or f"cluster_slots_ok:{SLOTS}" not in about:
                 return False
-            lines = str(administer(node, "CLUSTER NODES")).splitlines()
+            lines = str(administer(node, "CLUSTER", "NODES")).splitlines()
             if len(lines) != len(nodes) or sum("slave" in line for line in lines) != len(self.replicas):
                 return False
         return True
@@ -225,19 +225,21 @@ class SentinelGroup:
         return f"redis+sentinel://{places}/{SERVICE}"
 
     def in_step(self) -> bool:
-        """Whether the replica has all that the master wrote."""
+        """Whether the replica has all that the master wrote, also on disk: after a full copy that takes a while."""
+        disk = described(self.replica, "persistence")
         master, replica = described(self.master, "replication"), described(self.replica, "replication")
         return (
             master.get("connected_slaves") == 1
             and replica.get("master_link_status") == "up"
             and master.get("master_repl_offset") == replica.get("slave_repl_offset")
+            and disk.get("aof_rewrite_in_progress") == disk.get("aof_rewrite_scheduled") == 0
         )
 
     def replica_leads(self) -> bool:
         """Whether the replica is a master, and every sentinel names it."""
         return described(self.replica, "replication").get("role") == "master" and all(
-            administer(sentinel, "SENTINEL GET-MASTER-ADDR-BY-NAME", SERVICE)
-            in ([HOST, str(self.replica.port)], (HOST, self.replica.port))
+            administer(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+            == [HOST, str(self.replica.port)]
             for sentinel in self.sentinels
         )
 

@@ -24,6 +24,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sqe_chain.stores.redis.connections import Server, checked
+from sqe_chain.stores.redis.faults import Meaning, meaning_of
 from sqe_chain.stores.redis.settings import shown
 
 if TYPE_CHECKING:
@@ -137,6 +138,8 @@ class Cluster:
             try:
                 (answer,) = self._server(place).exchange([("CLUSTER", "SLOTS")])
             except (RedisConnectionError, RedisTimeoutError) as error:
+                if meaning_of(error) is Meaning.SETTINGS:  # a wrong password is one of these, too
+                    raise
                 failure = error
                 continue
             self._learn(cast("list[list[Reply]]", checked(answer)), place)

@@ -21,6 +21,7 @@ from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, SentinelConnectionPool
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.stores.redis.faults import Meaning, meaning_of
 from sqe_chain.stores.redis.settings import shown
 
 if TYPE_CHECKING:
@@ -196,6 +197,8 @@ class _Sentinels:
             try:
                 (answer,) = sentinel.exchange([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service_name)])
             except (RedisConnectionError, RedisTimeoutError) as error:
+                if meaning_of(error) is Meaning.SETTINGS:  # a wrong password is one of these, too
+                    raise
                 failures.append(f"{shown(place)}: {error}")
                 continue
             found = cast("list[bytes] | None", checked(answer))
