@@ -13,14 +13,18 @@ PARALLEL := -n auto --dist worksteal
 
 .PHONY: help
 help:  ## explain the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: setup servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
 	$(BIN)/python -m services.demo $(ARGS)
 
+.PHONY: chaos-compose
+chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults, each with evidence, then the audit
+	$(BIN)/python -m services.compose_chaos $(ARGS)
+
 .PHONY: test
-test: setup servers lint  ## everything: lint, types, all tests on real servers
+test: setup servers docker lint  ## everything: lint, types, all tests on real servers
 	$(BIN)/pytest tests/unit tests/protocol $(PARALLEL)
 	$(BIN)/pytest tests --ignore=tests/unit --ignore=tests/protocol
 
@@ -65,6 +69,11 @@ setup: system python  ## Java, redis-server and .venv (done by the other targets
 .PHONY: system
 system:
 	@scripts/system-packages java redis
+
+# Where it cannot be had, the tests in docker compose say so, and are not run.
+.PHONY: docker
+docker:
+	@scripts/system-packages docker || echo "No Docker, so no chaos in docker compose."
 
 .PHONY: python
 python: .venv/.installed

@@ -18,6 +18,7 @@ class LogLine:
         replays: messages of it that were replays and ignored.
         outputs: messages published; 0 when a redo found that all were.
         rows: states persisted; 0 when a redo found that all were.
+        exit_status: with which an error has ended it; None for any other event.
     """
 
     event: str
@@ -27,6 +28,7 @@ class LogLine:
     replays: int = 0
     outputs: int = 0
     rows: int = 0
+    exit_status: int | None = None
 
 
 def parse_line(text: str) -> LogLine | None:
@@ -49,6 +51,7 @@ def parse_line(text: str) -> LogLine | None:
         replays=fields.get("replays") or 0,
         outputs=fields.get("outputs") or 0,
         rows=fields.get("rows") or 0,
+        exit_status=fields.get("exit_status"),
     )
 
 

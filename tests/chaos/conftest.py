@@ -64,3 +64,11 @@ def plants(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> It
 def plant(plants: Callable[..., Plant]) -> Plant:
     """A plant with Redis."""
     return plants()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """A skipped test is easily overlooked; that nothing was tried in containers must not be."""
+    for report in terminalreporter.stats.get("skipped", []):
+        if "test_compose.py" in report.nodeid:
+            terminalreporter.section("CHAOS IN DOCKER COMPOSE WAS NOT RUN", sep="!", red=True, bold=True)
+            terminalreporter.line(report.longrepr[2], red=True)

@@ -1,0 +1,7 @@
+"""Chaos in docker compose: the stack of docker-compose.yml under load, beaten again and again, ends exactly right.
+
+    python -m services.compose_chaos --faults 24
+
+`story` tells it from beginning to end. `faults` is pure: what shall happen, from a seed. `strikes` does it and
+brings back evidence that it took hold. `docker` and `daemon` are the world.
+"""

@@ -1,0 +1,92 @@
+"""Entry point: `python -m services.compose_chaos`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from services.compose_chaos import __doc__ as description
+from services.compose_chaos.daemon import NoDocker, daemon
+from services.compose_chaos.docker import DockerFailed
+from services.compose_chaos.images import provide_images
+from services.compose_chaos.story import Options, Outcome, Story
+from sqe_chain.errors import ChainError
+
+NO_DOCKER = 77
+"""Exit status where there is no Docker: what automake calls a test that was skipped."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run it; returns the exit status: 0 only if it was exact and every fault took hold."""
+    options = _options(arguments)
+    console = Console()
+    began = time.monotonic()
+
+    def note(text: str) -> None:
+        line = f"{time.monotonic() - began:6.1f} s  {text}"
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    try:
+        with daemon() as docker:
+            provide_images(docker, note)
+            outcome = Story(docker, options, note).tell()
+    except NoDocker as error:
+        console.print(f"NOT RUN: {error}", highlight=False, markup=False, soft_wrap=True)
+        return NO_DOCKER
+    except (DockerFailed, ChainError) as error:
+        console.print(f"{error}", highlight=False, markup=False, soft_wrap=True)
+        console.print("not exact: chaos in docker compose failed", highlight=False, soft_wrap=True)
+        return 1
+    report(outcome, console)
+    return 1 if outcome.failures else 0
+
+
+def report(outcome: Outcome, console: Console) -> None:
+    """Everything that a person wants to know at the end."""
+    table = Table(title=f"{len(outcome.struck)} faults")
+    for column in ("fault", "evidence", "well again after"):
+        table.add_column(column, justify="right" if column.startswith("well") else "left", overflow="fold")
+    for struck in outcome.struck:
+        table.add_row(str(struck.fault), struck.evidence or "NONE", f"{struck.recovered_s:.1f} s")
+    console.print(table)
+    console.print(outcome.audit, highlight=False, markup=False, soft_wrap=True)
+    for failure in outcome.failures:
+        console.print(f"OFF: {failure}", highlight=False, markup=False, soft_wrap=True)
+    console.print(outcome.last_line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _options(arguments: list[str] | None) -> Options:
+    parser = argparse.ArgumentParser(
+        prog="python -m services.compose_chaos", description=(description or "").partition("\n")[0]
+    )
+    parser.add_argument("--faults", type=int, default=24, help="how many; 22 have every kind among them")
+    parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the faults")
+    parser.add_argument("--rate", type=int, default=500, help="reports a second, all the time")
+    parser.add_argument("--store", default="redis://redis:6379", help="address of the store in the network")
+    parser.add_argument(
+        "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=600, help="seconds within which all must be counted in the end"
+    )
+    parser.add_argument("--directory", type=Path, help="for logs when it fails; by default a temporary one")
+    chosen = parser.parse_args(arguments)
+    return Options(
+        faults=chosen.faults,
+        seed=chosen.seed,
+        rate=chosen.rate,
+        store=chosen.store,
+        engine=chosen.engine,
+        timeout_s=chosen.timeout,
+        directory=chosen.directory or Path(tempfile.gettempdir(), "sqe-chain-compose-chaos"),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

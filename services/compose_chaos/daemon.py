@@ -1,0 +1,123 @@
+"""A Docker daemon: the one that is there, else one of our own that leaves nothing behind but its images."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from services.compose_chaos.docker import Docker, DockerFailed
+from sqe_chain.dev import cache_directory
+from sqe_chain.dev.lock import exclusive
+
+_START_WITHIN_S = 60.0
+_STOP_WITHIN_S = 30.0
+_OTHER_RUN_S = 900.0
+_LINES_OF_ERROR = 8
+
+
+class NoDocker(Exception):
+    """There is no Docker daemon and none can be started; the text says why, and what would help."""
+
+
+@contextmanager
+def daemon() -> Iterator[Docker]:
+    """A Docker that answers: that of this machine, else one that ends with the context.
+
+    One of our own has a data directory in the cache, so its images stay for the next time. It has no bridge
+    of its own and touches neither packet filter nor forwarding: networks of compose work all the same, for
+    containers among themselves; building images wants `--network host`.
+
+    Raises:
+        NoDocker: there is none, and none can be started.
+        Unavailable: another run uses the one of our own, for too long.
+    """
+    theirs = Docker({})
+    try:
+        theirs.run("info")
+    except DockerFailed as error:
+        told = str(error).splitlines()[-1]
+    else:
+        yield theirs
+        return
+    if os.geteuid() != 0:
+        raise NoDocker(f"no Docker daemon answers ({told}), and only root can start one")
+    program = shutil.which("dockerd")
+    if program is None:
+        raise NoDocker(
+            f"no Docker daemon answers ({told}), and dockerd is not installed (on Debian: apt-get install docker.io)"
+        )
+    data = cache_directory() / "docker"
+    data.mkdir(parents=True, exist_ok=True)
+    with exclusive(data.parent / "docker.lock", _OTHER_RUN_S), _own(program, data) as docker:
+        yield docker
+
+
+@contextmanager
+def _own(program: str, data: Path) -> Iterator[Docker]:
+    directory = Path(tempfile.mkdtemp(prefix="sqe-docker-"))  # short: sockets lie there
+    docker = Docker({"DOCKER_HOST": f"unix://{directory}/socket"})
+    command = [
+        *(program, "--data-root", str(data), "--exec-root", str(directory / "exec")),
+        *("--pidfile", str(directory / "pid"), "--host", f"unix://{directory}/socket"),
+        *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
+    ]
+    # The kernel ends it when this process dies, however that happens; containers end with it.
+    setpriv = shutil.which("setpriv")
+    bound = [setpriv, "--pdeathsig", "TERM", "--", *command] if setpriv else command
+    log = directory / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            bound, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        _wait_until_it_answers(docker, process, log)
+        yield docker
+        _empty(docker)
+    finally:
+        _stop(process)
+        _unmount(directory)
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _wait_until_it_answers(docker: Docker, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _START_WITHIN_S
+    while True:
+        with suppress(DockerFailed):
+            docker.run("info")
+            return
+        if process.poll() is not None or time.monotonic() > deadline:
+            tail = "\n".join(log.read_text(errors="replace").splitlines()[-_LINES_OF_ERROR:])
+            raise NoDocker(f"dockerd does not start here; the end of its log:\n{tail}")
+        time.sleep(0.2)
+
+
+def _empty(docker: Docker) -> None:
+    """Whatever is left in it: containers, networks and volumes; images stay."""
+    if left := docker.run("ps", "--all", "--quiet").split():
+        docker.run("rm", "--force", "--volumes", *left)
+    docker.run("network", "prune", "--force")
+    docker.run("volume", "prune", "--force")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(_STOP_WITHIN_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _unmount(directory: Path) -> None:
+    """Namespaces that it has mounted and left."""
+    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+        place = line.split()[1]
+        if place.startswith(f"{directory}/"):
+            subprocess.run(["umount", "--lazy", place], check=False, capture_output=True)  # noqa: S607

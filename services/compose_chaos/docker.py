@@ -1,0 +1,207 @@
+"""Docker and docker compose by their commands: version 1 of compose or version 2, whichever is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from services.demo.life import LogLine, parse_line
+
+ROOT = Path(__file__).resolve().parents[2]
+_PATIENCE_S = 120.0
+
+
+class DockerFailed(Exception):
+    """A command of Docker failed, or what it started did; the text says which, and how."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A container, as `docker inspect` tells it.
+
+    Attributes:
+        pid: of its first process, on the host; 0 when it does not run.
+        started_at: when it was started last.
+        running: whether it runs; a paused one does.
+        exit_code: of its last end.
+        health: `healthy`, `starting`, `unhealthy`; empty without a health check.
+    """
+
+    pid: int
+    started_at: str
+    running: bool
+    exit_code: int
+    health: str
+
+
+class Docker:
+    """Runs commands of Docker.
+
+    Args:
+        environment: added to this process's environment; says which daemon.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = {**os.environ, **environment}
+
+    def run(self, *arguments: str, timeout_s: float = _PATIENCE_S) -> str:
+        """Run `docker …` and return what it writes.
+
+        Raises:
+            DockerFailed: it did not end well, or not in time.
+        """
+        return self.command(["docker", *arguments], timeout_s)
+
+    def command(
+        self, command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+    ) -> str:
+        """Run any command against this daemon and return what it writes to standard output.
+
+        Raises:
+            DockerFailed: it did not end well, or not in time.
+        """
+        shown = " ".join(command)
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env={**self._environment, **(environment or {})},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise DockerFailed(f"{shown}: not done within {timeout_s:.0f} s") from None
+        except OSError as error:
+            raise DockerFailed(f"{shown}: {error}") from None
+        if done.returncode:
+            raise DockerFailed(
+                f"{shown}: status {done.returncode}\n{done.stdout}{done.stderr}".rstrip()[-4000:]
+            )
+        return done.stdout
+
+    def state(self, container: str) -> State:
+        """How a container is."""
+        told = json.loads(self.run("inspect", "--format", "{{json .State}}", container))
+        return State(
+            pid=told["Pid"],
+            started_at=told["StartedAt"],
+            running=told["Running"],
+            exit_code=told["ExitCode"],
+            health=(told.get("Health") or {}).get("Status", ""),
+        )
+
+    def lines(self, container: str, since: str = "") -> list[str]:
+        """What a container has written, over all its starts.
+
+        Args:
+            container: id or name.
+            since: from this moment on, as `now` gives it.
+        """
+        command = ["docker", "logs", *(("--since", since) if since else ()), container]
+        done = subprocess.run(
+            command,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PATIENCE_S,
+            check=False,
+        )
+        return done.stdout.decode(errors="replace").splitlines()
+
+    def events(self, container: str, since: str = "") -> list[LogLine]:
+        """The events among them."""
+        return [event for line in self.lines(container, since) if (event := parse_line(line))]
+
+
+def now() -> str:
+    """This moment, as Docker takes it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Compose:
+    """One project: the stack of docker-compose.yml.
+
+    Args:
+        docker: which daemon.
+        project: its name.
+        environment: what docker-compose.yml takes from the environment.
+    """
+
+    def __init__(self, docker: Docker, project: str, environment: Mapping[str, str]) -> None:
+        self._docker = docker
+        self._project = project
+        self._environment = environment
+        self._program = _program(docker)
+        self.version = self._docker.command([*self._program, "version", "--short"], _PATIENCE_S).strip()
+
+    @property
+    def network(self) -> str:
+        """Name of the network of all its containers."""
+        return f"{self._project}_default"
+
+    def run(
+        self,
+        *arguments: str,
+        timeout_s: float = 2 * _PATIENCE_S,
+        environment: Mapping[str, str] | None = None,
+    ) -> str:
+        """Run a command of compose on the project and return what it writes.
+
+        Raises:
+            DockerFailed: it did not end well, or not in time.
+        """
+        command = [*self._program, "--project-name", self._project, *arguments]
+        return self._docker.command(command, timeout_s, {**self._environment, **(environment or {})})
+
+    def once(
+        self, service: str, *command: str, timeout_s: float, environment: Mapping[str, str] | None = None
+    ) -> str:
+        """Run a container of its own for a service, with another command if there is one; returns its output."""
+        return self.run(
+            *("run", "--rm", "--no-deps", "-T", service, *command),
+            timeout_s=timeout_s,
+            environment=environment,
+        )
+
+    def container(self, service: str) -> str:
+        """Id of the container of a service.
+
+        Raises:
+            DockerFailed: there is none.
+        """
+        labels = {"project": self._project, "service": service, "oneoff": "False"}
+        filters = [
+            part
+            for name, value in labels.items()
+            for part in ("--filter", f"label=com.docker.compose.{name}={value}")
+        ]
+        found = self._docker.run("ps", "--all", "--quiet", "--no-trunc", *filters).split()
+        if not found:
+            raise DockerFailed(f"project {self._project} has no container of service {service}")
+        return found[0]
+
+
+def _program(docker: Docker) -> list[str]:
+    """Compose as a plugin (version 2), else as a program of its own (version 1).
+
+    Raises:
+        DockerFailed: neither is there.
+    """
+    wanted = os.environ.get("COMPOSE")
+    for program in [wanted.split()] if wanted else [["docker", "compose"], ["docker-compose"]]:
+        try:
+            docker.command([*program, "version", "--short"], _PATIENCE_S)
+        except DockerFailed:
+            continue
+        return program
+    raise DockerFailed(
+        "no docker compose: install the plugin, or docker-compose (on Debian 12: apt-get install)"
+    )

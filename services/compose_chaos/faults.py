@@ -1,0 +1,78 @@
+"""What shall happen to whom: from a seed alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import combinations, islice
+from random import Random
+
+SERVERS = ("kafka", "redis", "cassandra")
+SERVICES = ("standardize", "totals")
+SIMULATOR = "simulate"
+ALL = (*SERVERS, *SERVICES, SIMULATOR)
+
+LASTS_S = (0.5, 4.0)
+"""How long something is down; a pause lasts as long as a takeover takes, and this."""
+CUT_OFF_S = (2.0, 10.0)
+"""How long something has no network: some clients notice within this, some do not."""
+
+
+class Kind(Enum):
+    """What is done."""
+
+    KILL = "kill -9"
+    TAKEOVER = "pause past a takeover of"
+    DISCONNECT = "disconnect"
+    EVERYTHING = "kill -9 and restart everything:"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault.
+
+    Attributes:
+        kind: what is done.
+        victims: to which services of the compose file, all at once.
+        wait_s: how long the stack runs undisturbed before it.
+        lasts_s: how long it lasts.
+    """
+
+    kind: Kind
+    victims: tuple[str, ...]
+    wait_s: float
+    lasts_s: float
+
+    def __str__(self) -> str:
+        """As notes name it."""
+        return f"{self.kind.value} {' + '.join(self.victims)}"
+
+
+def plan(seed: int, count: int) -> list[Fault]:
+    """The faults of one run.
+
+    Kinds take turns, so few faults are of many kinds already: a pair, a takeover, a disconnection, a single
+    one, everything. 22 faults or more have each single victim, each pair and each disconnection among them.
+
+    Args:
+        seed: the same seed gives the same faults.
+        count: how many.
+    """
+    return list(islice(_endless(Random(seed)), count))
+
+
+def _endless(random: Random) -> Iterator[Fault]:
+    killed = (*SERVERS, *SERVICES)
+    while True:
+        turns: list[list[tuple[Kind, tuple[str, ...]]]] = [
+            [(Kind.KILL, pair) for pair in random.sample(list(combinations(killed, 2)), 10)],
+            [(Kind.TAKEOVER, ("totals",))],
+            [(Kind.DISCONNECT, (one,)) for one in random.sample(killed, 5)],
+            [(Kind.KILL, (one,)) for one in random.sample(killed, 5)],
+            [(Kind.EVERYTHING, ALL)],
+        ]
+        for round_ in range(max(map(len, turns))):
+            for kind, victims in (turn[round_] for turn in turns if round_ < len(turn)):
+                lasts_s = random.uniform(*(CUT_OFF_S if kind is Kind.DISCONNECT else LASTS_S))
+                yield Fault(kind, victims, wait_s=random.uniform(0, 3), lasts_s=lasts_s)

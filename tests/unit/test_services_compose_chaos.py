@@ -1,0 +1,48 @@
+"""The faults of chaos in docker compose: all kinds, all pairs, the same from the same seed; and what a run must prove."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+
+from services.compose_chaos.faults import ALL, SERVERS, SERVICES, Fault, Kind, plan
+from services.compose_chaos.story import Outcome, Struck
+
+KILLED = (*SERVERS, *SERVICES)
+
+
+def victims(faults: list[Fault], kind: Kind) -> list[frozenset[str]]:
+    return [frozenset(fault.victims) for fault in faults if fault.kind is kind]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_22_faults_are_everything_that_can_happen(seed: int) -> None:
+    faults = plan(seed, 22)
+
+    singles = [frozenset([one]) for one in KILLED]
+    pairs = [frozenset(pair) for pair in combinations(KILLED, 2)]
+    assert sorted(map(sorted, victims(faults, Kind.KILL))) == sorted(map(sorted, singles + pairs))
+    assert sorted(map(sorted, victims(faults, Kind.DISCONNECT))) == sorted(map(sorted, singles))
+    assert victims(faults, Kind.TAKEOVER) == [frozenset(["totals"])]
+    assert victims(faults, Kind.EVERYTHING) == [frozenset(ALL)]
+
+
+def test_five_faults_are_of_all_kinds() -> None:
+    assert {fault.kind for fault in plan(7, 5)} == set(Kind)
+
+
+def test_a_seed_gives_the_same_faults() -> None:
+    assert plan(3, 40) == plan(3, 50)[:40]
+    assert plan(3, 40) != plan(4, 40)
+
+
+def test_a_fault_without_evidence_proves_nothing() -> None:
+    fault = plan(7, 1)[0]
+    outcome = Outcome([Struck(fault, "", 1.0), Struck(fault, "a pid", 1.0)], audit="…\nexact: 249 keys")
+    assert outcome.last_line == "exact: 249 keys; 1 faults took hold"
+
+    outcome.failures.append("no evidence")
+
+    assert outcome.last_line == "not proved: exact: 249 keys; 1 faults took hold"
+    assert Outcome().last_line == "not exact: there was no audit; 0 faults took hold"
