@@ -11,16 +11,15 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cassandra import ConsistencyLevel, DriverException
+from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.concurrent import execute_concurrent
 from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
-from cassandra.protocol import ErrorMessage
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, SimpleStatement, tuple_factory
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores.cassandra.faults import mapped
+from sqe_chain.stores.cassandra.faults import RAISED, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -239,7 +238,7 @@ class CassandraClient:
                 continue
             try:
                 rows: list[Row] | None = list(self._session.execute(SimpleStatement(text), host=host))
-            except (DriverException, ErrorMessage, NoHostAvailable):
+            except RAISED:
                 rows = None
             found.append((f"{host.address}:{host.endpoint.port}", rows))
         return sorted(found, key=lambda node: node[0])
@@ -252,6 +251,7 @@ class CassandraClient:
             self._check_datacenter(wanted)
             raise
         self._check_datacenter(wanted)
+        session._default_timeout = self.settings.timeout_s  # noqa: SLF001 - prepare() knows no other way
         return session
 
     def _check_datacenter(self, wanted: str) -> None:
@@ -274,7 +274,7 @@ class CassandraClient:
     def _mapped(self) -> Iterator[None]:
         try:
             yield
-        except (DriverException, ErrorMessage, NoHostAvailable, OSError) as error:
+        except RAISED as error:
             known = mapped(error, str(self.settings))
             if known is None:
                 raise

@@ -79,8 +79,16 @@ MEANINGS: Final[dict[type[BaseException], Meaning]] = {
     protocol.AlreadyExistsException: Meaning.TRY_AGAIN,
     protocol.PreparedQueryNotFound: Meaning.TRY_AGAIN,
     protocol.ClientWriteError: Meaning.TRY_AGAIN,
+    protocol.NotSupportedError: Meaning.PROGRAM,
+    protocol.InternalError: Meaning.PROGRAM,
 }
 """Exception class of cassandra-driver -> what it means. A class that is missing counts as its parent."""
+
+RAISED: Final = (
+    cassandra.DriverException, cluster.NoHostAvailable, connection.ConnectionException, protocol.ErrorMessage,
+    OSError,
+)  # fmt: skip
+"""What calls of the driver raise when servers, networks or settings are to blame."""
 
 _TOO_LARGE: Final = ("too large", "exceeds allowed maximum")
 _CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"

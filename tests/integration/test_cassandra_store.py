@@ -1,0 +1,403 @@
+"""What only a real Cassandra can show: kills, lost answers, large states, crashes at every step."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+from cassandra.cluster import Session
+from lossy import LossyWire
+
+from plant import POINTS, Plant, load, totals
+from sqe_chain.dev import CassandraServer
+from sqe_chain.dev.process import wait_until
+from sqe_chain.dev.server import free_port
+from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.ports import Header, Home
+from sqe_chain.states import Claim, Step, persist
+from sqe_chain.stores import WithSchema, open_store
+from sqe_chain.stores.cassandra import CassandraStore
+from sqe_chain.stores.cassandra.client import CassandraClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from sqe_chain.ports import StateStore
+
+CLAIM = Home(1, "run-a", "", -1, "")
+BORN = Header(1, "run-a", 0, "plan-0")
+NEXT = replace(BORN, number=1, plan_id="plan-1")
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+def store(cassandra_url: str) -> Iterator[CassandraStore]:
+    """The shared server's store."""
+    found = open_store(cassandra_url)
+    assert isinstance(found, CassandraStore)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def flow() -> str:
+    """A flow that no other test uses."""
+    return f"flow-{uuid.uuid4().hex}"
+
+
+def session_of(store: CassandraStore) -> Session:
+    """The driver's session behind a store."""
+    return CassandraClient.of_this_process(store.settings)._session
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """Try again while the store is not reachable, as the protocol does."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return action()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+# --- kills and lost answers ------------------------------------------------------------------------------
+
+
+def test_what_was_acknowledged_survives_kills_in_the_middle_of_writes() -> None:
+    """Each kill finds the writer at work; the standing header is the last acknowledged or the one after."""
+    with CassandraServer() as server:
+        store = open_store(server.url)
+        assert isinstance(store, WithSchema)
+        store.make_schema({"": 1})
+        header = BORN
+        store.write("kill", "s", 0, None, header, fifty_rows(header))
+        for _ in range(3):
+            killer = threading.Timer(0.5, server.kill)
+            killer.start()
+            acknowledged, tried = write_until_unavailable(store, header)
+            killer.join()
+            assert not server.running
+            assert acknowledged.number > header.number, "killed before anything was written"
+            with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+                store.home("kill")
+            server.start()
+            keys = [key for key, _ in fifty_rows(header)]
+            found, states, _ = patiently(lambda keys=keys: store.read("kill", "s", 0, keys))  # type: ignore[misc]
+            assert found in (acknowledged, tried)
+            assert found is not None
+            assert states == [state for _, state in fifty_rows(found)], "rows and header are not of one step"
+            # Sending the step again is safe, whether its effect was there or not.
+            assert store.write("kill", "s", 0, acknowledged, tried, fifty_rows(tried)) == tried
+            header = tried
+        store.close()
+
+
+def fifty_rows(header: Header) -> list[tuple[bytes, bytes | None]]:
+    """Rows that tell which step wrote them."""
+    return [(b"%03d" % key, b"%d" % header.number) for key in range(50)]
+
+
+def write_until_unavailable(store: StateStore, header: Header) -> tuple[Header, Header]:
+    """Write step after step; the last that was acknowledged, and the one whose outcome is unknown."""
+    for _ in range(1_000_000):
+        after = replace(header, number=header.number + 1)
+        try:
+            assert store.write("kill", "s", 0, header, after, fifty_rows(after)) == after
+        except Unavailable:
+            return header, after
+        header = after
+    raise AssertionError("the server was never killed")
+
+
+@pytest.fixture
+def wire(cassandra_url: str) -> Iterator[LossyWire]:
+    """A wire to the shared server that can lose requests and answers."""
+    with LossyWire(int(cassandra_url.rpartition(":")[2].partition("/")[0])) as made:
+        yield made
+
+
+@pytest.fixture
+def lossy(wire: LossyWire) -> Iterator[StateStore]:
+    """A store at the end of that wire, impatient and warmed up."""
+    made = open_store(f"cassandra://127.0.0.1:{wire.port}/sqe_chain?timeout_s=0.7")
+    warm = f"warm-{uuid.uuid4().hex}"
+    patiently(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
+    patiently(lambda: made.set_home(warm, None, replace(CLAIM, number=0), b"plan"))
+    patiently(lambda: made.home(warm))
+    yield made
+    made.close()
+
+
+def test_a_lost_answer_is_resolved_by_a_serial_read(lossy: StateStore, wire: LossyWire, flow: str) -> None:
+    lossy.write(flow, "s", 0, None, BORN, [])
+    wire.lose_answers = 1
+    assert lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == NEXT
+    assert wire.lose_answers == 0
+    wire.lose_answers = 1
+    sealed = replace(CLAIM, number=0)
+    assert lossy.set_home(flow, None, sealed, b"plan") == sealed
+    assert wire.lose_answers == 0
+    assert lossy.read(flow, "s", 0, [b"k"]) == (NEXT, [b"2"], NEXT)
+    assert lossy.plan(flow, 0) == b"plan"
+
+
+def test_a_lost_request_was_not_done_and_may_be_sent_again(
+    lossy: StateStore, wire: LossyWire, flow: str
+) -> None:
+    lossy.write(flow, "s", 0, None, BORN, [])
+    wire.lose_requests = 1
+    with pytest.raises(Unavailable):
+        lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")])
+    assert wire.lose_requests == 0
+    assert lossy.headers(flow, "s", [0]) == [BORN]
+    assert lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == NEXT
+    wire.lose_requests = 1
+    with pytest.raises(Unavailable):
+        lossy.set_home(flow, None, CLAIM)
+    assert lossy.home(flow) == (None, 0)
+    assert lossy.set_home(flow, None, CLAIM) == CLAIM
+
+
+def test_an_answer_lost_to_a_step_that_another_run_made_pointless(
+    lossy: StateStore, wire: LossyWire, flow: str
+) -> None:
+    lossy.write(flow, "s", 0, None, BORN, [])
+    other = replace(BORN, epoch=2, run_id="run-b")
+    lossy.write(flow, "s", 0, BORN, other, [])
+    wire.lose_answers = 1
+    assert lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == other
+    assert lossy.read(flow, "s", 0, [b"k"]) == (other, [None], other)
+
+
+def test_a_silent_server_is_noticed_in_bounded_time() -> None:
+    with CassandraServer() as server:
+        store = open_store(f"{server.url}?timeout_s=0.5&connect_timeout_s=0.5")
+        assert isinstance(store, WithSchema)
+        patiently(lambda: store.make_schema({"": 1}))
+        patiently(lambda: store.write("silent", "s", 0, None, BORN, []))
+        server.pause()
+        try:
+            started = time.monotonic()
+            with pytest.raises(Unavailable):
+                store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])
+            assert time.monotonic() - started < 5
+        finally:
+            server.resume()
+        assert patiently(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
+        store.close()
+
+
+def test_a_server_that_is_away_is_noticed_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+        open_store(f"cassandra://127.0.0.1:{free_port()}/sqe_chain").check()
+    assert time.monotonic() - started < 5
+
+
+# --- sizes ---------------------------------------------------------------------------------------------
+
+
+def test_a_large_state_is_one_conditional_update(
+    store: CassandraStore, flow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[int] = []
+    step = CassandraClient.step
+
+    def spy(client: CassandraClient, statements: list[object]) -> bool:
+        batches.append(len(statements))
+        return step(client, statements)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(CassandraClient, "step", spy)
+    state = os.urandom(1 << 20)
+    store.write(flow, "s", 0, None, BORN, [])
+    assert store.write(flow, "s", 0, BORN, NEXT, [(b"large", state)]) == NEXT
+    assert batches == [2, 1]  # header and anchor; one statement
+    assert store.read(flow, "s", 0, [b"large"]) == (NEXT, [state], NEXT)
+    late = replace(NEXT, number=2)
+    assert store.write(flow, "s", 0, BORN, late, [(b"large", bytes(1 << 20))]) == NEXT
+    assert store.read(flow, "s", 0, [b"large"])[1] == [state]
+
+
+def test_a_state_or_a_plan_that_no_server_takes_names_the_setting(store: CassandraStore, flow: str) -> None:
+    store.write(flow, "s", 0, None, BORN, [])
+    with pytest.raises(ConfigurationError, match="native_transport_max_message_size"):
+        store.write(flow, "s", 0, BORN, NEXT, [(b"k", bytes(20 << 20))])
+    with pytest.raises(ConfigurationError, match="max_mutation_size"):
+        store.set_home(flow, None, replace(CLAIM, number=0), bytes(20 << 20))
+    assert store.headers(flow, "s", [0]) == [BORN]
+    assert store.home(flow) == (None, 0)
+
+
+def test_a_plan_of_four_megabytes(store: CassandraStore, flow: str) -> None:
+    plan = os.urandom(4 << 20)
+    sealed = replace(CLAIM, number=0)
+    assert store.set_home(flow, None, sealed, plan) == sealed
+    assert store.plan(flow, 0) == plan
+
+
+def test_a_key_that_no_server_takes_is_refused_before_anything_is_sent(
+    store: CassandraStore, flow: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="65535"):
+        store.write(flow, "s", 0, None, BORN, [(bytes(65_536), b"1")])
+    with pytest.raises(ConfigurationError, match="65535"):
+        store.read(flow, "s", 0, [bytes(65_536)])
+    longest = b"k" * 65_535
+    assert store.write(flow, "s", 0, None, BORN, [(longest, b"1")]) == BORN
+    assert store.read(flow, "s", 0, [longest])[1] == [b"1"]
+
+
+def test_a_hundred_thousand_keys_through_persist(store: CassandraStore, flow: str) -> None:
+    """In chunks, by the cursor; with the batch sizes that a server accepts by default."""
+    store.write(flow, "s", 0, None, BORN, [])
+    rows = [(b"key-%06d" % number, b"state %d" % number) for number in range(100_000)]
+    step = Step(flow, Claim(1, "run-a"), 0, "plan-0")
+    assert persist(store, step, "plan-1", "s", 0, rows, BORN) == len(rows)
+    keys = [key for key, _ in rows]
+    assert store.read(flow, "s", 0, keys) == (NEXT, [state for _, state in rows], NEXT)
+    assert dict(store.scan(flow, "s", 0)) == dict(rows)
+
+
+def test_large_states_are_read_in_small_rounds(store: CassandraStore, flow: str) -> None:
+    header: Header | None = None
+    for number in range(40):
+        after = replace(BORN, number=number)
+        store.write(flow, "s", 0, header, after, [(b"%02d" % number, bytes([number]) * 700_000)])
+        header = after
+    keys = [b"%02d" % number for number in range(40)]
+    expected = [bytes([number]) * 700_000 for number in range(40)]
+    assert store.read(flow, "s", 0, keys) == (header, expected, header)
+    assert dict(store.scan(flow, "s", 0)) == dict(zip(keys, expected, strict=True))
+
+
+# --- the layout, other processes -------------------------------------------------------------------------
+
+
+def test_the_documented_layout(store: CassandraStore, flow: str) -> None:
+    """docs/stores.md names these tables and columns for readers in other languages."""
+    store.set_home(flow, None, CLAIM)
+    store.set_home(flow, CLAIM, Home(2, "run-b", "{}", 0, "p0"), b"plan")
+    store.beat(flow, 2, "run-b")
+    store.write(flow, "s", 7, None, Header(2, "run-b", 0, "p0", "p1", b"\xff"), [(b"k", b"state")])
+    session = session_of(store)
+    home = session.execute("SELECT * FROM sqe_chain.sqe_flows WHERE flow = %s", (flow,))
+    assert home.column_names == [
+        "flow", "plan_number", "beat", "epoch", "number", "owner", "plan_id", "run_id", "plan",
+    ]  # fmt: skip
+    assert list(home) == [(flow, 0, 1, 2, 0, "{}", "p0", "run-b", b"plan")]
+    states = session.execute(
+        "SELECT * FROM sqe_chain.sqe_states WHERE flow = %s AND stage = 's' AND part = 7", (flow,)
+    )
+    assert states.column_names == [
+        "flow", "stage", "part", "key", "begun_id", "cursor", "epoch", "number", "plan_id", "run_id", "state",
+    ]  # fmt: skip
+    header = ("p1", b"\xff", 2, 0, "p0", "run-b")
+    assert list(states) == [
+        (flow, "s", 7, b"", *header, None),
+        (flow, "s", 7, b"k", *header, b"state"),
+    ]
+
+
+def test_the_row_that_stands_beside_the_states_is_no_state(store: CassandraStore, flow: str) -> None:
+    store.write(flow, "s", 0, None, BORN, [])
+    assert list(store.scan(flow, "s", 0)) == []
+    assert store.read(flow, "s", 0, [b""])[1] == [None]
+    store.write(flow, "s", 0, BORN, NEXT, [(b"", b"of the empty key")])
+    assert list(store.scan(flow, "s", 0)) == [(b"", b"of the empty key")]
+    store.write(flow, "s", 0, NEXT, replace(NEXT, number=2), [(b"", None)])
+    assert list(store.scan(flow, "s", 0)) == []
+    rows = session_of(store).execute(
+        "SELECT key FROM sqe_chain.sqe_states WHERE flow = %s ALLOW FILTERING", (flow,)
+    )
+    assert list(rows) == [(b"",)]
+
+
+def test_rows_of_another_program_are_not_taken_for_ours(store: CassandraStore, flow: str) -> None:
+    store.home(flow)
+    session = session_of(store)
+    session.execute(
+        "UPDATE sqe_chain.sqe_states SET epoch = 1 WHERE flow = %s AND stage = 's' AND part = 0", (flow,)
+    )
+    with pytest.raises(StoreInconsistent, match=rf"{flow}/s/0"):
+        store.headers(flow, "s", [0])
+    session.execute("UPDATE sqe_chain.sqe_flows SET epoch = 1 WHERE flow = %s", (flow,))
+    with pytest.raises(StoreInconsistent, match=flow):
+        store.home(flow)
+
+
+def test_a_forked_child_has_connections_of_its_own(store: CassandraStore, flow: str) -> None:
+    """Spark's workers are forks of a daemon; what a parent has open is of no use there."""
+    store.set_home(flow, None, CLAIM)
+    child = os.fork()
+    if child == 0:  # pragma: no cover - another process
+        try:
+            ok = store.home(flow)[0] == CLAIM and store.beat(flow, 1, "run-a")
+        except BaseException:  # noqa: BLE001 - it must not run the parent's tests
+            ok = False
+        os._exit(0 if ok else 1)
+    ended: list[int] = []
+
+    def gone() -> bool:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        ended.extend([status] if pid else [])
+        return bool(pid)
+
+    assert wait_until(gone, 30)
+    assert ended == [0]
+    assert store.home(flow) == (CLAIM, 1)
+
+
+# --- the protocol on a real store ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_crash_before_and_after_every_step(cassandra_url: str, stages: int) -> None:
+    """Log in memory, store real: any crash costs repeated work and nothing else."""
+    found = plant_on(cassandra_url, stages)
+    load(found)
+    found.totals.run_until_caught_up()
+    crashes = 0
+    for step, when in POINTS:
+        for passes in range(stages if step == 6 else 1):
+            found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
+            if step <= 2:
+                found.totals.service = None
+            load(found)
+            found.totals.run_until_caught_up()
+            crashes += 1
+            assert found.totals.crashes == crashes
+            found.check()
+    found.totals.stores[""].close()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.timeout(300)
+def test_a_crash_around_every_single_write(cassandra_url: str, when: str) -> None:
+    """One batch crashes at its first write, the next at its second, … until a batch has no more writes."""
+    found = plant_on(f"{cassandra_url}?max_rows=2", stages=2)
+    load(found)
+    found.totals.run_until_caught_up()
+    for number in range(1_000):
+        load(found)
+        found.totals.crash_at_write(number, when)  # type: ignore[arg-type]
+        before = found.totals.crashes
+        found.totals.run_until_caught_up()
+        found.check()
+        if found.totals.crashes == before:
+            break
+    assert found.totals.crashes > 10
+    found.totals.stores[""].close()
+
+
+def plant_on(url: str, stages: int) -> Plant:
+    """A plant whose totals are kept in a real store."""
+    flow = totals(stages, state_partitions=3, name=f"totals-{uuid.uuid4().hex}")
+    return Plant(flow, mid=3, store=open_store(url))
