@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from sqe_chain.stores.cassandra.client import CassandraClient
 
+_SETTING: Final = "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'"
 _ACCEPT: Final = "--allow-weak-durability accepts that"
 _SYNCED: Final = ("batch", "group")
 """Values of `commitlog_sync` with which a write is on disk before it is acknowledged."""
@@ -99,9 +100,7 @@ def _least(client: CassandraClient, replicas: Mapping[str, int]) -> int:
 def _periodic(client: CassandraClient) -> dict[str | None, str]:
     """Other values of `commitlog_sync` than those that wait for the disk (None: unreadable) -> the nodes."""
     found: dict[str | None, list[str]] = {}
-    for node, rows in client.of_each_node(
-        "SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'"
-    ):
+    for node, rows in client.of_each_node(_SETTING):
         value = rows[0][0] if rows else None
         if value not in _SYNCED:
             found.setdefault(value, []).append(node)
