@@ -22,6 +22,11 @@ SLOTS = 16_384
 SERVICE = "totals"
 """What the sentinels call their master."""
 
+LEAST_RIGHTS = (
+    "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hscan", "+get", "+incr", "+ping",
+)  # fmt: skip
+"""What docs/stores.md says an ACL user needs, whatever the address is."""
+
 _SETTLE_S = 30
 
 
@@ -45,12 +50,13 @@ def require(condition: Callable[[], bool], what: str) -> None:
     assert wait_until(condition, _SETTLE_S), f"after {_SETTLE_S} s it does not hold that {what}"
 
 
-def tls_arguments(certificate: Path, port: int) -> tuple[str, ...]:
+def tls_arguments(certificate: Path, port: int, *, replication: bool = False) -> tuple[str, ...]:
     """Arguments of redis-server for a second port with TLS; the directory has ca.pem and key.pem."""
     return (
         "--tls-port", str(port), "--tls-auth-clients", "no",
         "--tls-cert-file", str(certificate / "ca.pem"), "--tls-key-file", str(certificate / "key.pem"),
         "--tls-ca-cert-file", str(certificate / "ca.pem"),
+        "--tls-replication", "yes" if replication else "no",
     )  # fmt: skip
 
 
@@ -176,13 +182,17 @@ class Sentinel(RedisServer):
 
     Args:
         configuration: lines for its file.
+        certificate: directory with ca.pem and key.pem, for a second port with TLS.
     """
 
     kind = "sentinel"
 
-    def __init__(self, configuration: str) -> None:
+    def __init__(self, configuration: str, certificate: Path | None = None) -> None:
         super().__init__()
-        self._configuration = configuration
+        self.tls_port = free_port() if certificate else 0
+        arguments = tls_arguments(certificate, self.tls_port, replication=True) if certificate else ()
+        lines = [f"{name[2:]} {value}" for name, value in zip(arguments[::2], arguments[1::2], strict=True)]
+        self._configuration = "\n".join([configuration, *lines, ""])
 
     def watches(self, sentinels: int) -> bool:
         """Whether it sees the master well, with its replica and so many sentinels."""
@@ -209,10 +219,12 @@ class SentinelGroup:
 
     Args:
         sentinels: how many; more than half must agree.
+        certificate: directory with ca.pem and key.pem; the address then is one with TLS.
     """
 
-    def __init__(self, sentinels: int = 1) -> None:
+    def __init__(self, sentinels: int = 1, certificate: Path | None = None) -> None:
         self._stack = contextlib.ExitStack()
+        self._certificate = certificate
         self._count = sentinels
         self.sentinels: list[Sentinel] = []
         self.master: RedisServer
@@ -221,8 +233,8 @@ class SentinelGroup:
     @property
     def url(self) -> str:
         """The address, by all sentinels."""
-        places = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
-        return f"redis+sentinel://{places}/{SERVICE}"
+        places = ",".join(f"{HOST}:{sentinel.tls_port or sentinel.port}" for sentinel in self.sentinels)
+        return f"{'rediss' if self._certificate else 'redis'}+sentinel://{places}/{SERVICE}"
 
     def in_step(self) -> bool:
         """Whether the replica has all that the master wrote, also on disk: after a full copy that takes a while."""
@@ -257,16 +269,24 @@ class SentinelGroup:
         self._stack.close()
 
     def _start(self) -> None:
-        quick = ("--repl-diskless-sync-delay", "0")
-        self.master = self._stack.enter_context(RedisServer(extra_args=quick))
-        follow = ("--replicaof", HOST, str(self.master.port), *quick)
-        self.replica = self._stack.enter_context(RedisServer(extra_args=follow))
+        self.master, port = self._server()
+        self.replica, _ = self._server("--replicaof", HOST, str(port))
         require(self.in_step, "the replica follows")
         lines = (
-            f"sentinel monitor {SERVICE} {HOST} {self.master.port} {self._count // 2 + 1}\n"
+            f"sentinel monitor {SERVICE} {HOST} {port} {self._count // 2 + 1}\n"
             f"sentinel down-after-milliseconds {SERVICE} 500\n"
             f"sentinel failover-timeout {SERVICE} 2000\n"
         )
-        self.sentinels = [self._stack.enter_context(Sentinel(lines)) for _ in range(self._count)]
+        self.sentinels = [
+            self._stack.enter_context(Sentinel(lines, self._certificate)) for _ in range(self._count)
+        ]
         for sentinel in self.sentinels:
             require(partial(sentinel.watches, self._count), "the sentinels know all")
+
+    def _server(self, *arguments: str) -> tuple[RedisServer, int]:
+        """A server, and the port at which others reach it."""
+        port = free_port() if self._certificate else 0
+        tls = tls_arguments(self._certificate, port, replication=True) if self._certificate else ()
+        extra_args = (*tls, "--repl-diskless-sync-delay", "0", *arguments)
+        server = self._stack.enter_context(RedisServer(extra_args=extra_args))
+        return server, port or server.port

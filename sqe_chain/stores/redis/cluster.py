@@ -65,7 +65,8 @@ class Cluster:
         place, asking = self._owner(slot), False
         for _ in range(_REDIRECTIONS):
             if asking:
-                answers = self._send(place, [("ASKING",), *commands])[1:]
+                asked, *answers = self._send(place, [("ASKING",), *commands])
+                checked(asked)
             else:
                 answers = self._send(place, commands)
             match answers[0]:
