@@ -236,6 +236,12 @@ def test_a_user_with_the_least_rights_can_do_everything_but_make_tables(
     store.close()
 
 
+def test_the_least_rights_are_the_documented_ones() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "stores.md").read_text(encoding="utf-8")
+    assert all(f"GRANT {right} ON KEYSPACE sqe_chain TO totals;" in text for right in LEAST_RIGHTS)
+    assert text.count("GRANT ") == len(LEAST_RIGHTS)
+
+
 def test_missing_rights_are_a_matter_of_configuration(guarded: CassandraServer) -> None:
     root = CassandraClient.of_this_process(opened(address(guarded, "cassandra:cassandra@")).settings)
     root.change_schema(f"CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = '{SECRET}' AND LOGIN = true")
