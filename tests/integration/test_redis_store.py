@@ -18,6 +18,7 @@ from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home
 from sqe_chain.stores import open_store
+from sqe_chain.stores.redis import connections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,6 +264,32 @@ def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect
         assert store.write("silent", "s", 0, BORN, after, [(b"k", b"1")]) == after
         assert store.read("silent", "s", 0, [b"k"]) == (after, [b"1"], after)
         store.close()
+
+
+def test_an_answer_that_nobody_waited_for_is_never_taken_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C while an answer is under way: the next question must not get it."""
+    with RedisServer() as server:
+        store = open_store(server.url)
+        store.set_home("late", None, replace(CLAIM, number=0), b"plan")
+        server.pause()
+        try:
+            with monkeypatch.context() as patched:
+                patched.setattr(connections, "_answer", interrupt)
+                with pytest.raises(KeyboardInterrupt):
+                    store.headers("late", "s", [0])
+        finally:
+            resumed = threading.Timer(0.2, server.resume)
+            resumed.start()
+        assert store.plan("late", 0) == b"plan"
+        resumed.join()
+        store.close()
+
+
+def interrupt(*_: object) -> None:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
 
 
 def test_a_server_without_memory_refuses_the_whole_step(server: RedisServer) -> None:
