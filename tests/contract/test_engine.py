@@ -341,9 +341,9 @@ def without_junk(log: KafkaLog, inputs: tuple[str, str]) -> None:
 
 
 @pytest.fixture
-def make_store(tmp_path: Path, redis_url: str) -> Callable[[str], StateStore]:
-    """A SQLite file for each run: found by workers that share the machine. Redis where a test says so."""
-    return lambda name: open_store(redis_url if name == "redis" else f"sqlite://{tmp_path}/{name}.db")
+def make_store(tmp_path: Path) -> Callable[[str], StateStore]:
+    """A SQLite file for each run: found by workers that share the machine."""
+    return lambda name: open_store(f"sqlite://{tmp_path}/{name}.db")
 
 
 # --- the tests -----------------------------------------------------------------------------------
@@ -402,12 +402,14 @@ def told(run: Run) -> list[tuple[object, ...]]:
     ]
 
 
+@pytest.mark.parametrize("server", ["redis", "cassandra"])
 def test_a_store_on_the_network_serves_driver_and_workers(
-    log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], on_spark: Made
+    request: pytest.FixtureRequest, log: KafkaLog, inputs: tuple[str, str], on_spark: Made, server: str
 ) -> None:
+    store = open_store(request.getfixturevalue(f"{server}_url"))
     names = [Names(f"{who}-{uuid.uuid4().hex[:8]}", inputs) for who in ("a", "b")]
-    runs = [Run(two_stages(names[0]), log, make_store("redis"), in_process)]
-    runs.append(Run(two_stages(names[1]), log, make_store("redis"), on_spark))
+    runs = [Run(two_stages(names[0]), log, store, in_process)]
+    runs.append(Run(two_stages(names[1]), log, store, on_spark))
     without_junk(log, inputs)
     for run in runs:
         run.until_caught_up()

@@ -21,9 +21,12 @@ from sqe_chain.dev import DevMachine, KafkaServer, RedisServer, down, status, up
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.server import free_port, port_is_free
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.ports import Home
+from sqe_chain.stores import WithSchema, open_store
 
 USER = ("alice", "wonderland-7")
 TIMEOUT_S = 30
+CLAIM = Home(1, "run-a", "", -1, "")
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +246,25 @@ def test_up_goes_on_until_down_and_keeps_data_and_addresses(place: Path) -> None
     kafka = again.server("kafka")
     assert kafka is not None
     assert not kafka.running
+
+
+def test_up_starts_cassandra_when_asked(place: Path) -> None:
+    machine = up(["cassandra"], place)
+    url = address(machine, "cassandra")
+    store = open_store(url)
+    assert isinstance(store, WithSchema)
+    store.make_schema({"": 1})
+    store.set_home("kept", None, CLAIM)
+    store.close()
+    assert down(place) == machine
+    assert not any(server.identity.alive() for server in machine.servers)
+
+    again = up(["cassandra"], place)
+    assert address(again, "cassandra") == url
+    assert store.check() == []
+    assert store.home("kept") == (CLAIM, 0)
+    store.close()
+    assert [server.kind for server in status(place).servers if server.running] == ["cassandra"]
 
 
 def test_up_replaces_what_died(place: Path) -> None:
