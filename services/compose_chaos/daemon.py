@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -78,6 +79,7 @@ def _own(program: str, data: Path) -> Iterator[Docker]:
         )
     try:
         _wait_until_it_answers(docker, process, log)
+        _check_that_it_runs_containers(docker, directory)
         yield docker
         _empty(docker)
     finally:
@@ -98,12 +100,28 @@ def _wait_until_it_answers(docker: Docker, process: subprocess.Popen[bytes], log
         time.sleep(0.2)
 
 
+def _check_that_it_runs_containers(docker: Docker, directory: Path) -> None:
+    """Where a daemon starts, containers need not: run the smallest there is, Docker's own init."""
+    program = shutil.which("docker-init")
+    if program is None:
+        return
+    with tarfile.open(directory / "probe.tar", "w") as image:
+        image.add(Path(program).resolve(), "init")
+    try:
+        name = docker.run("import", str(directory / "probe.tar")).strip()
+        docker.run("run", "--rm", "--network", "none", name, "/init", "--version")
+        docker.run("image", "rm", name)
+    except DockerFailed as error:
+        raise NoDocker(f"dockerd starts here, but no container does:\n{error}") from None
+
+
 def _empty(docker: Docker) -> None:
-    """Whatever is left in it: containers, networks and volumes; images stay."""
+    """Whatever is left in it: containers, networks, volumes, images without a name; the others stay."""
     if left := docker.run("ps", "--all", "--quiet").split():
         docker.run("rm", "--force", "--volumes", *left)
     docker.run("network", "prune", "--force")
     docker.run("volume", "prune", "--force")
+    docker.run("image", "prune", "--force")
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -6,8 +6,10 @@ from itertools import combinations
 
 import pytest
 
+from services.compose_chaos.docker import State
 from services.compose_chaos.faults import ALL, SERVERS, SERVICES, Fault, Kind, plan
 from services.compose_chaos.story import Outcome, Struck
+from services.compose_chaos.strikes import NoEvidence, _must_be_another
 
 KILLED = (*SERVERS, *SERVICES)
 
@@ -46,3 +48,17 @@ def test_a_fault_without_evidence_proves_nothing() -> None:
 
     assert outcome.last_line == "not proved: exact: 249 keys; 1 faults took hold"
     assert Outcome().last_line == "not exact: there was no audit; 0 faults took hold"
+
+
+def state(pid: int, started_at: str, exit_code: int = 0) -> State:
+    return State(pid, started_at, running=pid > 0, exit_code=exit_code, health="")
+
+
+def test_only_another_process_shows_that_one_was_killed() -> None:
+    before, killed = state(7, "2026-01-01T00:00:00.1Z"), state(0, "2026-01-01T00:00:00.1Z", 137)
+
+    assert _must_be_another("redis", before, killed, state(9, "2026-01-01T00:00:05.0Z")) == 9
+    with pytest.raises(NoEvidence, match="still the process 7"):
+        _must_be_another("redis", before, killed, before)
+    with pytest.raises(NoEvidence, match="ended with 0, not with 137"):
+        _must_be_another("redis", before, state(0, before.started_at, 0), state(9, "2026-01-01T00:00:05.0Z"))

@@ -1,0 +1,44 @@
+"""What docker-compose.yml, its stand-ins and the development servers say of one another agrees."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from services.compose_chaos.images import IMAGE
+from sqe_chain.dev.packages import CASSANDRA, KAFKA
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE = (ROOT / "docker-compose.yml").read_text(encoding="utf-8")
+SCRIPT = (ROOT / "scripts" / "stand-in-images").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "docker.md").read_text(encoding="utf-8")
+
+
+def images() -> set[str]:
+    base = re.findall(r"^FROM (\S+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    return (set(re.findall(r"^ +image: (\S+)", COMPOSE, re.MULTILINE)) | set(base)) - {IMAGE}
+
+
+def test_every_public_image_has_a_stand_in_and_is_in_the_docs() -> None:
+    known = re.search(r"declare -A public=\((.*)\)", SCRIPT)
+    assert known
+    assert set(re.findall(r"\]=(\S+)", known[1])) == images()
+    assert {image for image in images() if f"`{image}`" not in PAGE} == set()
+
+
+def test_stand_ins_are_of_the_version_that_they_are_called_by() -> None:
+    assert f"apache/kafka:{KAFKA.version}" in images()
+    assert f"cassandra:{CASSANDRA.version.rpartition('.')[0]}" in images()
+
+
+def test_every_setting_is_in_the_docs() -> None:
+    settings = set(re.findall(r"\$\{(\w+):-", COMPOSE))
+    assert settings
+    assert {name for name in settings if f"`{name}`" not in PAGE} == set()
+
+
+def test_every_service_is_in_the_docs() -> None:
+    body = COMPOSE.partition("\nservices:\n")[2].partition("\nvolumes:\n")[0]
+    assert {
+        name for name in re.findall(r"^  ([\w-]+):", body, re.MULTILINE) if f"`{name}`" not in PAGE
+    } == set()
