@@ -323,6 +323,26 @@ def test_a_setting_that_cannot_be_read_counts_as_weak(
     assert durability.weaknesses(client) == [sentence]
 
 
+def test_a_node_that_is_away_counts_as_periodic(
+    guarded: CassandraServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else no service could start while one of three nodes is restarted."""
+    client = client_of(guarded, "sqe_chain")
+    monkeypatch.setattr(client, "of_each_node", lambda text: [("node-2:9042", Unavailable("gone"))])
+    (sentence,) = durability.weaknesses(client)
+    assert sentence.startswith("node-2:9042: the node does not answer, so its commitlog_sync may be periodic")
+    assert durability.remarks(client) == []
+    client.change_schema(
+        "CREATE KEYSPACE IF NOT EXISTS three WITH replication = "
+        "{'class': 'NetworkTopologyStrategy', 'datacenter1': 3}"
+    )
+    of_three = client_of(guarded, "three")
+    monkeypatch.setattr(of_three, "of_each_node", client.of_each_node)
+    assert durability.weaknesses(of_three) == []
+    (sentence,) = durability.remarks(of_three)
+    assert sentence.startswith("node-2:9042: the node does not answer")
+
+
 def client_of(server: CassandraServer, keyspace: str) -> CassandraClient:
     """A client whose keyspace may lack our tables."""
     url = address(server, "cassandra:cassandra@").replace("/sqe_chain", f"/{keyspace}")

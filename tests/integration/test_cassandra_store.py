@@ -21,7 +21,7 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home
 from sqe_chain.states import Claim, Step, persist
 from sqe_chain.stores import WithSchema, open_store
-from sqe_chain.stores.cassandra import CassandraStore
+from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
 
 if TYPE_CHECKING:
@@ -56,6 +56,15 @@ def session_of(store: CassandraStore) -> Session:
     return CassandraClient.of_this_process(store.settings)._session
 
 
+def answers(store: StateStore) -> bool:
+    """Whether the store can be asked."""
+    try:
+        store.home("any")
+    except Unavailable:
+        return False
+    return True
+
+
 def patiently(action: Callable[[], T]) -> T:
     """Try again while the store is not reachable, as the protocol does."""
     deadline = time.monotonic() + 30
@@ -71,33 +80,42 @@ def patiently(action: Callable[[], T]) -> T:
 # --- kills and lost answers ------------------------------------------------------------------------------
 
 
-def test_what_was_acknowledged_survives_kills_in_the_middle_of_writes() -> None:
-    """Each kill finds the writer at work; the standing header is the last acknowledged or the one after."""
+@pytest.fixture(scope="module")
+def mortal() -> Iterator[CassandraServer]:
+    """A server with tables that these tests may kill and pause; it runs when a test begins."""
     with CassandraServer() as server:
-        store = open_store(server.url)
-        assert isinstance(store, WithSchema)
-        store.make_schema({"": 1})
-        header = BORN
-        store.write("kill", "s", 0, None, header, fifty_rows(header))
-        for _ in range(3):
-            killer = threading.Timer(0.5, server.kill)
-            killer.start()
-            acknowledged, tried = write_until_unavailable(store, header)
-            killer.join()
-            assert not server.running
-            assert acknowledged.number > header.number, "killed before anything was written"
-            with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
-                store.home("kill")
-            server.start()
-            keys = [key for key, _ in fifty_rows(header)]
-            found, states, _ = patiently(lambda keys=keys: store.read("kill", "s", 0, keys))  # type: ignore[misc]
-            assert found in (acknowledged, tried)
-            assert found is not None
-            assert states == [state for _, state in fifty_rows(found)], "rows and header are not of one step"
-            # Sending the step again is safe, whether its effect was there or not.
-            assert store.write("kill", "s", 0, acknowledged, tried, fifty_rows(tried)) == tried
-            header = tried
-        store.close()
+        made = open_store(server.url)
+        assert isinstance(made, WithSchema)
+        made.make_schema({"": 1})
+        made.close()
+        yield server
+
+
+@pytest.mark.timeout(300)
+def test_what_was_acknowledged_survives_kills_in_the_middle_of_writes(mortal: CassandraServer) -> None:
+    """Each kill finds the writer at work; the standing header is the last acknowledged or the one after."""
+    store = open_store(mortal.url)
+    header = BORN
+    store.write("kill", "s", 0, None, header, fifty_rows(header))
+    for _ in range(3):
+        killer = threading.Timer(0.5, mortal.kill)
+        killer.start()
+        acknowledged, tried = write_until_unavailable(store, header)
+        killer.join()
+        assert not mortal.running
+        assert acknowledged.number > header.number, "killed before anything was written"
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
+            store.home("kill")
+        mortal.start()
+        keys = [key for key, _ in fifty_rows(header)]
+        found, states, _ = patiently(lambda keys=keys: store.read("kill", "s", 0, keys))  # type: ignore[misc]
+        assert found in (acknowledged, tried)
+        assert found is not None
+        assert states == [state for _, state in fifty_rows(found)], "rows and header are not of one step"
+        # Sending the step again is safe, whether its effect was there or not.
+        assert store.write("kill", "s", 0, acknowledged, tried, fifty_rows(tried)) == tried
+        header = tried
+    store.close()
 
 
 def fifty_rows(header: Header) -> list[tuple[bytes, bytes | None]]:
@@ -177,22 +195,39 @@ def test_an_answer_lost_to_a_step_that_another_run_made_pointless(
     assert lossy.read(flow, "s", 0, [b"k"]) == (other, [None], other)
 
 
-def test_a_silent_server_is_noticed_in_bounded_time() -> None:
-    with CassandraServer() as server:
-        store = open_store(f"{server.url}?timeout_s=0.5&connect_timeout_s=0.5")
-        assert isinstance(store, WithSchema)
-        patiently(lambda: store.make_schema({"": 1}))
-        patiently(lambda: store.write("silent", "s", 0, None, BORN, []))
-        server.pause()
-        try:
-            started = time.monotonic()
-            with pytest.raises(Unavailable):
-                store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])
-            assert time.monotonic() - started < 5
-        finally:
-            server.resume()
-        assert patiently(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
-        store.close()
+def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> None:
+    store = open_store(f"{mortal.url}?timeout_s=0.5&connect_timeout_s=0.5")
+    patiently(lambda: store.write("silent", "s", 0, None, BORN, []))
+    mortal.pause()
+    try:
+        started = time.monotonic()
+        with pytest.raises(Unavailable):
+            store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])
+        assert time.monotonic() - started < 5
+    finally:
+        mortal.resume()
+    assert patiently(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
+    store.close()
+
+
+def test_when_all_nodes_are_gone_names_are_looked_up_again(
+    mortal: CassandraServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that comes back behind the same name may have another address."""
+    monkeypatch.setattr(client, "_LOST_S", 0.0)
+    store = open_store(mortal.url)
+    assert isinstance(store, CassandraStore)
+    assert store.set_home("gone", None, CLAIM) == CLAIM
+    first = CassandraClient.of_this_process(store.settings)
+    mortal.kill()
+    assert wait_until(lambda: not answers(store), 10)
+    assert first.lost
+    with pytest.raises(Unavailable):
+        store.home("gone")
+    mortal.start()
+    assert patiently(lambda: store.home("gone")) == (CLAIM, 0)
+    assert CassandraClient.of_this_process(store.settings) is not first
+    store.close()
 
 
 def test_a_server_that_is_away_is_noticed_at_once() -> None:
@@ -200,6 +235,8 @@ def test_a_server_that_is_away_is_noticed_at_once() -> None:
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
         open_store(f"cassandra://127.0.0.1:{free_port()}/sqe_chain").check()
     assert time.monotonic() - started < 5
+    with pytest.raises(Unavailable, match="no-such-host"):
+        open_store("cassandra://no-such-host.invalid/sqe_chain").check()
 
 
 # --- sizes ---------------------------------------------------------------------------------------------
@@ -211,9 +248,9 @@ def test_a_large_state_is_one_conditional_update(
     batches: list[int] = []
     step = CassandraClient.step
 
-    def spy(client: CassandraClient, statements: list[object]) -> bool:
+    def spy(own: CassandraClient, statements: list[object]) -> bool:
         batches.append(len(statements))
-        return step(client, statements)  # type: ignore[arg-type]
+        return step(own, statements)  # type: ignore[arg-type]
 
     monkeypatch.setattr(CassandraClient, "step", spy)
     state = os.urandom(1 << 20)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores.cassandra.client import CassandraSettings
+from sqe_chain.stores.cassandra.settings import CassandraSettings
 from sqe_chain.stores.cassandra.store import MAX_BYTES, MAX_ROWS, CassandraStore
 
 if TYPE_CHECKING:

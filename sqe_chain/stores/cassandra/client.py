@@ -8,21 +8,28 @@ import os
 import socket
 import ssl
 import threading
-from dataclasses import dataclass, field
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from cassandra import ConsistencyLevel
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.concurrent import execute_concurrent
-from cassandra.policies import ConstantReconnectionPolicy, DCAwareRoundRobinPolicy, TokenAwarePolicy
+from cassandra.policies import (
+    ConstantReconnectionPolicy,
+    DCAwareRoundRobinPolicy,
+    HostDistance,
+    TokenAwarePolicy,
+)
 from cassandra.query import BatchStatement, BatchType, PreparedStatement, SimpleStatement, tuple_factory
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.stores.cassandra.faults import RAISED, mapped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from sqe_chain.stores.cassandra.settings import CassandraSettings
 
 Row = tuple[Any, ...]
 """Values of one row, in the order of the columns asked for."""
@@ -33,53 +40,11 @@ Statement = tuple[str, "Sequence[object]"]
 _PROTOCOL_VERSION: Final = 5  # Cassandra 4.0 and later
 _IN_FLIGHT: Final = 16
 _RECONNECT_S: Final = 0.5
+_LOST_S: Final = 10.0
 
 # The driver logs each lost connection as a warning. Whoever wants to see that sets up logging; without, the
 # protocol's own notices are enough.
 logging.getLogger("cassandra").addHandler(logging.NullHandler())
-
-
-@dataclass(frozen=True, slots=True)
-class CassandraSettings:
-    """How to reach a cluster. Pickled with a store, password included, so that tasks can log in.
-
-    Attributes:
-        nodes: host and TCP port of some nodes; the others are found.
-        keyspace: the keyspace that holds the tables.
-        datacenter: the data centre whose nodes are used; empty: that of the first node that answers.
-        consistency: of reads of rows, and of the commit of a conditional step.
-        serial_consistency: of conditional steps, and of reads of homes and headers.
-        username: empty for no login.
-        password: never shown.
-        tls: encrypt, and verify the servers' certificates.
-        ca_file: certificates to trust; empty for the system's.
-        cert_file: the client's own certificate; empty for none.
-        key_file: its key.
-        check_hostname: whether a certificate must name the address that was connected to.
-        timeout_s: longest wait for an answer, in seconds.
-        connect_timeout_s: longest wait for a connection, in seconds.
-    """
-
-    nodes: tuple[tuple[str, int], ...] = (("localhost", 9042),)
-    keyspace: str = "sqe_chain"
-    datacenter: str = ""
-    consistency: str = "LOCAL_QUORUM"
-    serial_consistency: str = "LOCAL_SERIAL"
-    username: str = ""
-    password: str = field(default="", repr=False)
-    tls: bool = False
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    check_hostname: bool = True
-    timeout_s: float = 10.0
-    connect_timeout_s: float = 5.0
-
-    def __str__(self) -> str:
-        """The address without its password."""
-        user = f"{self.username}@" if self.username else ""
-        nodes = ",".join(f"{f'[{host}]' if ':' in host else host}:{port}" for host, port in self.nodes)
-        return f"{'cassandras' if self.tls else 'cassandra'}://{user}{nodes}/{self.keyspace}"
 
 
 class CassandraClient:
@@ -99,32 +64,10 @@ class CassandraClient:
         self.checked = False
         self._serial = ConsistencyLevel.name_to_value[settings.serial_consistency]
         self._prepared: dict[tuple[str, bool], PreparedStatement] = {}
-        self._cluster = Cluster(
-            contact_points=settings.nodes,
-            port=settings.nodes[0][1],  # of nodes that are found later and do not say theirs
-            protocol_version=_PROTOCOL_VERSION,
-            auth_provider=PlainTextAuthProvider(settings.username, settings.password)
-            if settings.username
-            else None,
-            ssl_context=_ssl_context(settings) if settings.tls else None,
-            # Else the last packet of a large batch waits 40 ms for the acknowledgement of the one before.
-            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
-            connect_timeout=settings.connect_timeout_s,
-            control_connection_timeout=settings.timeout_s,
-            # By default the driver waits longer and longer, up to ten minutes.
-            reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_S, max_attempts=None),
-            execution_profiles={
-                EXEC_PROFILE_DEFAULT: ExecutionProfile(
-                    load_balancing_policy=TokenAwarePolicy(DCAwareRoundRobinPolicy(settings.datacenter)),
-                    consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
-                    serial_consistency_level=self._serial,
-                    request_timeout=settings.timeout_s,
-                    row_factory=tuple_factory,
-                    # The driver's own retry policy stays: another node is asked once, and sending a
-                    # conditional step twice is safe.
-                )
-            },
-        )
+        self._lost_at: float | None = None
+        self._policy = TokenAwarePolicy(DCAwareRoundRobinPolicy(settings.datacenter))
+        with self._mapped():
+            self._cluster = self._made()
         try:
             with self._mapped():
                 self._session = self._connected()
@@ -137,9 +80,13 @@ class CassandraClient:
         """The process's own client for these settings; a forked child gets a new one."""
         place = (os.getpid(), settings)
         with _locks[0]:
-            if place not in _clients:
-                _clients[place] = cls(settings)
-            return _clients[place]
+            found = _clients.get(place)
+            if found is not None and found.lost:
+                _clients.pop(place)._cluster.shutdown()  # noqa: SLF001 - the class's own
+                found = None
+            if found is None:
+                found = _clients[place] = cls(settings)
+            return found
 
     @classmethod
     def forget(cls, settings: CassandraSettings) -> None:
@@ -148,6 +95,11 @@ class CassandraClient:
             found = _clients.pop((os.getpid(), settings), None)
         if found is not None:
             found._cluster.shutdown()  # noqa: SLF001 - the class's own
+
+    @property
+    def lost(self) -> bool:
+        """Whether no node could be asked for a while: names may lead to other addresses by now."""
+        return self._lost_at is not None and time.monotonic() - self._lost_at > _LOST_S
 
     def rows(self, statement: Statement, *, serial: bool = False) -> list[Row]:
         """All rows of a reading statement.
@@ -222,26 +174,52 @@ class CassandraClient:
         with self._mapped():
             self._session.execute(SimpleStatement(text))
 
-    def of_each_node(self, text: str) -> list[tuple[str, list[Row] | None]]:
+    def of_each_node(self, text: str) -> list[tuple[str, list[Row] | ChainError]]:
         """Rows that each node of the data centre gives by itself (a virtual table).
 
         Returns:
-            (address, rows) of each node; None instead of rows where it did not answer or may not be asked.
-
-        Raises:
-            ConfigurationError: the login is wrong.
+            (address, rows) of each node; instead of rows Unavailable where it did not answer, and
+            ConfigurationError where it may not be asked.
         """
-        found: list[tuple[str, list[Row] | None]] = []
-        own = self.settings.datacenter
+        found: list[tuple[str, list[Row] | ChainError]] = []
         for host in self._cluster.metadata.all_hosts():
-            if own and host.datacenter != own:
-                continue
+            if self._policy.distance(host) == HostDistance.IGNORED:
+                continue  # of another data centre
             try:
-                rows: list[Row] | None = list(self._session.execute(SimpleStatement(text), host=host))
-            except RAISED:
-                rows = None
-            found.append((f"{host.address}:{host.endpoint.port}", rows))
+                answer: list[Row] | ChainError = list(self._session.execute(SimpleStatement(text), host=host))
+            except RAISED as error:
+                answer = mapped(error, str(self.settings)) or ConfigurationError(str(error))
+            found.append((f"{host.address}:{host.endpoint.port}", answer))
         return sorted(found, key=lambda node: node[0])
+
+    def _made(self) -> Cluster:
+        settings = self.settings
+        return Cluster(
+            contact_points=settings.nodes,
+            port=settings.nodes[0][1],  # of nodes that are found later and do not say theirs
+            protocol_version=_PROTOCOL_VERSION,
+            auth_provider=PlainTextAuthProvider(settings.username, settings.password)
+            if settings.username
+            else None,
+            ssl_context=_ssl_context(settings) if settings.tls else None,
+            # Else the last packet of a large batch waits 40 ms for the acknowledgement of the one before.
+            sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+            connect_timeout=settings.connect_timeout_s,
+            control_connection_timeout=settings.timeout_s,
+            # By default the driver waits longer and longer, up to ten minutes.
+            reconnection_policy=ConstantReconnectionPolicy(_RECONNECT_S, max_attempts=None),
+            execution_profiles={
+                EXEC_PROFILE_DEFAULT: ExecutionProfile(
+                    load_balancing_policy=self._policy,
+                    consistency_level=ConsistencyLevel.name_to_value[settings.consistency],
+                    serial_consistency_level=self._serial,
+                    request_timeout=settings.timeout_s,
+                    row_factory=tuple_factory,
+                    # The driver's own retry policy stays: another node is asked once, and sending a
+                    # conditional step twice is safe.
+                )
+            },
+        )
 
     def _connected(self) -> Session:
         wanted = self.settings.datacenter
@@ -274,7 +252,10 @@ class CassandraClient:
     def _mapped(self) -> Iterator[None]:
         try:
             yield
+            self._lost_at = None
         except RAISED as error:
+            if isinstance(error, NoHostAvailable) and self._lost_at is None:
+                self._lost_at = time.monotonic()
             known = mapped(error, str(self.settings))
             if known is None:
                 raise

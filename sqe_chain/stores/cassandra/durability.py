@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from sqe_chain.errors import ChainError, Unavailable
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -13,6 +15,8 @@ _SETTING: Final = "SELECT value FROM system_views.settings WHERE name = 'commitl
 _ACCEPT: Final = "--allow-weak-durability accepts that"
 _SYNCED: Final = ("batch", "group")
 """Values of `commitlog_sync` with which a write is on disk before it is acknowledged."""
+
+_DENIED, _AWAY = "(cannot be read)", "(no answer)"
 
 _ENOUGH: Final = 3
 """Replicas of which one may lose its last moments: the two others have them."""
@@ -33,15 +37,15 @@ def weaknesses(client: CassandraClient) -> list[str]:
             f"set it to true. {_ACCEPT}"
         )
     least = _least(client, replicas)
-    for value, nodes in _periodic(client).items():
-        if value is None:
+    for value, nodes in _doubtful(client).items():
+        if value == _DENIED:
             weak.append(
                 f"{nodes}: the setting commitlog_sync cannot be read, so it may be weak; it should be batch. "
                 f"{_ACCEPT}"
             )
         elif least < _ENOUGH:
             weak.append(
-                f"{nodes}: commitlog_sync is {value} and states have {_copies(least)}, so acknowledged states may be "
+                f"{nodes}: {_standing(value)} and states have {_copies(least)}, so acknowledged states may be "
                 f"lost; set it to batch. {_ACCEPT}"
             )
     return weak
@@ -57,10 +61,10 @@ def remarks(client: CassandraClient) -> list[str]:
     _, replicas = _keyspace(client)
     found = []
     least = _least(client, replicas)
-    for value, nodes in _periodic(client).items():
-        if value is not None and least >= _ENOUGH:
+    for value, nodes in _doubtful(client).items():
+        if value != _DENIED and least >= _ENOUGH:
             found.append(
-                f"{nodes}: commitlog_sync is {value}: each of {least} replicas may lose its last moments when it "
+                f"{nodes}: {_standing(value)}: each of {least} replicas may lose its last moments when it "
                 "crashes; when a majority crashes together, acknowledged states may be lost. batch excludes that"
             )
     if len(replicas) > 1 and client.settings.serial_consistency == "LOCAL_SERIAL":
@@ -97,14 +101,25 @@ def _least(client: CassandraClient, replicas: Mapping[str, int]) -> int:
     return replicas.get(client.settings.datacenter, min(replicas.values(), default=0))
 
 
-def _periodic(client: CassandraClient) -> dict[str | None, str]:
-    """Other values of `commitlog_sync` than those that wait for the disk (None: unreadable) -> the nodes."""
-    found: dict[str | None, list[str]] = {}
-    for node, rows in client.of_each_node(_SETTING):
-        value = rows[0][0] if rows else None
+def _doubtful(client: CassandraClient) -> dict[str, str]:
+    """Values of `commitlog_sync` that do not wait for the disk, `_DENIED`, `_AWAY` -> the nodes."""
+    found: dict[str, list[str]] = {}
+    for node, answer in client.of_each_node(_SETTING):
+        if isinstance(answer, Unavailable):
+            value = _AWAY
+        elif isinstance(answer, ChainError) or not answer:
+            value = _DENIED
+        else:
+            value = answer[0][0]
         if value not in _SYNCED:
             found.setdefault(value, []).append(node)
     return {value: ", ".join(nodes) for value, nodes in found.items()}
+
+
+def _standing(value: str) -> str:
+    if value == _AWAY:
+        return "the node does not answer, so its commitlog_sync may be periodic"
+    return f"commitlog_sync is {value}"
 
 
 def _copies(count: int) -> str:

@@ -44,7 +44,7 @@ MEANINGS: Final[dict[type[BaseException], Meaning]] = {
     cassandra.AuthenticationFailed: Meaning.SETTINGS,
     cassandra.OperationTimedOut: Meaning.TRY_AGAIN,
     cassandra.UnsupportedOperation: Meaning.PROGRAM,
-    cassandra.UnresolvableContactPoints: Meaning.SETTINGS,
+    cassandra.UnresolvableContactPoints: Meaning.TRY_AGAIN,
     cassandra.DependencyException: Meaning.PROGRAM,
     cluster.NoHostAvailable: Meaning.SEVERAL,
     cluster.QueryExhausted: Meaning.PROGRAM,

@@ -26,13 +26,14 @@ from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.stores.cassandra import durability, layout, schema
-from sqe_chain.stores.cassandra.client import CassandraClient, CassandraSettings, Statement
+from sqe_chain.stores.cassandra.client import CassandraClient, Statement
 from sqe_chain.stores.limits import check_home, check_name, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from sqe_chain.ports import Header, Home, Rows
+    from sqe_chain.stores.cassandra.settings import CassandraSettings
 
 MAX_ROWS: Final = 1_000
 MAX_BYTES: Final = 1_000_000
