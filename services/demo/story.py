@@ -27,6 +27,8 @@ OPEN_PLANS = 2
 LEASH = 50_000
 """Messages that may wait for a service that is down, more or less: its first batch is no larger."""
 
+_DOWN_S = 8.0
+"""How long a service stays down at most: what waits then makes its first batch a large one."""
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
 _SHOW_S = 0.5
@@ -49,6 +51,7 @@ class Story:
         self._ends = ExitStack()
         self._produced: int | None = None
         self._measured_s = self._shown_s = 0.0
+        self._down: dict[str, float] = {}
 
     def tell(self) -> Outcome:
         """Everything in its order; returns what is there at the end.
@@ -94,11 +97,15 @@ class Story:
         """Kill until enough kills count, and until enough has been said twice."""
         while condemned := [victim for victim in self._victims if not self._may_live(victim)]:
             self._go_on()
+            self._revive()
             for victim in condemned:
                 if victim.is_due(enough=3 * self._replays_wanted() // max(1, self._options.kills)):
                     self._kill(victim)
                 if victim.kills.hopeless:
                     raise DemoFailed(f"{victim.name}: {summary(victim.kills.all)}\n{victim.tail()}")
+        for victim in self._victims:
+            if self._down.pop(victim.name, None) is not None:
+                victim.start()
 
     def _may_live(self, victim: Victim) -> bool:
         """Whether enough of its kills count, and the republisher has said enough twice."""
@@ -118,7 +125,18 @@ class Story:
         self._progress.note(
             f"kill -9 {victim.life.name}{more}" + ("" if kill.proved else " (does not count)")
         )
-        victim.start()
+        self._down[victim.name] = time.monotonic()
+
+    def _revive(self) -> None:
+        """Start who was killed; the republisher when there is enough to say in one batch, and to say twice."""
+        for victim in self._victims:
+            since_s = self._down.get(victim.name)
+            if since_s is None:
+                continue
+            wanted = 0 if victim is self._totals else self._replays_wanted() - victim.kills.said_twice
+            if victim.standing.lag >= wanted or time.monotonic() - since_s > _DOWN_S:
+                del self._down[victim.name]
+                victim.start()
 
     def _drain(self) -> None:
         """Let the simulator produce what is missing, and wait until there is no lag at all."""

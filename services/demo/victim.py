@@ -101,7 +101,9 @@ class Victim:
         Args:
             enough: messages said and not committed that make a kill worth while.
         """
-        return self._aim.is_due(self.life, time.monotonic(), self.unacknowledged, enough)
+        return self._process is not None and self._aim.is_due(
+            self.life, time.monotonic(), self.unacknowledged, enough
+        )
 
     def kill(self) -> None:
         """SIGKILL to the whole session; then everything that it has said can be heard."""
@@ -110,6 +112,7 @@ class Victim:
 
     def bury(self) -> Kill:
         """Note the kill, when everything that it has said is heard and `said` is up to date."""
+        self._process = None
         return self.kills.record(self.life, self.unacknowledged if self._republishes else 0)
 
     @property
