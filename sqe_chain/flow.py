@@ -17,6 +17,7 @@ value gives the same result, and values are never changed, but for the state tha
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -190,6 +191,13 @@ class Flow:
     def stages(self) -> list[Node]:
         """The stages, in the order of their declaration."""
         return self._of("aggregate")
+
+    def renamed(self, name: str) -> Flow:
+        """The same flow under another name: another writer, with states of its own."""
+        check_name("flow", name, "renamed")
+        found = copy(self)
+        found.name, found.nodes = name, list(self.nodes)
+        return found
 
     def cells(self, stage: Node) -> range:
         """The numbers of a stage's cells: of the buckets of all its state partitions."""

@@ -92,12 +92,16 @@ class Layout:
         stages: stage name -> where and how its states are stored.
         outputs: output name -> [topic, partitions].
         sources: topic -> [topic id (hexadecimal), known partitions].
+        starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
+        gone: topics of which something was read that was created again since, so it cannot be read again.
     """
 
     state_partitions: int
     stages: dict[str, StageLayout] = field(default_factory=dict)
     outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
 
     def stored_in(self) -> dict[str, str]:
         """Stage name -> name of the flow under which the store keeps its states."""
@@ -119,6 +123,8 @@ class Plan:
         ranges: every known partition, idle ones empty.
         marks: "topic/partition" -> marks at the end of the batch.
         exclusions: inputs left out.
+        silent: its outputs are not published: they were, before the flow was folded again or rewound.
+        quiet: "topic/partition" -> what lies before this offset is to be read in silent plans.
     """
 
     number: int
@@ -131,6 +137,8 @@ class Plan:
     ranges: tuple[PlannedRange, ...]
     marks: dict[str, Any]
     exclusions: tuple[Exclusion, ...] = ()
+    silent: bool = False
+    quiet: dict[str, int] = field(default_factory=dict)
 
     def identified(self) -> Plan:
         """The same plan with its id computed."""
@@ -152,6 +160,8 @@ class Plan:
             {name: StageLayout(**stage) for name, stage in layout["stages"].items()},
             {name: (topic, number) for name, (topic, number) in layout["outputs"].items()},
             {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
+            layout["starts"],
+            tuple(layout["gone"]),
         )
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])

@@ -225,7 +225,7 @@ def persist(
     remaining = list(rows)
     written = 0
     while True:
-        size = _chunk(store, remaining)
+        size = chunk_size(store, remaining)
         chunk = remaining[:size]
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
         standing = store.write(step.store_flow(stage), stage, part, before, after, chunk)
@@ -249,7 +249,7 @@ def persist(
         before = standing
 
 
-def _chunk(store: StateStore, rows: Rows) -> int:
+def chunk_size(store: StateStore, rows: Rows) -> int:
     """How many of these rows fit into one atomic step: at least one, if there is one."""
     size = 0
     for index, (key, state) in enumerate(rows):

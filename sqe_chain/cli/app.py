@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import dev, peek, run, state, store
+from sqe_chain.cli import dev, peek, rebuild, run, state, store
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -37,6 +37,8 @@ def _command(
 
 app.command("run")(run.run)
 app.command("state")(state.state)
+app.command("rebuild")(rebuild.rebuild)
+app.command("rewind")(rebuild.rewind)
 app.command("peek")(peek.peek)
 app.add_typer(store.app, name="store")
 app.add_typer(dev.app, name="dev")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
 from sqe_chain.protocol.surroundings import Engine, Surroundings
 
 if TYPE_CHECKING:
@@ -44,14 +46,14 @@ def open_log(bootstrap: str, config: Path | None) -> KafkaLog:
 
 
 @contextmanager
-def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Engine | None]:
-    """The engine that was asked for, as long as the context lasts; None for this process.
+def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Callable[[Flow], Engine]]:
+    """What gives engines of the kind that was asked for, as long as the context lasts.
 
     Raises:
         ConfigurationError: Java or pyspark is missing, or a setting of Spark is wrong.
     """
     if choice.name == "inprocess":
-        yield None
+        yield lambda flow: InProcessEngine(flow, around.log, around.store)
         return
     try:
         from sqe_chain.engines.spark import SparkEngine, open_session  # noqa: PLC0415 - the driver, when asked for
@@ -59,7 +61,7 @@ def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Engine |
         raise _missing(error, "spark") from error
     session = open_session(master=choice.master, app_name=around.flow.name, conf=dict(choice.conf))
     try:
-        yield SparkEngine(around.flow, around.log, around.stores, session)
+        yield lambda flow: SparkEngine(flow, around.log, around.stores, session)
     finally:
         session.stop()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
@@ -25,7 +26,7 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.surroundings import Observer, Settings, Surroundings
+from sqe_chain.protocol.surroundings import Engine, Observer, Settings, Surroundings
 
 ONCE_PATIENCE_MS = 30_000
 """How long `--once` waits for a broker or store that is away."""
@@ -56,11 +57,45 @@ class Wanted:
     metrics_port: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What a command works with: servers looked at, signals and panel in place.
+
+    Attributes:
+        around: the flow and its ports; its engine runs in this process.
+        engine: gives an engine of the kind that was asked for.
+        clock: the same as `around.clock`.
+        stop: when to end.
+        statistics: what was told so far.
+    """
+
+    around: Surroundings
+    engine: Callable[[Flow], Engine]
+    clock: ServiceClock
+    stop: Stop
+    statistics: Statistics
+
+
 def launch(flow: Flow, settings: Settings, wanted: Wanted) -> None:
     """Run a service until it is asked to stop.
 
     Raises:
         ChainError: it could not start, or had to stop.
+    """
+    with prepared(flow, settings, wanted) as found:
+        around, stop = found.around, found.stop
+        if not stop.requested:
+            around.engine = found.engine(flow)
+            Service(around, found.clock, stop, found.statistics, once=wanted.once).run()
+        around.tell("stopped", reason=stop.reason)
+
+
+@contextmanager
+def prepared(flow: Flow, settings: Settings, wanted: Wanted) -> Iterator[Prepared]:
+    """Connect everything, as long as the context lasts.
+
+    Raises:
+        ChainError: something is missing, or wrong.
     """
     log = open_log(wanted.kafka, wanted.kafka_config)
     stores = open_stores(flow, wanted.stores, by_workers=wanted.engine.name == "spark")
@@ -81,13 +116,10 @@ def launch(flow: Flow, settings: Settings, wanted: Wanted) -> None:
             settings=settings,
             is_dead=is_dead,
         )
-        if _ready(around, wanted, stop):
-            engine = opened.enter_context(open_engine(wanted.engine, around))
-            around.engine = engine or around.engine
-            handle_again()
-        if not stop.requested:
-            Service(around, clock, stop, statistics, once=wanted.once).run()
-        observer.event("stopped", {"reason": stop.reason})
+        choice = wanted.engine if _ready(around, wanted, stop) else EngineChoice("inprocess")
+        engine = opened.enter_context(open_engine(choice, around))
+        handle_again()
+        yield Prepared(around, engine, clock, stop, statistics)
 
 
 def _ready(around: Surroundings, wanted: Wanted, stop: Stop) -> bool:

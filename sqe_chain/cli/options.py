@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -40,6 +40,39 @@ StoreOption = Annotated[
         envvar="SQE_CHAIN_STORE",
         help="redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for a stage that asks for it. Repeatable.",
     ),
+]
+EngineOption = Annotated[
+    Literal["spark", "inprocess"],
+    typer.Option(
+        "--engine", envvar="SQE_CHAIN_ENGINE", help="Where tasks run: on Spark, or in this process."
+    ),
+]
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        envvar="SQE_CHAIN_MASTER",
+        help="Spark's master: local[2], spark://HOST:PORT.",
+    ),
+]
+SparkConfOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--spark-conf", metavar="K=V", envvar="SQE_CHAIN_SPARK_CONF", help="A property of Spark. Repeatable."
+    ),
+]
+WeakOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-weak-durability",
+        envvar="SQE_CHAIN_ALLOW_WEAK_DURABILITY",
+        help="Accept stores that may lose acknowledged writes.",
+    ),
+]
+LogJsonOption = Annotated[
+    bool,
+    typer.Option("--log-json", envvar="SQE_CHAIN_LOG_JSON", help="JSON lines on standard error, no panel."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object on each line.")]
 TracebackOption = Annotated[

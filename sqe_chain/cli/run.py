@@ -11,11 +11,16 @@ from sqe_chain.cli.console import reported
 from sqe_chain.cli.launch import Wanted, launch
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
+    EngineOption,
     FlowArgument,
     KafkaConfigOption,
     KafkaOption,
+    LogJsonOption,
+    MasterOption,
+    SparkConfOption,
     StoreOption,
     TracebackOption,
+    WeakOption,
 )
 from sqe_chain.cli.owner import this_process
 from sqe_chain.cli.values import duration_ms, properties
@@ -43,20 +48,9 @@ def run(  # noqa: PLR0913 - each is an option of the command
             help="Where a new flow begins; by default only where nothing is missing.",
         ),
     ] = None,
-    engine: Annotated[
-        Literal["spark", "inprocess"],
-        typer.Option(envvar="SQE_CHAIN_ENGINE", help="Where tasks run: on Spark, or in this process."),
-    ] = "spark",
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL", envvar="SQE_CHAIN_MASTER", help="Spark's master: local[2], spark://HOST:PORT."
-        ),
-    ] = None,
-    spark_conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="K=V", envvar="SQE_CHAIN_SPARK_CONF", help="A property of Spark. Repeatable."),
-    ] = None,
+    engine: EngineOption = "spark",
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
     once: Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")] = False,
     create_topics: Annotated[
         int | None,
@@ -79,14 +73,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
     accept_rollback: Annotated[
         bool, typer.Option("--accept-rollback", help="Go on although the store went back as a whole.")
     ] = False,
-    allow_weak_durability: Annotated[
-        bool,
-        typer.Option(
-            "--allow-weak-durability",
-            envvar="SQE_CHAIN_ALLOW_WEAK_DURABILITY",
-            help="Accept stores that may lose acknowledged writes.",
-        ),
-    ] = False,
+    allow_weak_durability: WeakOption = False,
     max_records: Annotated[
         int,
         typer.Option(
@@ -105,12 +92,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             help="Bytes of values read and published in one batch, by the average so far.",
         ),
     ] = 96 << 20,
-    log_json: Annotated[
-        bool,
-        typer.Option(
-            "--log-json", envvar="SQE_CHAIN_LOG_JSON", help="JSON lines on standard error, no panel."
-        ),
-    ] = False,
+    log_json: LogJsonOption = False,
     metrics_port: Annotated[
         int | None,
         typer.Option(

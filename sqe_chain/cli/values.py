@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqe_chain.errors import ConfigurationError
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+_OFFSET = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]+)\]=([0-9]+)")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
 MAX_DURATION_MS = 24 * 3_600_000
 
@@ -29,6 +31,37 @@ def duration_ms(text: str) -> int:
     if milliseconds > MAX_DURATION_MS:
         raise ConfigurationError(f"{text!r} is too long; at most 24h")
     return milliseconds
+
+
+def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
+    """Where to rewind to: a time in milliseconds since 1970, or an offset for each partition named.
+
+    >>> target(["2026-11-20T10:00:00Z"])
+    1795168800000
+    >>> target(["robot.raw[0]=17", "robot.raw[2]=0"])
+    {('robot.raw', 0): 17, ('robot.raw', 2): 0}
+
+    Raises:
+        ConfigurationError: neither of them, or a time among offsets.
+    """
+    offsets: dict[tuple[str, int], int] = {}
+    for text in texts:
+        named = _OFFSET.fullmatch(text)
+        if named:
+            offsets[named.group(1), int(named.group(2))] = int(named.group(3))
+            continue
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            raise ConfigurationError(
+                f"--to {text!r}: expected a time with its zone, as 2026-11-20T10:00:00Z, or TOPIC[PARTITION]=OFFSET"
+            ) from None
+        if when.tzinfo is None:
+            raise ConfigurationError(f"--to {text!r}: in which time zone? Write Z or +01:00 behind it")
+        if len(texts) > 1:
+            raise ConfigurationError("--to takes one time, or offsets, not both")
+        return round(when.timestamp() * 1_000)
+    return offsets
 
 
 def store_urls(texts: Sequence[str]) -> dict[str, str]:

@@ -115,11 +115,14 @@ class Aggregation:
             ):
                 raise
             return self.batch()  # which names it, or begins with it
+        again, limits = around.settings.again, inputs.silenced(positions, last.quiet)
+        if again is not None:
+            bounds = inputs.within(bounds, again.until)
         limit = max(
             len(positions),
             min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
         )
-        stops = inputs.cut(positions, bounds, limit)
+        stops = inputs.cut(positions, inputs.within(bounds, limits or {}), limit)
         if stops == positions:
             self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
@@ -130,7 +133,8 @@ class Aggregation:
         started_ms = around.clock.now_ms()
         with around.step(PROCESS):
             report, exclusions = self._process(ranges, started_ms, infos)
-        plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions)
+        silent = limits is not None or again is not None
+        plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions, silent=silent)
         with around.step(SEAL):
             self._seal(plan)
         self._applying().finish(
@@ -144,7 +148,7 @@ class Aggregation:
             inputs=records,
             replays=sum(end.replays for end in report.ends),
             excluded=len(exclusions),
-            outputs=report.outputs,
+            outputs=0 if plan.silent else report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
         )
@@ -167,8 +171,10 @@ class Aggregation:
 
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
+        again = self.around.settings.again
         positions = {place: planned.stop for place, planned in self._last().ends().items()}
-        return inputs.lag(positions, self.around.log.bounds(positions))
+        bounds = self.around.log.bounds(positions)
+        return inputs.lag(positions, inputs.within(bounds, again.until) if again else bounds)
 
     # ------------------------------------------------------------------ claim and recover
 
@@ -215,8 +221,15 @@ class Aggregation:
             raise AssertionError("born after the claim")
         places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
         bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
-        starts = inputs.first_offsets(around.flow, bounds, around.settings.start)
-        self._set_home(home, birth_plan(around.flow, self._claim(), around.clock.now_ms(), infos, starts))
+        again = around.settings.again
+        if again is not None:
+            starts = {place: (again.starts.get(place, 0), place in again.starts) for place in places}
+            for place, (offset, _) in starts.items():
+                inputs.check_bounds(place, offset, bounds[place])
+        else:
+            starts = inputs.first_offsets(around.flow, bounds, around.settings.start)
+        now_ms = around.clock.now_ms()
+        self._set_home(home, birth_plan(around.flow, self._claim(), now_ms, infos, starts, again))
 
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
         around, last = self.around, self._last()
@@ -256,8 +269,7 @@ class Aggregation:
         kept = [planned for planned in last.ranges if not inputs.started_over(around.flow, planned, infos)]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
-        layout = layout_of(around.flow, infos, last.number + 1, last.layout.stages)
-        layout = replace(layout, outputs=last.layout.outputs | layout.outputs)  # names are permanent
+        layout = layout_of(around.flow, infos, last.number + 1, last.layout)
         if layout == last.layout:
             return False
         check_new_stages(around, last)

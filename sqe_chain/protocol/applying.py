@@ -8,7 +8,7 @@ from functools import partial
 
 from sqe_chain.errors import Superseded
 from sqe_chain.flow import Node
-from sqe_chain.plan import Plan
+from sqe_chain.plan import Plan, PlannedRange, mark_name
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol.surroundings import COMMIT, PERSIST, PUBLISH, Surroundings
 from sqe_chain.segment.level import levels, stages_at
@@ -50,6 +50,7 @@ class Applying:
             top_level: the highest level that has something to write.
         """
         around = self.around
+        publish = publish and not plan.silent
         with around.step(PUBLISH):
             if publish and report.outputs:
                 around.patiently("publish", around.engine.publish)
@@ -100,22 +101,24 @@ class Applying:
     def commit(self, plan: Plan) -> None:
         """Step 7: a courtesy to lag monitors, and a witness for recovery."""
         around = self.around
+        if around.settings.again is not None:
+            return
         commits = {
-            planned.place: Commit(
-                planned.stop,
-                json.dumps(
-                    {
-                        "plan": plan.number,
-                        "id": plan.plan_id,
-                        "epoch": self.claim.epoch,
-                        "topic_id": planned.topic_id,
-                    }
-                ),
-            )
-            for planned in plan.ranges
+            planned.place: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges
         }
         around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
         self._committed_ms = around.clock.now_ms()
+
+    def _metadata(self, plan: Plan, planned: PlannedRange) -> str:
+        """What is left when a store is lost: where the flow has been, and where it once began."""
+        known: dict[str, object] = {
+            "plan": plan.number,
+            "id": plan.plan_id,
+            "epoch": self.claim.epoch,
+            "topic_id": planned.topic_id,
+        }
+        start = plan.layout.starts.get(mark_name(*planned.place), 0)
+        return json.dumps(known | {"start": start} if start else known)
 
     def commit_again_daily(self, last: Plan) -> None:
         """Groups forget what is not committed again."""

@@ -17,7 +17,9 @@ from sqe_chain.states import Claim
 Commits = Mapping[TopicPartition, Commit]
 
 
-def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Claim, Home]:
+def claim(
+    around: Surroundings, read_commits: Callable[[], Commits], *, lost: bool = False
+) -> tuple[Claim, Home]:
     """Become the run that owns the flow, when no other is alive.
 
     The new epoch is beyond all that the store and the commits know, so a store that went back in time
@@ -26,6 +28,7 @@ def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Cl
     Args:
         around: the flow and its ports.
         read_commits: asks Kafka what it knows of the group.
+        lost: the store may have lost everything.
 
     Returns:
         The claim, and the home record as it stands.
@@ -47,7 +50,8 @@ def claim(around: Surroundings, read_commits: Callable[[], Commits]) -> tuple[Cl
             home = _stand_by(around, home)
             if home is None:
                 continue  # emptied meanwhile: what has Kafka by now?
-        _check_not_empty(around, home, commits)
+        if not lost:
+            _check_not_empty(around, home, commits)
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(around, _stored_in(around, home)).values() if header]
         epochs += [int(str(metadata_of(commit).get("epoch", 0))) for commit in commits.values()]
@@ -79,7 +83,8 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
     """
     stamped: dict[tuple[int, int], Header] = {}
     # Beside stages that still stand at the plan before: a birth plan is redone for all of them alike.
-    born = Header(mine.epoch, mine.run_id, max(0, last.number - 1), last.previous_id or last.plan_id)
+    number, plan_id = (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
+    born = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
     found = _headers(around, stored_in)
     for stage, part in around.places():
@@ -145,7 +150,7 @@ def _check_not_empty(around: Surroundings, home: Home | None, commits: Commits) 
             raise StoreEmpty(
                 f"flow {around.flow.name!r}: the store knows nothing of it, but its group has committed offset "
                 f"{commit.offset} of {topic}[{partition}] with plan {metadata_of(commit)['plan']}: the store was emptied, "
-                "or is another one. Give the right --store, restore it, or begin anew under another flow name"
+                "or is another one. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import (
@@ -18,7 +19,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.marks import MarksRecord, PartitionMarks
-from sqe_chain.plan import PlannedRange
+from sqe_chain.plan import PlannedRange, mark_name
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 
 Topics = Mapping[str, TopicInfo]
@@ -251,6 +252,32 @@ def cut(
         ends[place] += taken
         left = max(0, left - taken)
     return ends
+
+
+def within(
+    bounds: Mapping[TopicPartition, Bounds], limits: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, Bounds]:
+    """The same bounds, as if the partitions named ended at these limits."""
+    return {
+        place: replace(bound, stable_end=min(bound.stable_end, limits.get(place, bound.stable_end)))
+        for place, bound in bounds.items()
+    }
+
+
+def silenced(
+    positions: Mapping[TopicPartition, int], quiet: Mapping[str, int]
+) -> dict[TopicPartition, int] | None:
+    """Where each partition has to end for the batch to be silent; None when nothing is left to be silent about.
+
+    A batch publishes all of its outputs or none: while any partition has something behind it that was
+    published before, the others wait.
+
+    Args:
+        positions: next offset of each partition.
+        quiet: a plan's.
+    """
+    limits = {place: max(offset, quiet.get(mark_name(*place), 0)) for place, offset in positions.items()}
+    return limits if limits != positions else None
 
 
 def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:

@@ -11,34 +11,44 @@ from sqe_chain.flow import Flow
 from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.surroundings import Again
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 
 
-def layout_of(flow: Flow, infos: Infos, number: int, known: Mapping[str, StageLayout]) -> Layout:
+def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
     """What a flow is bound to, as it is declared and as its topics are now.
 
     Args:
         flow: the flow.
         infos: its topics.
         number: of the plan that brings the layout in.
-        known: the stages that were born before.
+        known: the layout so far.
     """
+    known = known or Layout(flow.state_partitions)
     return Layout(
         flow.state_partitions,
         {
-            stage.name: known.get(stage.name, StageLayout(number, stage.buckets, flow.name))
+            stage.name: known.stages.get(stage.name, StageLayout(number, stage.buckets, flow.name))
             for stage in flow.stages()
         },
-        {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
+        # Names of outputs are permanent, also of those that are no longer declared.
+        known.outputs | {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
+        known.starts,
+        known.gone,
     )
 
 
 def birth_plan(
-    flow: Flow, claim: Claim, clock_ms: int, infos: Infos, starts: Mapping[TopicPartition, tuple[int, bool]]
+    flow: Flow,
+    claim: Claim,
+    clock_ms: int,
+    infos: Infos,
+    starts: Mapping[TopicPartition, tuple[int, bool]],
+    again: Again | None = None,
 ) -> Plan:
     """Plan 0: the layout, and where each partition begins.
 
@@ -48,16 +58,33 @@ def birth_plan(
         clock_ms: now.
         infos: its topics.
         starts: of each input partition: first offset, and whether it lies in the middle of the log.
+        again: the plan continues another flow's numbers.
     """
     ranges, marks = [], {}
     for (topic, partition), (offset, middle) in sorted(starts.items()):
         info = infos[topic]
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
         marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
-    layout = layout_of(flow, infos, 0, {})
+    number = again.number if again else 0
+    layout = _begun(layout_of(flow, infos, number), starts)
     return Plan(
-        0, "", "", claim.epoch, claim.run_id, clock_ms, layout, tuple(ranges), as_read(marks)
+        number,
+        "",
+        "",
+        claim.epoch,
+        claim.run_id,
+        clock_ms,
+        layout,
+        tuple(ranges),
+        as_read(marks),
+        quiet=dict(again.quiet) if again else {},
     ).identified()
+
+
+def _begun(layout: Layout, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
+    """The layout, with where partitions were begun."""
+    begun = {mark_name(*place): offset for place, (offset, _) in starts.items() if offset > 0}
+    return replace(layout, starts=layout.starts | begun) if begun else layout
 
 
 def layout_plan(
@@ -85,6 +112,8 @@ def layout_plan(
         for (topic, partition), (offset, _) in starts.items()
     ]
     ranges = [replace(planned, start=planned.stop) for planned in kept] + entering
+    gone = {planned.topic for planned in last.ranges} - {planned.topic for planned in kept}
+    layout = replace(layout, gone=tuple(sorted({*layout.gone, *gone})))
     marks = dict(last.marks)
     for (topic, partition), (_, middle) in starts.items():
         marks[mark_name(topic, partition)] = inputs.new_marks(
@@ -97,9 +126,10 @@ def layout_plan(
         claim.epoch,
         claim.run_id,
         clock_ms,
-        layout,
+        _begun(layout, starts),
         tuple(sorted(ranges, key=lambda planned: planned.place)),
         as_read(marks),
+        quiet=last.quiet,
     ).identified()
 
 
@@ -110,6 +140,8 @@ def batch_plan(
     ranges: Sequence[PlannedRange],
     report: Report,
     exclusions: tuple[Exclusion, ...],
+    *,
+    silent: bool,
 ) -> Plan:
     """The plan of a batch that was processed: its ranges with their last records, and the marks at its end."""
     ends = {(end.topic, end.partition): end for end in report.ends}
@@ -124,6 +156,8 @@ def batch_plan(
         tuple(_witnessed(planned, ends.get(planned.place)) for planned in ranges),
         marks_after(last, report),
         exclusions,
+        silent,
+        last.quiet if silent else {},
     ).identified()
 
 
@@ -214,20 +248,18 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
 
 
 def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
-    """Group offsets never lie beyond the last plan; if they do, the home store went back.
+    """Kafka never knows of a later plan than the home store; if it does, the home store went back.
 
     Raises:
-        StoreInconsistent: a commit names a later plan, another one, or a later offset.
+        StoreInconsistent: a commit names a later plan, or another one.
     """
-    ends = last.ends()
-    for place, commit in commits.items():
+    for commit in commits.values():
         meta = inputs.metadata_of(commit)
         if "plan" not in meta:
             continue
-        number, end = int(str(meta["plan"])), ends.get(place)
+        number = int(str(meta["plan"]))
         other = number == last.number and meta.get("id") != last.plan_id
-        same_topic = end is not None and meta.get("topic_id") == end.topic_id  # else created again since
-        if number > last.number or other or (same_topic and end is not None and commit.offset > end.stop):
+        if number > last.number or other:
             raise StoreInconsistent(
                 f"flow {flow.name!r}: the home store's last plan is {last.number} ({last.plan_id}), but Kafka "
                 f"has a commit of plan {meta['plan']} ({meta.get('id')}): the store went back as a whole. Its values are "

@@ -15,7 +15,7 @@ from sqe_chain.plan import Plan
 from sqe_chain.ports import Header
 
 Headers = Mapping[tuple[int, int], Header]
-WAYS_OUT = "restore the store as a whole, or begin anew under another flow name"
+WAYS_OUT = "restore the store as a whole, or fold the states again with sqe-chain rebuild"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,9 @@ good order.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.errors import (
@@ -18,7 +20,7 @@ from sqe_chain.errors import (
     RecreatedTopic,
     TruncatedInput,
 )
-from sqe_chain.marks import MarksRecord
+from sqe_chain.marks import MarksRecord, PartitionMarks
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import DAY_MS
@@ -139,6 +141,36 @@ class Republishing:
             batch_ms=around.clock.now_ms() - started_ms,
         )
         return True
+
+    def rewind(self, to: Mapping[TopicPartition, int] | int) -> dict[TopicPartition, int]:
+        """Move the committed positions back, so that what follows is published once more.
+
+        Args:
+            to: offsets for some partitions, or a time in milliseconds since 1970.
+
+        Returns:
+            The positions now.
+
+        Raises:
+            ConfigurationError: a partition is not read, or an offset lies beyond its position.
+        """
+        positions, around = self._positions, self.around
+        if isinstance(to, int):
+            found = around.patiently("look for that time", partial(around.log.offsets_at, positions, to))
+            to = {place: min(offset, positions[place].offset) for place, offset in found.items()}
+        for place, offset in to.items():
+            known = positions.get(place)
+            if known is None or offset > known.offset:
+                at = f"position is {known.offset}" if known else "this flow does not read it"
+                raise ConfigurationError(
+                    f"{place[0]}[{place[1]}]: cannot be rewound to offset {offset}: {at}"
+                )
+        for (topic, partition), offset in to.items():
+            known = positions[topic, partition]
+            marks = PartitionMarks(topic, known.topic_id, partition, entered_in_middle=offset > 0)
+            positions[topic, partition] = Position(offset, known.topic_id, 0, marks.to_json())
+        self._commit(list(to))
+        return {place: position.offset for place, position in positions.items()}
 
     def beat(self) -> bool:
         """Republishers claim nothing: always True."""

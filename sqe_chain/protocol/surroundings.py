@@ -9,7 +9,7 @@ from typing import Literal, Protocol, TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow, Node
-from sqe_chain.ports import Header, Log, StateStore, TopicInfo
+from sqe_chain.ports import Header, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.segment.results import Job, Portion, Report
 
@@ -73,6 +73,23 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Again:
+    """What is folded once more, beside a flow's states: nothing of it is published or committed.
+
+    Attributes:
+        number: of its birth plan: beyond all plans of the flow, whose history it will continue.
+        starts: where the flow once began, where that was not offset 0.
+        until: where to end.
+        quiet: "topic/partition" -> up to where outputs were published before.
+    """
+
+    number: int
+    starts: Mapping[TopicPartition, int]
+    until: Mapping[TopicPartition, int]
+    quiet: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How a service runs.
 
@@ -92,6 +109,7 @@ class Settings:
         standby_ms: how long the other run's heartbeat must stand still.
         back_off_ms: longest wait between two attempts to reach a broker or store.
         owner: who this run is (JSON), for the claim.
+        again: fold only this, silently.
     """
 
     interval_ms: int = 5_000
@@ -108,6 +126,7 @@ class Settings:
     standby_ms: int = 6_000
     back_off_ms: int = 10_000
     owner: str = "{}"
+    again: Again | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work."""

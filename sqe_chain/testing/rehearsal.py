@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from google.protobuf.message import Message
 
@@ -15,8 +16,10 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow, Node
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
+from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, StateStore, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Settings, Surroundings, When
 from sqe_chain.stores.memory import MemoryStore
@@ -153,26 +156,7 @@ class Rehearsal:
         Returns:
             The run. Its `batch()` does one batch.
         """
-        run = next(self._runs)
-        script = self.script
-        log = CrashingLog(self.log, script)
-        stores: dict[str, StateStore] = {
-            name: CrashingStore(store, script) for name, store in self.stores.items()
-        }
-
-        def store_of(stage: Node) -> StateStore:
-            return stores[stage.store or ""]
-
-        around = Surroundings(
-            self.flow,
-            log,
-            stores,
-            InProcessEngine(self.flow, log, store_of),
-            script,
-            self.clock,
-            lambda: f"run-{run}",
-            settings or replace(self.settings, takeover=True),
-        )
+        around = self._around(settings)
         self.service = None
         service = Aggregation(around) if self.flow.stages() else Republishing(around)
         service.start()
@@ -215,20 +199,38 @@ class Rehearsal:
         self.service = None
         self.start()
 
+    def rebuild(
+        self,
+        to: Mapping[TopicPartition, int] | None = None,
+        *,
+        republish: bool = False,
+        resume: bool = False,
+    ) -> None:
+        """Fold everything again from the inputs, beside the states, and switch over. The present run dies.
+
+        Args:
+            to: offsets to end at; by default where the flow stands.
+            republish: publish what comes after `to` once more.
+            resume: go on with an attempt that crashed.
+        """
+        self.service = None
+        around = self._around(None)
+        Rebuilding(around, partial(self._engine, around), to, republish, resume).run()
+
     def states(self, stage: str) -> dict[bytes, Message]:
         """All states of a stage, parsed."""
         node = self._stage(stage)
         store = self.stores[node.store or ""]
         found: dict[bytes, Message] = {}
         for cell in self.flow.cells(node):
-            for key, data in store.scan(self.flow.name, stage, cell):
+            for key, data in store.scan(self._store_flow(stage), stage, cell):
                 found[key] = node.payload.FromString(data)  # type: ignore[union-attr]
         return found
 
     def headers(self, stage: str) -> list[Header | None]:
         """The header of each cell of a stage: of its state partitions, or of their buckets."""
         node = self._stage(stage)
-        return self.stores[node.store or ""].headers(self.flow.name, stage, self.flow.cells(node))
+        return self.stores[node.store or ""].headers(self._store_flow(stage), stage, self.flow.cells(node))
 
     def published(self, topic: str) -> list[Envelope]:
         """All envelopes in a topic, by partition and offset."""
@@ -247,6 +249,34 @@ class Rehearsal:
     def events(self, name: str) -> list[dict[str, object]]:
         """What the service told under this name, all runs together."""
         return [fields for told, fields in self.script.events if told == name]
+
+    def _around(self, settings: Settings | None) -> Surroundings:
+        """What a run stands on, with the crashes that were ordered."""
+        run, script = next(self._runs), self.script
+        log = CrashingLog(self.log, script)
+        stores: dict[str, StateStore] = {
+            name: CrashingStore(store, script) for name, store in self.stores.items()
+        }
+        return Surroundings(
+            self.flow,
+            log,
+            stores,
+            InProcessEngine(self.flow, log, lambda stage: stores[stage.store or ""]),
+            script,
+            self.clock,
+            lambda: f"run-{run}-{next(self._runs)}",
+            settings or replace(self.settings, takeover=True),
+        )
+
+    @staticmethod
+    def _engine(around: Surroundings, flow: Flow) -> InProcessEngine:
+        return InProcessEngine(flow, around.log, around.store)
+
+    def _store_flow(self, stage: str) -> str:
+        """The name under which a stage's states are stored: another one after a rebuild."""
+        home, _ = self.stores[""].home(self.flow.name)
+        data = self.stores[""].plan(self.flow.name, home.number) if home else None
+        return Plan.from_bytes(data).layout.stored_in().get(stage, self.flow.name) if data else self.flow.name
 
     def _stage(self, name: str) -> Node:
         for stage in self.flow.stages():

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 from google.protobuf.wrappers_pb2 import StringValue
+from redis import Redis
 
 from sqe_chain import wrap
 from sqe_chain.dev import KafkaServer
@@ -183,6 +184,65 @@ def broker() -> Iterator[KafkaServer]:
     """A broker that these tests may kill, with a login."""
     with KafkaServer(fast_boot=True, sasl=LOGIN) as server:
         yield server
+
+
+# --- rebuild and rewind ---------------------------------------------------------------------------
+
+
+def outputs(plant: Plant, topic: str) -> int:
+    """Records in a topic."""
+    peeked = plant.show("peek", f"{plant.name}.{topic}", "--kafka", plant.kafka, "--json")
+    return len(peeked.stdout.splitlines())
+
+
+def test_a_lost_state_partition_is_folded_again(plant: Plant, redis_url: str) -> None:
+    plant.produce("a", "bb", "a", "ccc")
+    plant.once("copies")
+    plant.once("counts")
+    before = outputs(plant, "totals")
+    client = Redis.from_url(redis_url)
+    lost = [key for key in client.keys(f"sqe:{{{plant.name}-counts/per-word/*") if b"/1}" in key]
+    assert client.delete(*lost) == len(lost) > 0
+    stopped = plant.start("counts", "--once")
+    assert stopped.process.wait(TIMEOUT_S) == 3
+    assert "sqe-chain rebuild" in stopped.text
+    where = ("--kafka", plant.kafka, "--store", plant.store, "--engine", "inprocess")
+    done = plant.show("rebuild", "words_flows:counts", *where)
+    assert done.returncode == 0, done.stderr
+    assert "folded again; start its service" in done.stderr
+    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
+    assert outputs(plant, "totals") == before
+    plant.produce("a", "dd")
+    plant.once("copies")
+    plant.once("counts")
+    assert plant.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
+
+
+def test_flows_are_rewound_to_offsets_and_times(plant: Plant) -> None:
+    plant.produce("a", "bb", "a", "ccc")
+    plant.once("copies")
+    plant.once("counts")
+    copies = outputs(plant, "copies")
+    where = ("--kafka", plant.kafka, "--engine", "inprocess")
+    stateful = ("words_flows:counts", *where, "--store", plant.store)
+    done = plant.show("rewind", *stateful, "--to", "1970-01-01T00:00:00Z", "--republish")
+    assert done.returncode == 0, done.stderr
+    assert plant.counted() == {}
+    before = outputs(plant, "totals")
+    plant.once("counts")
+    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
+    assert outputs(plant, "totals") == 2 * before
+    refused = plant.show("rewind", "words_flows:copies", *where, "--to", f"{plant.name}.words[0]=0")
+    assert refused.returncode != 0
+    assert "--republish" in refused.stderr
+    done = plant.show(
+        "rewind", "words_flows:copies", *where, "--to", f"{plant.name}.words[0]=0", "--republish"
+    )
+    assert done.returncode == 0, done.stderr
+    plant.once("copies")
+    assert outputs(plant, "copies") == copies + 2
+    plant.once("counts")
+    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
 
 
 # --- run ------------------------------------------------------------------------------------------

@@ -67,8 +67,8 @@ def marks_not_advanced_by_exclusions(patch: Patch) -> None:
 def _plan_with(change: Callable[[Plan, Plan], Plan]) -> Callable[..., Plan]:
     real = aggregation.batch_plan
 
-    def plan(last: Plan, *args: Any) -> Plan:
-        return change(last, real(last, *args)).identified()
+    def plan(last: Plan, *args: Any, **options: Any) -> Plan:
+        return change(last, real(last, *args, **options)).identified()
 
     return plan
 

@@ -1,0 +1,166 @@
+"""`sqe-chain rebuild` and `sqe-chain rewind`: folding again what a store has lost, or what code got wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sqe_chain.cli.connecting import EngineChoice
+from sqe_chain.cli.console import ERR, reported
+from sqe_chain.cli.launch import Prepared, Wanted, prepared
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import (
+    EngineOption,
+    FlowArgument,
+    KafkaConfigOption,
+    KafkaOption,
+    LogJsonOption,
+    MasterOption,
+    SparkConfOption,
+    StoreOption,
+    TracebackOption,
+    WeakOption,
+)
+from sqe_chain.cli.owner import this_process
+from sqe_chain.cli.stop import Heartbeat
+from sqe_chain.cli.values import properties
+from sqe_chain.cli.values import target as target_of
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.rebuild import Rebuilding
+from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.surroundings import Settings
+
+To = Mapping[TopicPartition, int] | int | None
+
+TakeoverOption = Annotated[
+    bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
+]
+ResumeOption = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with an attempt that was interrupted; the code must be the same."),
+]
+RepublishOption = Annotated[
+    bool,
+    typer.Option("--republish", help="Publish once more what comes after the point rewound to."),
+]
+
+
+def rebuild(  # noqa: PLR0913 - each is an option of the command
+    target: FlowArgument,
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    store: StoreOption = None,
+    engine: EngineOption = "spark",
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
+    resume: ResumeOption = False,
+    takeover: TakeoverOption = False,
+    allow_weak_durability: WeakOption = False,
+    log_json: LogJsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Fold all states of a flow again from its inputs, up to where it stood.
+
+    The new states grow beside the old ones, which stay as they are until one step switches over. Nothing is
+    published that was published before. The inputs must still hold everything since the flow began.
+    """
+    with reported(traceback=traceback, as_json=log_json):
+        flow = load_flow(target)
+        settings = _settings(takeover=takeover, weak=allow_weak_durability)
+        choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
+        _again(
+            flow,
+            settings,
+            _wanted(kafka, kafka_config, store, choice, log_json=log_json),
+            None,
+            resume=resume,
+        )
+
+
+def rewind(  # noqa: PLR0913 - each is an option of the command
+    target: FlowArgument,
+    *,
+    to: Annotated[
+        list[str],
+        typer.Option(
+            "--to",
+            metavar="TIME|TOPIC[PARTITION]=OFFSET",
+            help="A time with its zone, by the records' timestamps; or the offset to be read next, repeatable.",
+        ),
+    ],
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    store: StoreOption = None,
+    engine: EngineOption = "spark",
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
+    republish: RepublishOption = False,
+    resume: ResumeOption = False,
+    takeover: TakeoverOption = False,
+    allow_weak_durability: WeakOption = False,
+    log_json: LogJsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Put a flow back to an earlier point: its states are folded again up to there, and it goes on from there.
+
+    It folds what follows a second time, and publishes nothing of that unless --republish. A flow without
+    states only has positions to move, and nothing to do but publish: it needs --republish.
+    """
+    with reported(traceback=traceback, as_json=log_json):
+        flow = load_flow(target)
+        settings = _settings(takeover=takeover, weak=allow_weak_durability)
+        choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
+        wanted = _wanted(kafka, kafka_config, store, choice, log_json=log_json)
+        if flow.stages():
+            _again(flow, settings, wanted, target_of(to), republish=republish, resume=resume)
+        elif republish:
+            _move(flow, settings, wanted, target_of(to))
+        else:
+            raise ConfigurationError(
+                f"flow {flow.name!r} keeps no states: all it could do is to publish again; say --republish if that is meant "
+                "(receivers ignore what they have counted)"
+            )
+
+
+def _settings(*, takeover: bool, weak: bool) -> Settings:
+    owner = this_process().as_text()
+    return Settings(takeover=takeover, allow_weak_durability=weak, owner=owner)
+
+
+def _wanted(
+    kafka: str, config: Path | None, store: list[str] | None, engine: EngineChoice, *, log_json: bool
+) -> Wanted:
+    return Wanted(
+        kafka, config, tuple(store or ()), engine, None, once=True, log_json=log_json, metrics_port=None
+    )
+
+
+def _again(
+    flow: Flow, settings: Settings, wanted: Wanted, to: To, *, republish: bool = False, resume: bool = False
+) -> None:
+    with prepared(flow, settings, wanted) as found:
+        work = Rebuilding(found.around, found.engine, to, republish, resume, lambda: found.stop.requested)
+        with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
+            plan = work.run()
+    ERR.print(f"flow {flow.name!r} stands at plan {plan.number} now, folded again; start its service")
+
+
+def _move(flow: Flow, settings: Settings, wanted: Wanted, to: Mapping[TopicPartition, int] | int) -> None:
+    with prepared(flow, settings, wanted) as found:
+        service = Republishing(found.around)
+        service.start()
+        positions = service.rewind(to)
+    places = ", ".join(
+        f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(positions.items())
+    )
+    ERR.print(f"flow {flow.name!r} reads on from {places}; start its service")
+
+
+def _silent(found: Prepared, error: Exception) -> None:
+    found.around.tell("notice", text=f"the heartbeat does not reach the store: {error}")
