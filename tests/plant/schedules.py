@@ -54,7 +54,7 @@ def plan_faults(found: Ledger, draw: random.Random) -> None:
     for _ in range(draw.choice([0, 1, 1, 2, 4])):
         what = draw.choice([die, die, no_answer, no_answer, "zombie"])
         action = what if callable(what) else lambda: take_over(found, draw)
-        if callable(what) and draw.random() < 0.2:  # noqa: PLR2004 - a fifth between two chunks of a persist
+        if callable(what) and draw.random() < 0.2:
             found.points.awaited["after *part of the next"] = what
         else:
             found.points.at(draw.randrange(draw.choice([10, 40, 120])), action)

@@ -184,7 +184,9 @@ def _check(command: Command, page: Path) -> None:
             raise AssertionError("flows are not submitted: sqe-chain run is the driver")
         else:
             runs = documents.RUN_MARK in page.read_text(encoding="utf-8")
-            assert program in {"docker", "export", "redis-cli", "git", "cd"} or runs, "a command of no known kind"
+            assert program in {"docker", "export", "redis-cli", "git", "cd"} or runs, (
+                "a command of no known kind"
+            )
 
 
 def _simple_commands(text: str) -> list[list[str]]:
