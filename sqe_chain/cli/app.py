@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import dev, peek, rebuild, run, state, store
+from sqe_chain.cli import dev, move, peek, rebuild, run, state, store
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -39,6 +39,8 @@ app.command("run")(run.run)
 app.command("state")(state.state)
 app.command("rebuild")(rebuild.rebuild)
 app.command("rewind")(rebuild.rewind)
+app.command("export")(move.export_states)
+app.command("import")(move.import_states)
 app.command("peek")(peek.peek)
 app.add_typer(store.app, name="store")
 app.add_typer(dev.app, name="dev")

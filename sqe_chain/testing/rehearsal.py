@@ -19,6 +19,7 @@ from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, StateStore, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Settings, Surroundings, When
@@ -216,6 +217,15 @@ class Rehearsal:
         self.service = None
         around = self._around(None)
         Rebuilding(around, partial(self._engine, around), to, republish, resume).run()
+
+    def exported(self) -> list[str]:
+        """The lines of an export of all states, as `sqe-chain export` writes them. The present run dies."""
+        self.service = None
+        return list(exported(self._around(None)))
+
+    def imported(self, lines: Sequence[str]) -> None:
+        """Fill the stores, which must not know the flow, with what an export holds."""
+        imported(self._around(None), lines)
 
     def states(self, stage: str) -> dict[bytes, Message]:
         """All states of a stage, parsed."""

@@ -245,6 +245,35 @@ def test_flows_are_rewound_to_offsets_and_times(plant: Plant) -> None:
     assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
 
 
+def test_states_move_to_another_store(plant: Plant, tmp_path: Path) -> None:
+    plant.produce("a", "bb", "a", "ccc")
+    plant.once("copies")
+    plant.once("counts")
+    expected = plant.counted()
+    file = tmp_path / "counts.jsonl.gz"
+    flow = ("words_flows:counts", str(file), "--kafka", plant.kafka)
+    done = plant.show("export", *flow, "--store", plant.store)
+    assert done.returncode == 0, done.stderr
+    assert "is there already" in plant.show("export", *flow, "--store", plant.store).stderr
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(file.read_bytes()[:-20])
+    refused = plant.show("import", flow[0], str(cut), *flow[2:], "--store", f"sqlite://{tmp_path}/cut.db")
+    assert refused.returncode == 2, refused.stderr
+    assert "cannot be read as an export" in refused.stderr
+    old, plant.store = plant.store, f"sqlite://{tmp_path}/moved.db"
+    done = plant.show("import", *flow, "--store", plant.store)
+    assert done.returncode == 0, done.stderr
+    assert plant.counted() == expected
+    plant.produce("a", "dd")
+    plant.once("copies")
+    plant.once("counts")
+    assert plant.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
+    plant.store = old
+    stopped = plant.start("counts", "--once")
+    assert stopped.process.wait(TIMEOUT_S) == 3
+    assert "StoreInconsistent" in stopped.text
+
+
 # --- run ------------------------------------------------------------------------------------------
 
 

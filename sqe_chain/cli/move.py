@@ -1,0 +1,132 @@
+"""`sqe-chain export` and `sqe-chain import`: a flow's states from one store to another, exactly."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Annotated, cast
+
+import typer
+from rich.progress import Progress, SpinnerColumn, TextColumn
+
+from sqe_chain.cli.connecting import EngineChoice
+from sqe_chain.cli.console import ERR, reported
+from sqe_chain.cli.launch import Wanted, prepared
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import (
+    FlowArgument,
+    KafkaConfigOption,
+    KafkaOption,
+    LogJsonOption,
+    StoreOption,
+    TracebackOption,
+    WeakOption,
+)
+from sqe_chain.cli.owner import this_process
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.moving import exported, imported
+from sqe_chain.protocol.surroundings import Settings
+
+_SHOWN_EVERY = 1_000
+
+TakeoverOption = Annotated[
+    bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
+]
+
+
+def export_states(
+    target: FlowArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file; .gz at its end compresses it.")],
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    store: StoreOption = None,
+    takeover: TakeoverOption = False,
+    log_json: LogJsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Write all states of a flow to a file, with the plan that they stand at.
+
+    The flow is claimed meanwhile: a run that is alive is waited for. `sqe-chain state` shows states for people.
+    """
+    with reported(traceback=traceback, as_json=log_json):
+        flow = load_flow(target)
+        if file.exists():
+            raise ConfigurationError(f"{file} is there already; give the name of a new file")
+        partial = file.with_name(f"{file.name}.partial")
+        settings = Settings(takeover=takeover, allow_weak_durability=True, owner=this_process().as_text())
+        with prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found:
+            try:
+                with _opened(partial, file.suffix == ".gz", "wt") as out:
+                    for line in _shown(exported(found.around), "states written"):
+                        out.write(line + "\n")
+                partial.rename(file)
+            finally:
+                with suppress(FileNotFoundError):
+                    partial.unlink()
+
+
+def import_states(
+    target: FlowArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `sqe-chain export` has written.")],
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    store: StoreOption = None,
+    allow_weak_durability: WeakOption = False,
+    log_json: LogJsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Fill an empty store with the states of a file. Visible only when all of them are there.
+
+    Then run the service with this store, and never again with the one that the file came from.
+    """
+    with reported(traceback=traceback, as_json=log_json):
+        flow = load_flow(target)
+        if not file.is_file():
+            raise ConfigurationError(f"{file}: no such file")
+        settings = Settings(allow_weak_durability=allow_weak_durability, owner=this_process().as_text())
+        with (
+            prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found,
+            _opened(file, file.suffix == ".gz", "rt") as lines,
+        ):
+            plan = imported(found.around, _shown(_whole(file, lines), "states read"))
+        ERR.print(f"flow {flow.name!r} stands at plan {plan.number} in the new store")
+
+
+def _wanted(
+    flow: Flow, kafka: str, config: Path | None, store: list[str] | None, *, log_json: bool
+) -> Wanted:
+    if not flow.stages():
+        raise ConfigurationError(f"flow {flow.name!r} keeps no states")
+    engine = EngineChoice("inprocess")
+    return Wanted(
+        kafka, config, tuple(store or ()), engine, None, once=True, log_json=log_json, metrics_port=None
+    )
+
+
+def _opened(file: Path, compressed: bool, mode: str) -> IO[str]:  # noqa: FBT001 - two ways to open a file
+    opener = gzip.open if compressed else open
+    return cast("IO[str]", opener(file, mode, encoding="utf-8"))
+
+
+def _whole(file: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The lines; a file cut short or of another kind is one clear error."""
+    try:
+        yield from lines
+    except (EOFError, OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"{file} cannot be read as an export: {error}") from error
+
+
+def _shown(lines: Iterable[str], what: str) -> Iterator[str]:
+    """The same lines, counted on the terminal if there is one."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} {task.description}"))
+    with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
+        task = progress.add_task(what, total=None)
+        for number, line in enumerate(lines):
+            if number % _SHOWN_EVERY == 0:
+                progress.update(task, completed=number)
+            yield line

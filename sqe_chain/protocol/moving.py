@@ -1,0 +1,229 @@
+"""A flow's states as a file: out of its stores and into others, exactly, for a move or a copy of a moment.
+
+The file is JSON lines: the flow's last plan, every key with its state, and a digest over all of it at the
+end. Nothing is taken from a flow with an unfinished plan, and nothing is visible in the new stores before
+the last step, which sets the home record.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.flow import Node
+from sqe_chain.plan import Plan
+from sqe_chain.ports import Header, StateStore
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.planning import check_commits, check_layout
+from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.protocol.verifying import check_durability
+from sqe_chain.states import chunk_size
+
+FORMAT = 1
+Row = tuple[str, int, bytes, bytes]
+"""Stage, cell, key, state."""
+
+
+def exported(around: Surroundings) -> Iterator[str]:
+    """The lines of an export. The flow is claimed meanwhile, so that nothing of it changes.
+
+    Args:
+        around: the flow and its ports.
+
+    Raises:
+        ConfigurationError: the flow has never run with this store.
+        ServiceStopped: a plan is unfinished; the next run of the service finishes it.
+    """
+    around.flow.check()
+    mine, home = claim(around, dict)
+    try:
+        data = around.patiently("read the last plan", lambda: around.home.plan(around.flow.name, home.number))
+        if data is None:
+            raise ConfigurationError(f"flow {around.flow.name!r} has never run with this store")
+        plan = Plan.from_bytes(data)
+        check_layout(around.flow, plan.layout, around.settings.drop_stages)
+        digest, count = blake2b(digest_size=16), 0
+        for line in _lines(around, plan, data):
+            digest.update(line.encode())
+            count += 1
+            yield line
+        yield json.dumps({"lines": count, "digest": digest.hexdigest()})
+    finally:
+        release(around, mine)
+
+
+def _lines(around: Surroundings, plan: Plan, data: bytes) -> Iterator[str]:
+    yield json.dumps(
+        {"sqe-chain": "export", "format": FORMAT, "flow": around.flow.name, "plan": data.decode()}
+    )
+    for stage in around.flow.stages():
+        stored = plan.layout.stages.get(stage.name)
+        if stored is None:
+            continue
+        store, cells = around.store(stage), around.flow.cells(stage)
+        headers = around.patiently("read headers", partial(store.headers, stored.flow, stage.name, cells))
+        for cell, header in zip(cells, headers, strict=True):
+            at = header and (header.number, header.plan_id, header.begun_id)
+            if at != (plan.number, plan.plan_id, ""):
+                raise ServiceStopped(
+                    f"{stored.flow}/{stage.name}/{cell}: stands at {header}, the last plan is {plan.number}: it is "
+                    "unfinished; run the service once, which finishes it"
+                )
+            for key, state in sorted(store.scan(stored.flow, stage.name, cell)):
+                row = {"stage": stage.name, "cell": cell, "key": _text(key), "state": _text(state)}
+                yield json.dumps(row)
+            if store.headers(stored.flow, stage.name, [cell]) != [header]:
+                raise Superseded(f"{stored.flow}/{stage.name}/{cell}: was written to meanwhile")
+
+
+def imported(around: Surroundings, lines: Iterable[str]) -> Plan:
+    """Store what an export holds. Until it is complete, the stores say that the flow has never run.
+
+    Args:
+        around: the flow and its ports, with the stores to fill.
+        lines: of the export.
+
+    Returns:
+        The plan at which the flow stands.
+
+    Raises:
+        ConfigurationError: these are no lines of an export of this flow, some are missing or changed, or
+            the store knows the flow already.
+        StoreInconsistent: Kafka knows of later plans: the export is old.
+    """
+    around.flow.check()
+    check_durability(around)
+    checked = _checked(lines)
+    plan = _plan_of(around, next(checked, ""))
+    check_layout(around.flow, plan.layout, around.settings.drop_stages)
+    infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+    places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
+    commits = around.patiently(
+        "read the group's commits", lambda: around.log.committed(around.flow.name, places)
+    )
+    check_commits(around.flow, plan, commits)
+    mine, home = claim(around, lambda: commits, lost=True)
+    try:
+        if home.number >= 0:
+            raise ConfigurationError(
+                f"the store knows flow {around.flow.name!r} already, at plan {home.number}; import into an empty one"
+            )
+        after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
+        for stage in around.flow.stages():
+            for cell in around.flow.cells(stage) if stage.name in plan.layout.stages else ():
+                _empty(around, plan, stage, cell, after)
+        stages = {stage.name: stage for stage in around.flow.stages()}
+        for (name, cell), rows in groupby(map(_row, checked), key=itemgetter(0, 1)):
+            if name not in stages or cell not in around.flow.cells(stages[name]):
+                raise ConfigurationError(
+                    f"the export has states of {name}/{cell}, which the flow does not have"
+                )
+            _fill(around.store(stages[name]), plan, (name, cell), rows, after)
+        wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
+        standing = around.patiently(
+            "set the home record",
+            partial(around.home.set_home, around.flow.name, home, wanted, plan.to_bytes()),
+        )
+        if standing != wanted:
+            raise Superseded(f"flow {around.flow.name!r}: another run has claimed it meanwhile")
+    finally:
+        release(around, mine)
+    return plan
+
+
+def _empty(around: Surroundings, plan: Plan, stage: Node, cell: int, after: Header) -> None:
+    """A cell with this header and no states, whatever an interrupted import has left."""
+    store, flow = around.store(stage), plan.layout.stages[stage.name].flow
+    before = store.headers(flow, stage.name, [cell])[0]
+    _write(store, flow, (stage.name, cell), before, after, [])
+    _write(
+        store,
+        flow,
+        (stage.name, cell),
+        after,
+        after,
+        [(key, None) for key, _ in store.scan(flow, stage.name, cell)],
+    )
+
+
+def _fill(store: StateStore, plan: Plan, place: tuple[str, int], rows: Iterable[Row], header: Header) -> None:
+    flow, chunk, size = plan.layout.stages[place[0]].flow, list[tuple[bytes, bytes | None]](), 0
+    for _, _, key, state in rows:
+        size += len(key) + len(state)
+        if chunk and (len(chunk) >= store.max_rows or size > store.max_bytes):
+            _write(store, flow, place, header, header, chunk)
+            chunk, size = [], len(key) + len(state)
+        chunk.append((key, state))
+    _write(store, flow, place, header, header, chunk)
+
+
+def _write(
+    store: StateStore,
+    flow: str,
+    place: tuple[str, int],
+    before: Header | None,
+    after: Header,
+    rows: list[tuple[bytes, bytes | None]],
+) -> None:
+    while True:
+        size = chunk_size(store, rows)
+        standing = store.write(flow, *place, before, after, rows[:size])
+        if standing != after:
+            raise Superseded(f"{flow}/{place[0]}/{place[1]}: somebody else writes there: {standing}")
+        rows, before = rows[size:], after
+        if not rows:
+            return
+
+
+def _checked(lines: Iterable[str]) -> Iterator[str]:
+    """The lines but the last, which says how many they are and what they hold."""
+    digest, count, last = blake2b(digest_size=16), 0, ""
+    for line in lines:
+        if count:
+            digest.update(last.encode())
+            yield last
+        last = line.rstrip("\n")
+        count += 1
+    try:
+        end = json.loads(last)
+    except ValueError:
+        end = {}
+    if end != {"lines": count - 1, "digest": digest.hexdigest()}:
+        raise ConfigurationError(
+            "the export is not complete, or was changed: its last line does not fit to what is before it; nothing was "
+            "made visible, export it again"
+        )
+
+
+def _plan_of(around: Surroundings, line: str) -> Plan:
+    try:
+        head: Any = json.loads(line)
+        known = head["sqe-chain"] == "export" and head["format"] == FORMAT
+    except (ValueError, KeyError, TypeError):
+        known, head = False, {}
+    if not known:
+        raise ConfigurationError(f"this is no export of format {FORMAT}: its first line does not say so")
+    if head["flow"] != around.flow.name:
+        raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {around.flow.name!r}")
+    plan = Plan.from_bytes(head["plan"].encode())
+    if plan.identified().plan_id != plan.plan_id:
+        raise StoreInconsistent("the export's plan does not have the id that it says: it was changed")
+    return plan
+
+
+def _row(line: str) -> Row:
+    row = json.loads(line)
+    return row["stage"], row["cell"], b64decode(row["key"]), b64decode(row["state"])
+
+
+def _text(data: bytes) -> str:
+    return b64encode(data).decode()

@@ -1,0 +1,155 @@
+"""Goal: a flow whose states were moved to other stores goes on exactly, and nothing half moved is ever used."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import everything, first_letter, ledger, note, word
+
+from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
+from sqe_chain.flow import Flow
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Crash, Rehearsal
+
+names = itertools.count()
+
+
+def flow_of() -> Flow:
+    flow = Flow("notes", state_partitions=2)
+    first = flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note, buckets=2
+    )
+    first.aggregate("all", key=everything, state=StringValue, fold=note, store="other")
+    return flow
+
+
+def stores() -> dict[str, MemoryStore]:
+    found = {name: MemoryStore(f"moving-{next(names)}", max_rows=2) for name in ("", "other")}
+    for store in found.values():
+        store.restore_all()
+    return found
+
+
+def feed(found: Rehearsal, words: str) -> None:
+    for text in words.split():
+        found.feed("words", word(text), key=text[0])
+    found.run_until_caught_up()
+
+
+@pytest.fixture
+def before() -> Rehearsal:
+    found = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
+    feed(found, "ant bee cow dog elk fox gnu hen ibis")
+    feed(found, "ape boa")
+    return found
+
+
+def elsewhere(before: Rehearsal) -> Rehearsal:
+    return Rehearsal(before.flow, log=before.log, store=stores())
+
+
+def said(found: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
+    return ledger(found), ledger(found, "all")
+
+
+def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
+    expected = said(before)
+    after = elsewhere(before)
+    after.imported(before.exported())
+    assert said(after) == expected
+    feed(after, "auk bat")
+    assert ledger(after)["a"] == "ant ape auk"
+    assert ledger(after, "all")["all"].endswith("auk bat")
+
+
+def test_the_old_store_is_of_no_use_when_the_flow_has_gone_on(before: Rehearsal) -> None:
+    after = elsewhere(before)
+    after.imported(before.exported())
+    feed(after, "auk")
+    with pytest.raises(StoreInconsistent):
+        before.start()
+
+
+def test_an_export_that_is_old_is_refused(before: Rehearsal) -> None:
+    lines = before.exported()
+    feed(before, "auk")
+    with pytest.raises(StoreInconsistent):
+        elsewhere(before).imported(lines)
+
+
+def test_a_run_that_is_alive_is_fenced_off_and_can_start_again(before: Rehearsal) -> None:
+    alive = before.service
+    assert alive is not None
+    before.exported()
+    before.feed("words", word("auk"), key="a")
+    with pytest.raises(Superseded):
+        alive.batch()
+    before.run_until_caught_up()
+    assert ledger(before)["a"] == "ant ape auk"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_import_that_crashes_is_never_used_and_done_again(before: Rehearsal, when: str) -> None:
+    expected, lines = said(before), before.exported()
+    for at in itertools.count():
+        after = elsewhere(before)
+        after.crash_at_write(at, when)  # type: ignore[arg-type]
+        try:
+            after.imported(lines)
+        except Crash:
+            home, _ = after.stores[""].home("notes")
+            if home is None or home.number < 0:
+                with pytest.raises(StoreEmpty):
+                    after.start()
+                after.imported(lines)
+            assert said(after) == expected
+            continue
+        break
+    assert at > 10
+
+
+def test_rubbish_of_an_interrupted_import_is_removed(before: Rehearsal) -> None:
+    lines = before.exported()
+    after = elsewhere(before)
+    after.crash_at_write(9)
+    with pytest.raises(Crash):
+        after.imported(lines)
+    fewer = [line for line in lines if '"letters"' not in line]
+    with pytest.raises(ConfigurationError, match="not complete, or was changed"):
+        after.imported(fewer)
+    after.imported(lines)
+    assert said(after) == said(before)
+
+
+@pytest.mark.parametrize("change", ["cut", "middle", "state", "head", "other flow", "empty"])
+def test_what_is_no_whole_export_is_refused(before: Rehearsal, change: str) -> None:
+    lines = before.exported()
+    lines = {
+        "cut": lines[:-1],
+        "middle": lines[:3] + lines[4:],
+        "state": [line.replace('"cell": 1', '"cell": 0') for line in lines],
+        "head": lines[1:],
+        "other flow": [line.replace('"flow": "notes"', '"flow": "other"') for line in lines],
+        "empty": [],
+    }[change]
+    after = elsewhere(before)
+    with pytest.raises(ConfigurationError):
+        after.imported(lines)
+    with pytest.raises(StoreEmpty):
+        after.start()
+
+
+def test_a_store_that_knows_the_flow_is_not_filled(before: Rehearsal) -> None:
+    with pytest.raises(ConfigurationError, match="knows flow 'notes' already"):
+        before.imported(before.exported())
+
+
+def test_an_unfinished_plan_is_not_exported(before: Rehearsal) -> None:
+    before.crash(step=6)
+    before.feed("words", word("auk"), key="a")
+    with pytest.raises(Crash):
+        before.batch()
+    with pytest.raises(ServiceStopped, match="unfinished"):
+        before.exported()
