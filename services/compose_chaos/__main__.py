@@ -67,7 +67,7 @@ def _options(arguments: list[str] | None) -> Options:
     )
     parser.add_argument("--faults", type=int, default=24, help="how many; 22 have every kind among them")
     parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the faults")
-    parser.add_argument("--rate", type=int, default=500, help="reports a second, all the time")
+    parser.add_argument("--rate", type=int, default=1000, help="reports a second, all the time")
     parser.add_argument("--store", default="redis://redis:6379", help="address of the store in the network")
     parser.add_argument(
         "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"

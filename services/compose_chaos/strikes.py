@@ -11,10 +11,12 @@ from services.compose_chaos.stack import Stack, wait_until_nothing
 
 KILLED = 137
 """Exit code of who was ended by SIGKILL."""
+REPUBLISHER = "standardize"
 SUPERSEDED = 4
 """Exit status of a run that finds a newer one at work."""
 
 _DOWN_WITHIN_S = 30.0
+_PILE_UP_S = 4.0
 _TAKEN_OVER_WITHIN_S = 120.0
 
 
@@ -40,6 +42,8 @@ def _kill(stack: Stack, fault: Fault) -> str:
     """SIGKILL to all victims at once; afterwards they are started as they are."""
     victims = stack.containers(fault.victims)
     before = {name: stack.state(name) for name in fault.victims}
+    if REPUBLISHER in fault.victims:
+        _let_it_catch_up(stack, fault)
     stack.docker.run("kill", "--signal", "KILL", *victims)
     _wait_until_down(stack, fault.victims)
     ended = {name: stack.state(name) for name in fault.victims}
@@ -54,6 +58,15 @@ def _kill(stack: Stack, fault: Fault) -> str:
         why = f" ({refused[name]})" if name in refused else ""
         found.append(f"{name} pid {before[name].pid} -> {new_pid}{why}")
     return ", ".join(found)
+
+
+def _let_it_catch_up(stack: Stack, fault: Fault) -> None:
+    """Let messages pile up before the republisher: killed within that batch, it will say much of it again."""
+    republisher = stack.container(REPUBLISHER)
+    stack.docker.run("pause", republisher)
+    time.sleep(_PILE_UP_S)
+    stack.docker.run("unpause", republisher)
+    time.sleep(fault.within_s)
 
 
 def _disconnect(stack: Stack, fault: Fault) -> str:
