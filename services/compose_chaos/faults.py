@@ -37,14 +37,12 @@ class Fault:
         victims: to which services of the compose file, all at once.
         wait_s: how long the stack runs undisturbed before it.
         lasts_s: how long it lasts.
-        within_s: how far into its catching up `standardize` is killed, so that it has said much it has not committed.
     """
 
     kind: Kind
     victims: tuple[str, ...]
     wait_s: float
     lasts_s: float
-    within_s: float
 
     def __str__(self) -> str:
         """As notes name it."""
@@ -77,5 +75,4 @@ def _endless(random: Random) -> Iterator[Fault]:
         for round_ in range(max(map(len, turns))):
             for kind, victims in (turn[round_] for turn in turns if round_ < len(turn)):
                 lasts_s = random.uniform(*(CUT_OFF_S if kind is Kind.DISCONNECT else LASTS_S))
-                wait_s, within_s = random.uniform(0, 3), random.uniform(0.1, 1.0)
-                yield Fault(kind, victims, wait_s, lasts_s, within_s)
+                yield Fault(kind, victims, wait_s=random.uniform(0, 3), lasts_s=lasts_s)

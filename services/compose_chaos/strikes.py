@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -43,7 +44,7 @@ def _kill(stack: Stack, fault: Fault) -> str:
     victims = stack.containers(fault.victims)
     before = {name: stack.state(name) for name in fault.victims}
     if REPUBLISHER in fault.victims:
-        _let_it_catch_up(stack, fault)
+        _let_it_begin(stack)
     stack.docker.run("kill", "--signal", "KILL", *victims)
     _wait_until_down(stack, fault.victims)
     ended = {name: stack.state(name) for name in fault.victims}
@@ -60,13 +61,19 @@ def _kill(stack: Stack, fault: Fault) -> str:
     return ", ".join(found)
 
 
-def _let_it_catch_up(stack: Stack, fault: Fault) -> None:
-    """Let messages pile up before the republisher: killed within that batch, it will say much of it again."""
+def _let_it_begin(stack: Stack) -> None:
+    """Let messages pile up before the republisher, and return when it has begun to say what it makes of them.
+
+    Killed now, it has published what it has not committed, and the next life says it again.
+    """
     republisher = stack.container(REPUBLISHER)
     stack.docker.run("pause", republisher)
-    time.sleep(_PILE_UP_S)
-    stack.docker.run("unpause", republisher)
-    time.sleep(fault.within_s)
+    wake = threading.Timer(_PILE_UP_S, stack.docker.run, ("unpause", republisher))
+    wake.start()
+    try:
+        stack.docker.run("exec", stack.container(SIMULATOR), "python", "-m", "services.compose_chaos.growth")
+    finally:
+        wake.join()
 
 
 def _disconnect(stack: Stack, fault: Fault) -> str:

@@ -33,5 +33,6 @@ def test_a_beaten_stack_ends_exact(tmp_path: Path) -> None:
     )
     assert found, run.stdout
     assert int(found[1]) > 10_000
+    assert int(found[2]) > 0, "the republisher was killed while it spoke"
     assert re.search(r"pid \d+ -> \d+", run.stdout)
     assert "the paused one ended with status 4" in run.stdout

@@ -1,0 +1,33 @@
+"""Wait until the republisher says something: runs inside the network, where Kafka is near.
+
+python -m services.compose_chaos.growth
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from services.demo.positions import topic_end
+from services.naive import TOPIC
+from sqe_chain.errors import ChainError
+from sqe_chain.logs.kafka import KafkaLog
+
+_WITHIN_S = 30.0
+
+
+def main() -> int:
+    """Return when its output topic has grown, or has not for too long."""
+    try:
+        log = KafkaLog("kafka:9092")
+        end, deadline = topic_end(log, TOPIC), time.monotonic() + _WITHIN_S
+        while topic_end(log, TOPIC) == end and time.monotonic() < deadline:
+            time.sleep(0.002)
+    except ChainError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
