@@ -74,7 +74,7 @@ class Outcome:
     @property
     def last_line(self) -> str:
         """The result in one line."""
-        told = self.audit.splitlines()[-1] if self.audit else "not exact: there was no audit"
+        told = self.audit.splitlines()[-1] if self.audit else "not exact: the audit did not pass"
         if self.failures and told.startswith("exact"):
             told = f"not proved: {told}"
         return f"{told}; {sum(bool(struck.evidence) for struck in self.struck)} faults took hold"

@@ -47,7 +47,7 @@ def test_a_fault_without_evidence_proves_nothing() -> None:
     outcome.failures.append("no evidence")
 
     assert outcome.last_line == "not proved: exact: 249 keys; 1 faults took hold"
-    assert Outcome().last_line == "not exact: there was no audit; 0 faults took hold"
+    assert Outcome().last_line == "not exact: the audit did not pass; 0 faults took hold"
 
 
 def state(pid: int, started_at: str, exit_code: int = 0) -> State:
