@@ -86,16 +86,17 @@ class _Held:
     out_of_order: int = 0
 
 
-def audit(store: str, truth: Expected) -> list[StageAudit]:
-    """Compare both stages of the store with the truth.
+def audit(stores: Mapping[str, str], truth: Expected) -> list[StageAudit]:
+    """Compare both stages with the truth.
 
     Args:
-        store: address of the store that the service wrote to.
-        truth: what it should hold.
+        stores: stage -> address of the store that holds it; "" for every other.
+        truth: what they should hold.
     """
+    robots, lines = (stores.get(stage, stores.get("", "")) for stage in ("per-robot", "per-line"))
     return [
-        audit_stage("per-robot", stored_states(store, FLOW, "per-robot"), truth.robots, _robot),
-        audit_stage("per-line", stored_states(store, FLOW, "per-line"), truth.lines, _line),
+        audit_stage("per-robot", stored_states(robots, FLOW, "per-robot"), truth.robots, _robot),
+        audit_stage("per-line", stored_states(lines, FLOW, "per-line"), truth.lines, _line),
     ]
 
 
@@ -219,13 +220,26 @@ def last_line(stages: Sequence[StageAudit], replays: int | None = None) -> str:
     )
 
 
+def _by_stage(texts: Iterable[str]) -> dict[str, str]:
+    """Stage -> address, of ``STAGE=URL`` and ``URL``."""
+    stage_and_url = (text.partition("=") for text in texts)
+    return {
+        (stage if "://" not in stage else ""): (url if "://" not in stage else stage + equals + url)
+        for stage, equals, url in stage_and_url
+    }
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m services.audit", description=(__doc__ or "").partition("\n")[0]
     )
     parser.add_argument(
-        "--store", required=True, help="redis://HOST:PORT, cassandra://HOST:PORT/KEYSPACE or sqlite:///PATH"
+        "--store",
+        required=True,
+        action="append",
+        metavar="[STAGE=]URL",
+        help="redis://HOST:PORT, cassandra://HOST:PORT/KEYSPACE or sqlite:///PATH; STAGE= for one stage",
     )
     parser.add_argument("--seed", type=int, default=7, help="seed of the simulator")
     parser.add_argument("--messages", type=int, required=True, help="reports that were produced")
@@ -239,7 +253,7 @@ def main(arguments: list[str] | None = None) -> int:
             log = KafkaLog(options.kafka)
             wait_until_settled(log, options.messages, options.timeout)
             replays = topic_end(log, TOPIC) - truth.messages
-        stages = audit(options.store, truth)
+        stages = audit(_by_stage(options.store), truth)
     except UNREADABLE as error:
         parser.error(str(error))
     except ChainError as error:

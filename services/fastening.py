@@ -90,12 +90,24 @@ standard = Flow("fastening-standard")
     .to("robot.fastenings", key=robot_of, partitions=4)
 )
 
-# As many state partitions as the input has partitions: stage 1 needs no shuffle.
-totals = Flow("fastening-totals", state_partitions=4)
-(
-    totals.source("robot.fastenings", Fastening)
-    .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=add_fastening)
-    .aggregate("per-line", key=line_of, state=LineTotal, fold=add_delta)
-    .changes()
-    .to("line.totals", partitions=1)
-)
+
+def totals_flow(robots: str | None) -> Flow:
+    """Totals of each robot and each line.
+
+    Args:
+        robots: name of the store for the many states of stage 1; None: all in one store.
+    """
+    # As many state partitions as the input has partitions: stage 1 needs no shuffle.
+    flow = Flow("fastening-totals", state_partitions=4)
+    (
+        flow.source("robot.fastenings", Fastening)
+        .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=add_fastening, store=robots)
+        .aggregate("per-line", key=line_of, state=LineTotal, fold=add_delta)
+        .changes()
+        .to("line.totals", partitions=1)
+    )
+    return flow
+
+
+totals = totals_flow(None)
+totals_in_two_stores = totals_flow("large")

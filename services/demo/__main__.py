@@ -78,6 +78,12 @@ def _options(arguments: list[str] | None) -> Options:
     parser.add_argument(
         "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"
     )
+    parser.add_argument(
+        "--store",
+        choices=["redis", "cassandra", "mixed"],
+        default="redis",
+        help="where states are kept; mixed: those of robots in Cassandra, those of lines in Redis",
+    )
     parser.add_argument("--timeout", type=float, default=900, help="seconds after which the demo fails")
     parser.add_argument(
         "--directory", type=Path, help="data and logs; by default a temporary one, removed if all went well"
@@ -90,6 +96,7 @@ def _options(arguments: list[str] | None) -> Options:
         rate=chosen.rate,
         interval=chosen.interval,
         engine=chosen.engine,
+        store=chosen.store,
         timeout_s=chosen.timeout,
         directory=chosen.directory or Path(tempfile.mkdtemp(prefix="sqe-chain-demo-")),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,7 @@ class Options:
         rate: reports a second while the killing goes on.
         interval: interval of the totals service, as `sqe-chain run` takes it.
         engine: ``spark``, or ``inprocess`` for a quick look.
+        store: ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis.
         timeout_s: the demo fails when it takes longer.
         directory: data and log files.
     """
@@ -32,17 +34,18 @@ class Options:
     rate: float
     interval: str
     engine: str
+    store: str
     timeout_s: float
     directory: Path
 
 
-def run_service(options: Options, attribute: str, kafka: str, store: str) -> list[str]:
+def run_service(options: Options, attribute: str, kafka: str, stores: Mapping[str, str]) -> list[str]:
     """The command that runs one of the flows in `services.fastening`."""
     return [
         str(Path(sys.executable).with_name("sqe-chain")),
         *("run", f"services.fastening:{attribute}"),
         *("--kafka", kafka),
-        *("--store", store),
+        *(text for name, url in stores.items() for text in ("--store", f"{name}={url}" if name else url)),
         *("--interval", options.interval),
         *("--engine", options.engine),
         "--log-json",

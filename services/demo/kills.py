@@ -9,7 +9,7 @@ from random import Random
 from services.demo.life import Life
 
 ANY_MOMENT_WITHIN_S = 3.0
-PATIENCE_S = 10.0
+PATIENCE_S = 4.0
 FIRST_GUESS_OF_BATCH_S = 0.2
 LIVES_FOR_EACH_KILL = 4
 OFTEN = 0.75

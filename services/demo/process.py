@@ -75,6 +75,16 @@ class Process:
             pipe.write(f"{line}\n")
             pipe.flush()
 
+    def hold(self) -> None:
+        """SIGSTOP to all that a kill would hit: what it has done by now can be looked at in peace."""
+        for pid in members_of_session(self._popen.pid):
+            _send(pid, signal.SIGSTOP)
+
+    def let_go(self) -> None:
+        """SIGCONT to all of them."""
+        for pid in members_of_session(self._popen.pid):
+            _send(pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and its workers; returns when all are gone and all is heard.
 
@@ -87,7 +97,7 @@ class Process:
         # Spark's worker daemon makes a group of its own within the session.
         while left := members_of_session(self._popen.pid):
             for pid in left:
-                _kill(pid)
+                _send(pid, signal.SIGKILL)
             self._popen.poll()
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name}: processes {left} survive SIGKILL")
@@ -161,9 +171,9 @@ def tail(path: Path, lines: int) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
 
 
-def _kill(pid: int) -> None:
+def _send(pid: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:

@@ -20,8 +20,9 @@ from services.demo.victim import DemoFailed, Victim, summary
 from services.expected import expected
 from services.fastening import standard, totals
 from services.reports import reports
-from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.stores import WithSchema, open_store
 
 OPEN_PLANS = 2
 LEASH = 50_000
@@ -29,6 +30,8 @@ LEASH = 50_000
 
 _DOWN_S = 8.0
 """How long a service stays down at most: what waits then makes its first batch a large one."""
+_HOLD_S = 0.2
+"""Time between two looks for which a service has to stand still; in its first batch, the large one, none."""
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
 _SHOW_S = 0.5
@@ -50,7 +53,7 @@ class Story:
         self._heard: SimpleQueue[tuple[str, float, str]] = SimpleQueue()
         self._ends = ExitStack()
         self._produced: int | None = None
-        self._measured_s = self._shown_s = 0.0
+        self._measured_s = self._shown_s = self._looked_s = 0.0
         self._down: dict[str, float] = {}
 
     def tell(self) -> Outcome:
@@ -76,22 +79,37 @@ class Story:
         self._scratch = self._ends.enter_context(scratch)
         self._progress.note(f"data and logs are in {directory}")
         kafka = self._ends.enter_context(KafkaServer(directory / "kafka"))
-        redis = self._ends.enter_context(RedisServer(directory / "redis"))
-        self._kafka, self._store = kafka.bootstrap, redis.url
+        self._kafka = kafka.bootstrap
+        self._stores = self._start_stores(directory)
         self._log = KafkaLog(self._kafka)
         self._ends.callback(self._log.close)
         self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
         for flow in (standard, totals):
             for output in flow.outputs():
                 self._log.create_topic(output.topics[0], output.partitions)
-        self._progress.note(f"Kafka runs at {self._kafka}, Redis at {self._store}")
+        self._progress.note(f"Kafka runs at {self._kafka}, states go to {', '.join(self._stores.values())}")
         random = Random(self._options.seed)
         self._standardize = self._victim("standardize", "standard", 0, random)
-        self._totals = self._victim("totals", "totals", OPEN_PLANS, random)
+        kept = "totals_in_two_stores" if "large" in self._stores else "totals"
+        self._totals = self._victim("totals", kept, OPEN_PLANS, random)
         self._victims = (self._standardize, self._totals)
         self._simulator = self._process("simulate", run_simulator(self._options, self._kafka))
         for victim in self._victims:
             victim.start()
+
+    def _start_stores(self, directory: Path) -> dict[str, str]:
+        """Store name, as the flow of the totals uses it -> address."""
+        kind, found = self._options.store, dict[str, str]()
+        if kind != "cassandra":
+            found[""] = self._ends.enter_context(RedisServer(directory / "redis")).url
+        if kind != "redis":
+            server = self._ends.enter_context(CassandraServer(directory / "cassandra"))
+            store = open_store(server.url)
+            if isinstance(store, WithSchema):
+                store.make_schema({"": 1})
+            store.close()
+            found["large" if kind == "mixed" else ""] = server.url
+        return found
 
     def _let_them_live_and_die(self) -> None:
         """Kill until enough kills count, and until enough has been said twice."""
@@ -99,13 +117,32 @@ class Story:
             self._go_on()
             self._revive()
             for victim in condemned:
-                if victim.is_due(enough=3 * self._replays_wanted() // max(1, self._options.kills)):
+                if victim.is_watched:
+                    self._look_and_strike(victim)
+                elif victim.is_due(enough=0):
                     self._kill(victim)
                 if victim.kills.hopeless:
                     raise DemoFailed(f"{victim.name}: {summary(victim.kills.all)}\n{victim.tail()}")
         for victim in self._victims:
             if self._down.pop(victim.name, None) is not None:
                 victim.start()
+
+    def _look_and_strike(self, victim: Victim) -> None:
+        """Kill it if it has said enough that it has not committed; it stands still for the look.
+
+        A look at a process that goes on is too late: between publishing and committing lie milliseconds.
+        """
+        if time.monotonic() < self._looked_s + (_HOLD_S if victim.life.batches else 0.0):
+            return
+        victim.hold()
+        self._listen(0.0)
+        self._measure()
+        enough = max(1, self._replays_wanted() - victim.kills.said_twice)
+        if not victim.silently(standing(self._log, standard).done) and victim.is_due(enough):
+            self._kill(victim)
+        else:
+            victim.let_go()
+        self._looked_s = time.monotonic()
 
     def _may_live(self, victim: Victim) -> bool:
         """Whether enough of its kills count, and the republisher has said enough twice."""
@@ -119,7 +156,7 @@ class Story:
         victim.kill()
         self._listen(0.0)
         self._measure()
-        kill = victim.bury()
+        kill = victim.bury(standing(self._log, totals if victim is self._totals else standard).done)
         more = f", plan {kill.open_plan} left between seal and commit" if kill.open_plan is not None else ""
         more += f", {kill.said_twice:,} messages said and not committed" if kill.said_twice else ""
         self._progress.note(
@@ -158,11 +195,15 @@ class Story:
         """In this order: when the first is done, the input of the second grows no more."""
         return all(standing(self._log, flow).lag == 0 for flow in (standard, totals))
 
+    def _audited(self) -> dict[str, str]:
+        """Stage -> address of its store."""
+        return {"": self._stores[""], "per-robot": self._stores.get("large", self._stores[""])}
+
     def _look_at_it(self) -> Outcome:
         truth = expected(reports(self._options.seed, self._produced or 0))
         return Outcome(
             truth=truth,
-            stages=audit.audit(self._store, truth),
+            stages=audit.audit(self._audited(), truth),
             records=topic_end(self._log, naive.TOPIC),
             reported_replays=self._totals.replays,
             naive=naive.count(naive.values(self._log, naive.TOPIC), truth),
@@ -219,7 +260,7 @@ class Story:
     # --- processes ------------------------------------------------------------------------------------
 
     def _victim(self, name: str, attribute: str, open_plans: int, random: Random) -> Victim:
-        command = run_service(self._options, attribute, self._kafka, self._store)
+        command = run_service(self._options, attribute, self._kafka, self._stores)
         kills = Kills(name, self._options.kills, open_plans, random)
         return Victim(name, lambda: self._process(name, command), kills, self._log_file(name))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from services.demo.kills import Aim, Kill, Kills
+from services.demo.kills import Aim, Kill, Kills, Moment
 from services.demo.life import Life, parse_line
 from services.demo.positions import Standing
 from services.demo.process import Process, tail
@@ -30,6 +30,7 @@ class Victim:
         kills: whom to kill when.
         log: file with the output of all its lives.
         said_before: messages in its output topic when this life began.
+        done_before: inputs committed before this life began.
         said: messages there now.
         standing: where it stands in its input.
         past: its lives, but for the present one.
@@ -40,6 +41,7 @@ class Victim:
     kills: Kills
     log: Path
     said_before: int = 0
+    done_before: int = 0
     said: int = 0
     standing: Standing = field(default_factory=lambda: Standing(0, 0))
     past: list[Life] = field(default_factory=list)
@@ -105,15 +107,44 @@ class Victim:
             self.life, time.monotonic(), self.unacknowledged, enough
         )
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether it shall die while what it has said is ahead of what it has committed."""
+        return self._process is not None and self._republishes and self._aim.moment is Moment.PUBLISHING
+
+    def hold(self) -> None:
+        """Let it stand still for a look."""
+        if self._process is not None:
+            self._process.hold()
+
+    def let_go(self) -> None:
+        """Let it go on."""
+        if self._process is not None:
+            self._process.let_go()
+
+    def silently(self, done: int) -> bool:
+        """Whether it has committed more than it could tell: then nothing will be said twice.
+
+        Args:
+            done: inputs that it has committed in all its lives.
+        """
+        return done - self.done_before > self.life.inputs
+
     def kill(self) -> None:
         """SIGKILL to the whole session; then everything that it has said can be heard."""
         if self._process is not None:
             self._process.kill()
 
-    def bury(self) -> Kill:
-        """Note the kill, when everything that it has said is heard and `said` is up to date."""
+    def bury(self, done: int) -> Kill:
+        """Note the kill, when everything that it has said is heard and `said` is up to date.
+
+        Args:
+            done: see `silently`.
+        """
         self._process = None
-        return self.kills.record(self.life, self.unacknowledged if self._republishes else 0)
+        twice = self.unacknowledged if self._republishes and not self.silently(done) else 0
+        self.done_before = done
+        return self.kills.record(self.life, twice)
 
     @property
     def _republishes(self) -> bool:

@@ -136,7 +136,7 @@ def test_every_wrong_key_is_found(url: str, truth: Expected, capsys: pytest.Capt
     lines[b"line-1"] = short.SerializeToString()
     write(open_store(url), stages)
 
-    found = [finding for stage in audit.audit(url, truth) for finding in stage.findings]
+    found = [finding for stage in audit.audit({"": url}, truth) for finding in stage.findings]
 
     assert {(finding.stage, finding.key, finding.problem) for finding in found} == {
         ("per-robot", "robot-0003", "missing key"),
@@ -151,7 +151,7 @@ def test_every_wrong_key_is_found(url: str, truth: Expected, capsys: pytest.Capt
 def test_an_empty_store_lacks_everything(url: str, truth: Expected) -> None:
     open_store(url).check()
 
-    robots, lines = audit.audit(url, truth)
+    robots, lines = audit.audit({"": url}, truth)
 
     assert (robots.keys, robots.missing, len(robots.findings)) == (0, truth.events, len(truth.robots))
     assert (lines.keys, lines.missing, len(lines.findings)) == (0, truth.events, len(truth.lines))

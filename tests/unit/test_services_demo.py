@@ -165,12 +165,14 @@ def test_a_victim_remembers_its_lives_and_counts_what_is_said_and_not_committed(
     victim.said = 14
     assert victim.unacknowledged == 4
 
-    assert victim.bury().said_twice == 4
+    assert victim.bury(done=8).said_twice == 4
     victim.start()
     assert (victim.life.number, victim.unacknowledged) == (2, 0)
     victim.hear(line("committed", inputs=8, replays=5), 4)
     assert victim.replays == 5
     assert victim.row.kills == "1/1"
+    victim.said = 20
+    assert victim.bury(done=24).said_twice == 0, "its last commit arrived, it only could not say so"
 
 
 def outcome(**changed: Any) -> Outcome:
