@@ -6,6 +6,7 @@ setting of a server. A test that kills, pauses or reconfigures a server starts i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,16 @@ from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _stores_closed() -> Iterator[None]:
+    """Cassandra's driver has threads that complain when the interpreter ends under them."""
+    yield
+    client = sys.modules.get("sqe_chain.stores.cassandra.client")
+    if client is not None:
+        for settings in {settings for _, settings in client._clients}:
+            client.CassandraClient.forget(settings)
 
 
 @pytest.fixture(scope="session")

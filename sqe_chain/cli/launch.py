@@ -98,10 +98,12 @@ def prepared(flow: Flow, settings: Settings, wanted: Wanted) -> Iterator[Prepare
         ChainError: something is missing, or wrong.
     """
     log = open_log(wanted.kafka, wanted.kafka_config)
-    stores = open_stores(flow, wanted.stores, by_workers=wanted.engine.name == "spark")
     stop, statistics = Stop(), Statistics(time)
     clock = ServiceClock(stop, ONCE_PATIENCE_MS if wanted.once else None)
     with ExitStack() as opened:
+        stores = opened.enter_context(
+            open_stores(flow, wanted.stores, by_workers=wanted.engine.name == "spark")
+        )
         handle_again = opened.enter_context(signals(stop, lambda: ERR.show_cursor(show=True)))
         observer = Hearers(statistics, clock, *_hearers(flow, wanted, statistics, opened))
         opened.enter_context(logging_to(observer))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -81,8 +82,13 @@ TracebackOption = Annotated[
 ]
 
 
-def open_stores(flow: Flow, texts: Sequence[str], *, by_workers: bool = False) -> dict[str, StateStore]:
-    """The stores of a service by name, "" being the default and home store. Nothing is connected yet.
+@contextmanager
+def open_stores(
+    flow: Flow, texts: Sequence[str], *, by_workers: bool = False
+) -> Iterator[dict[str, StateStore]]:
+    """The stores of a service by name, "" being the default and home store, as long as the context lasts.
+
+    Nothing is connected before it is used.
 
     Args:
         flow: the flow.
@@ -92,6 +98,16 @@ def open_stores(flow: Flow, texts: Sequence[str], *, by_workers: bool = False) -
     Raises:
         ConfigurationError: an address is wrong, or a store that the flow needs is not given.
     """
+    with ExitStack() as opened:
+        stores = {
+            name: open_store(url) for name, url in _addresses(flow, texts, by_workers=by_workers).items()
+        }
+        for store in stores.values():
+            opened.callback(store.close)
+        yield stores
+
+
+def _addresses(flow: Flow, texts: Sequence[str], *, by_workers: bool) -> dict[str, str]:
     urls = store_urls(texts)
     if not flow.stages():
         return {}  # a republisher keeps nothing
@@ -110,4 +126,4 @@ def open_stores(flow: Flow, texts: Sequence[str], *, by_workers: bool = False) -
                 f"{stage.place}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
                 "has for itself; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
             )
-    return {name: open_store(url) for name, url in urls.items()}
+    return urls

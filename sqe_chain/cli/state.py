@@ -48,13 +48,14 @@ def state(
     with reported(traceback=traceback):
         flow = load_flow(target)
         node = _stage(flow, stage)
-        stores = open_stores(flow, store or ())
-        found = _states(flow, node, stores[""], stores[node.store or ""], [_key(text) for text in keys or ()])
-        if json:
-            for key, data in islice(found, limit):
-                print_json({"key": as_json(key), "state": _as_dict(node, key, data)})
-        else:
-            _show(node, found, limit or 100)
+        with open_stores(flow, store or ()) as stores:
+            wanted = [_key(text) for text in keys or ()]
+            found = _states(flow, node, stores[""], stores[node.store or ""], wanted)
+            if json:
+                for key, data in islice(found, limit):
+                    print_json({"key": as_json(key), "state": _as_dict(node, key, data)})
+            else:
+                _show(node, found, limit or 100)
 
 
 def _stage(flow: Flow, name: str) -> Node:

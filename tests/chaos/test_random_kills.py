@@ -113,7 +113,7 @@ def test_services_killed_at_random_are_exact(
                 service.kill(0)
                 service.begin()
     finish(services, log)
-    stages = audit.audit(redis_server.url, expected(reports(SEED, produced[0])))
+    stages = audit.audit({"": redis_server.url}, expected(reports(SEED, produced[0])))
     assert audit.is_exact(stages), [stage.findings[:5] for stage in stages]
     counted = [line for life in services["totals"].lives for line in life.all("committed")]
     assert sum(line["replays"] for line in counted) > 0

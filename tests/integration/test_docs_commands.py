@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import documents
 import pytest
 import redis
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import RoundRobinPolicy
 from documents import ROOT
 from google.protobuf.wrappers_pb2 import Int64Value
 
@@ -93,19 +97,45 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     opened.close()
 
 
-def test_the_reader_on_the_stores_page_reads(redis_url: str) -> None:
-    (block,) = [b for b in documents.blocks(ROOT / "docs" / "stores.md") if "def consistent" in b.text]
-    page: dict[str, Any] = {}
-    exec(block.text, page)  # noqa: S102 - our own page
+def function_of(page: str, name: str) -> Any:
+    """A function that a page shows, as it stands there."""
+    (block,) = [b for b in documents.blocks(ROOT / "docs" / page) if f"def {name}(" in b.text]
+    found: dict[str, Any] = {}
+    exec(block.text, found)  # noqa: S102 - our own page
+    return found[name]
+
+
+def summed(store: str) -> str:
+    """A flow that has added 3 and 4 in that store, in two batches; its name."""
     flow = Flow("docs-stores", state_partitions=1)
     flow.source("numbers", Int64Value).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=_add)
-    service = Rehearsal(flow, store=open_store(redis_url))
+    service = Rehearsal(flow, store=open_store(store))
     for number in (3, 4):
         service.feed("numbers", Int64Value(value=number))
-    service.run_until_caught_up()
+        service.run_until_caught_up()
+    return flow.name
+
+
+def test_the_reader_of_redis_on_the_stores_page_reads(redis_url: str) -> None:
+    consistent, flow = function_of("stores.md", "consistent"), summed(redis_url)
     with closing(redis.Redis.from_url(redis_url)) as client:
-        number, (found, missing) = page["consistent"](client, "docs-stores", "sum", 0, ["all", "nobody"])
-    assert (number, Int64Value.FromString(found).value, missing) == (1, 7, None)
+        number, (found, missing) = consistent(client, flow, "sum", 0, ["all", "nobody"])
+    assert (number, Int64Value.FromString(found).value, missing) == (2, 7, None)
+
+
+def test_the_reader_of_cassandra_on_the_stores_page_reads(cassandra_url: str) -> None:
+    consistent_rows, flow = function_of("stores.md", "consistent_rows"), summed(cassandra_url)
+    address = urlsplit(cassandra_url)
+    profile = ExecutionProfile(RoundRobinPolicy())
+    with Cluster(
+        [address.hostname],
+        port=address.port,
+        protocol_version=5,
+        execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+    ) as cluster:
+        number, (found, missing) = consistent_rows(cluster.connect(), flow, "sum", 0, [b"all", b"nobody"])
+    assert (number, Int64Value.FromString(found).value, missing) == (2, 7, None)
 
 
 def _add(total: Int64Value, number: Int64Value) -> None:

@@ -77,7 +77,9 @@ def test_a_step_that_too_few_replicas_have_is_not_acknowledged_and_may_be_sent_a
     group: SentinelGroup,
 ) -> None:
     store = open_store(f"{group.url}?wait_replicas=1&wait_ms=300")
-    store.write("waits", "s", 0, None, BORN, [])
+    until_available(
+        lambda: store.write("waits", "s", 0, None, BORN, [])
+    )  # on a busy machine 300 ms are short
     group.replica.pause()
     try:
         # The second attempt finds itself done on the master, which does not make the replica have it.
