@@ -1,0 +1,66 @@
+"""What stages keep between records: rows of bytes in a table, one table for each state partition.
+
+A stage loads rows, changes them, and at the end of a batch its changes are written in the order of the rows'
+names, in several atomic steps if there are many. After a crash between two of these steps the batch runs
+again over a table whose first rows are new and whose others are old, and only rows behind the last one
+written are written. So a stage keeps one rule: **what a row becomes depends, beside the batch's records, on
+its own old content and on rows whose names are not smaller**, for those are old as well; or on rows that the
+batch leaves as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
+
+
+class Table(Protocol):
+    """Rows of one stage in one state partition."""
+
+    def get(self, row: bytes) -> bytes | None:
+        """The content of a row; None when there is none."""
+
+    def put(self, row: bytes, content: bytes) -> None:
+        """Set the content of a row."""
+
+    def delete(self, row: bytes) -> None:
+        """Remove a row, if it is there."""
+
+    def load(self, rows: Iterable[bytes]) -> None:
+        """Say which rows will be asked for soon, so that they are read together."""
+
+
+class MemoryTable:
+    """A table in memory: for tests, notebooks, and filters outside of any flow.
+
+    Args:
+        rows: what it holds at first; see `rows`.
+    """
+
+    def __init__(self, rows: Mapping[bytes, bytes] | None = None) -> None:
+        self._rows = dict(rows or {})
+
+    def get(self, row: bytes) -> bytes | None:
+        """See `Table.get`."""
+        return self._rows.get(row)
+
+    def put(self, row: bytes, content: bytes) -> None:
+        """See `Table.put`."""
+        self._rows[row] = content
+
+    def delete(self, row: bytes) -> None:
+        """See `Table.delete`."""
+        self._rows.pop(row, None)
+
+    def load(self, rows: Iterable[bytes]) -> None:
+        """See `Table.load`: everything is there."""
+
+    def rows(self) -> dict[bytes, bytes]:
+        """A copy of everything, to keep and to load again."""
+        return dict(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(sorted(self._rows))
