@@ -34,6 +34,10 @@ class Spot(NamedTuple):
     position: bytes = b""
 
 
+NOWHERE = Spot()
+"""Of an element without a position of its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """One element as a filter sees it.
@@ -60,7 +64,7 @@ class Record:
     topic_id: bytes = b""
     partition: int = 0
     offset: int = -1
-    spot: Spot = Spot()
+    spot: Spot = NOWHERE
     headers: Headers | None = None
     root: tuple[str, bytes, int] = ("", b"", 0)
     root_position: bytes = b""
