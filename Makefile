@@ -8,8 +8,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-# Unit tests only: a broker and a Spark session fill two cores by themselves, one of each per worker is slower.
-PARALLEL := -n auto --dist worksteal
+# Unit tests fill the cores. Tests on servers wait most of their time: three at once, each with servers of its own.
+UNIT := tests/unit tests/protocol -n auto --dist worksteal
+SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
 
 .PHONY: help
 help:  ## explain the targets
@@ -25,12 +26,13 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 
 .PHONY: test
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
-	$(BIN)/pytest tests/unit tests/protocol $(PARALLEL)
-	$(BIN)/pytest tests --ignore=tests/unit --ignore=tests/protocol
+	$(BIN)/pytest $(UNIT)
+	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile
+	$(BIN)/pytest $(SERVERS) -m alone
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
-	$(BIN)/pytest tests/unit $(PARALLEL) $(ARGS)
+	$(BIN)/pytest tests/unit -n auto --dist worksteal $(ARGS)
 
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, import rules

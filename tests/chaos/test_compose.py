@@ -17,6 +17,7 @@ from services.compose_chaos.__main__ import NO_DOCKER
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(2400)  # images may have to be built first
 def test_a_beaten_stack_ends_exact(tmp_path: Path) -> None:
     """A pair killed, a takeover, a disconnection, a single kill, everything restarted: all counted, once."""

@@ -18,6 +18,7 @@ def demo(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_killed_services_end_exact() -> None:
     run = demo("--messages", "20000", "--kills", "2", "--timeout", "700")
@@ -32,6 +33,7 @@ def test_killed_services_end_exact() -> None:
     assert run.stdout.count("kill -9 totals") >= 2
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_a_demo_that_cannot_finish_fails_and_shows_why(tmp_path: Path) -> None:
     run = demo("--messages", "20000", "--timeout", "5", "--directory", str(tmp_path / "data"))

@@ -84,6 +84,7 @@ def services(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> 
             life.close()
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_services_killed_at_random_are_exact(
     services: dict[str, Service], broker: KafkaServer, redis_server: RedisServer

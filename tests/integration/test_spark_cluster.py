@@ -140,7 +140,7 @@ def workers() -> Iterator[tuple[str, list[SparkWorker]]]:
         yield master.url, [one, two]
 
 
-@pytest.mark.cluster
+@pytest.mark.alone
 @pytest.mark.timeout(600)
 def test_two_stages_stay_exact_while_executors_are_killed(
     kafka: str, redis_url: str, workers: tuple[str, list[SparkWorker]], tmp_path: Path
