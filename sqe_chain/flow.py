@@ -35,6 +35,7 @@ from sqe_chain.declaration import (
 )
 from sqe_chain.errors import FlowError
 from sqe_chain.marks import DEFAULT_MAX_LANES, Recreated
+from sqe_chain.ports import ViewKind
 
 Kind = Literal["source", "map", "filter", "flat_map", "key_by", "merge", "aggregate", "changes", "output"]
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
@@ -66,6 +67,7 @@ class Node:
         headers: whether an output passes the input's headers on.
         store: name of the store a stage wants; None for the service's default.
         buckets: into how many buckets a stage's state partitions are split in the store.
+        view: how a stage shows its states to other programs; None: it does not.
     """
 
     index: int
@@ -85,6 +87,7 @@ class Node:
     headers: bool = True
     store: str | None = None
     buckets: int = 1
+    view: ViewKind | None = None
 
 
 @dataclass
@@ -322,6 +325,7 @@ class Stream:
         key: UserFunction | None = None,
         store: str | None = None,
         buckets: int = 1,
+        view: ViewKind | None = None,
     ) -> Stage:
         """A keyed stage: fold each value into the state of its key.
 
@@ -336,9 +340,12 @@ class Stream:
             buckets: into how many pieces each state partition is split in the store, each with a header
                 of its own: so that no partition of a Cassandra table grows beyond some 100,000 keys.
                 Permanent, like the flow's state partitions.
+            view: write beside each state, in the same atomic step, how it looks: its "json", or a "hash" of
+                its fields where the store has such a thing (Redis), for programs that know no protobuf.
+                Keys that do not change any more keep what they had.
 
         Raises:
-            FlowError: name clash, no protobuf type, no bucket, or a stage behind `changes()`.
+            FlowError: name clash, no protobuf type, no bucket, no such view, or a stage behind `changes()`.
         """
         where = place()
         check_name("stage", name, where)
@@ -352,6 +359,8 @@ class Stream:
             check_callable("key", key, where)
         if not isinstance(buckets, int) or not 1 <= buckets <= MAX_BUCKETS:
             raise FlowError(f"{where}: buckets={buckets!r}; 1 to {MAX_BUCKETS}")
+        if view is not None:
+            check_choice("view", view, ("json", "hash"), where)
         if self._behind_changes():
             raise FlowError(
                 f"{where}: a stage cannot stand behind changes(): its result would depend on where "
@@ -369,6 +378,7 @@ class Stream:
             payload=state,
             store=store,
             buckets=buckets,
+            view=view,
         )
         return Stage(stream.flow, stream.node)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 TopicPartition = tuple[str, int]
 """Topic name and partition number."""
@@ -25,6 +25,33 @@ Output = tuple[str, int, bytes | None, bytes | None, Headers | None, int]
 
 Rows = Sequence[tuple[bytes, bytes | None]]
 """Keys and their new states, in key order; None deletes the state."""
+
+
+ViewKind = Literal["json", "hash"]
+"""How a state is shown to other programs, beside itself: as a JSON text, or field by field."""
+
+Shown = str | Mapping[str, str]
+"""One state shown: a JSON text, or its fields as texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How changed states are shown, for one atomic step.
+
+    Attributes:
+        kind: the form.
+        shown: key -> what is shown; every key that is written and not deleted has one.
+    """
+
+    kind: ViewKind
+    shown: Mapping[bytes, Shown]
+
+    def size(self, key: bytes) -> int:
+        """Characters of a key's view; 0 when it has none."""
+        found = self.shown.get(key, "")
+        if isinstance(found, str):
+            return len(found)
+        return sum(len(name) + len(text) for name, text in found.items())
 
 
 class Message(Protocol):
@@ -246,7 +273,11 @@ class StateStore(Protocol):
 
     @property
     def max_bytes(self) -> int:
-        """Bytes of keys and states that one `write` takes at most (a single row may be larger)."""
+        """Bytes of keys, states and views that one `write` takes at most (a single row may be larger)."""
+
+    @property
+    def views(self) -> frozenset[ViewKind]:
+        """The kinds of views that this store can write."""
 
     def check(self) -> list[str]:
         """What is weak about the durability of this server, one clear sentence each; [] when strong.
@@ -306,9 +337,18 @@ class StateStore(Protocol):
         """The header, the states of these keys (None: no state), and the header again, in that order."""
 
     def write(
-        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
     ) -> Header | None:
         """In one atomic step: if the header equals `before` (None: absent), write rows and `after`.
+
+        With `views`, also how each written state is shown; a deleted state is shown no more.
 
         Returns:
             The header that stands now: equal to `after` exactly when the step was done, now or by an

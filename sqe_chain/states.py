@@ -5,14 +5,14 @@ A cell is what has a header of its own: a (stage, state partition), or one bucke
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.partitioner import cell_of
-from sqe_chain.ports import Header, Rows, StateStore
+from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
 
 
 class Applied(Enum):
@@ -194,8 +194,32 @@ class PartitionStates:
         return [found[key] for key in keys]
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a stage shows its states to other programs.
+
+    Attributes:
+        kind: the form.
+        show: a serialized state -> what is shown.
+    """
+
+    kind: ViewKind
+    show: Callable[[bytes], Shown]
+
+    def of(self, rows: Rows) -> Views:
+        """The views of these rows."""
+        return Views(self.kind, {key: self.show(state) for key, state in rows if state is not None})
+
+
 def persist(
-    store: StateStore, step: Step, plan_id: str, stage: str, part: int, rows: Rows, before: Header
+    store: StateStore,
+    step: Step,
+    plan_id: str,
+    stage: str,
+    part: int,
+    rows: Rows,
+    before: Header,
+    view: View | None = None,
 ) -> int:
     """Step 6 for one cell: write rows and header, in chunks if need be.
 
@@ -210,6 +234,7 @@ def persist(
         part: number of the cell.
         rows: changed keys in key order; those at or before `before.cursor` must be absent.
         before: the header as it stands before this step.
+        view: how the stage shows its states; None: it does not.
 
     Returns:
         Rows written by this call.
@@ -223,12 +248,13 @@ def persist(
     number = step.before_number + 1
     last = Header(step.claim.epoch, step.claim.run_id, number, plan_id)
     remaining = list(rows)
+    views = view.of(remaining) if view else None
     written = 0
     while True:
-        size = chunk_size(store, remaining)
+        size = chunk_size(store, remaining, views)
         chunk = remaining[:size]
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
-        standing = store.write(step.store_flow(stage), stage, part, before, after, chunk)
+        standing = store.write(step.store_flow(stage), stage, part, before, after, chunk, views)
         if standing == after:
             written += size
             if after is last:
@@ -249,11 +275,11 @@ def persist(
         before = standing
 
 
-def chunk_size(store: StateStore, rows: Rows) -> int:
+def chunk_size(store: StateStore, rows: Rows, views: Views | None = None) -> int:
     """How many of these rows fit into one atomic step: at least one, if there is one."""
     size = 0
     for index, (key, state) in enumerate(rows):
-        size += len(key) + len(state or b"")
+        size += len(key) + len(state or b"") + (views.size(key) if views else 0)
         if index and (index >= store.max_rows or size > store.max_bytes):
             return index
     return len(rows)

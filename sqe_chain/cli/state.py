@@ -4,27 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import typer
-from google.protobuf.json_format import MessageToDict, MessageToJson
+from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
+from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
+from sqe_chain.cli.selection import Selection, selection
+from sqe_chain.cli.state_files import as_dict, write_states
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow, Node
 from sqe_chain.partitioner import cell_of
 from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
 
-States = Iterator[tuple[bytes, bytes | None]]
+Stored = Iterator[tuple[bytes, bytes | None]]
+States = Iterator[tuple[bytes, Message | None]]
+Row = tuple[bytes, Message]
+_SHOWN_EVERY = 1_000
 
 
-def state(
+def state(  # noqa: PLR0913 - options of a command
     target: FlowArgument,
     stage: Annotated[str, typer.Argument(metavar="STAGE", help="Name of the stage.")],
     keys: Annotated[
@@ -32,6 +39,22 @@ def state(
     ] = None,
     *,
     store: StoreOption = None,
+    match: Annotated[
+        str | None,
+        typer.Option("--match", metavar="PATTERN", help="Only keys like this: robot-1*, with * ? and [...]."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Only states of which this holds: events>100, line=L1. Repeatable.",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="FILE", help="Write to a new file: .jsonl, .jsonl.gz or .parquet."),
+    ] = None,
     json: JsonOption = False,
     limit: Annotated[
         int | None,
@@ -50,10 +73,16 @@ def state(
         node = _stage(flow, stage)
         with open_stores(flow, store or ()) as stores:
             wanted = [_key(text) for text in keys or ()]
-            found = _states(flow, node, stores[""], stores[node.store or ""], wanted)
-            if json:
-                for key, data in islice(found, limit):
-                    print_json({"key": as_json(key), "state": _as_dict(node, key, data)})
+            stored = _states(flow, node, stores[""], stores[node.store or ""], wanted)
+            found = _chosen(node, stored, selection(match, where or (), _type_of(node)))
+            if output is not None:
+                existing = ((key, state) for key, state in islice(found, limit) if state is not None)
+                count = write_states(output, _counted(existing), _type_of(node))
+                ERR.print(f"{count} states written to {output}")
+            elif json:
+                for key, state in islice(found, limit):
+                    shown = None if state is None else as_dict(state)
+                    print_json({"key": as_json(key), "state": shown})
             else:
                 _show(node, found, limit or 100)
 
@@ -66,7 +95,7 @@ def _stage(flow: Flow, name: str) -> Node:
     raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
 
 
-def _states(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> States:
+def _states(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> Stored:
     """Keys and states: of these keys, None where there is none; without keys, of all there are."""
     layout = _layout(flow, home)
     partitions, stored = layout.state_partitions, layout.stages.get(node.name)
@@ -106,39 +135,53 @@ def _key(text: str) -> bytes:
         ) from None
 
 
-def _parsed(node: Node, key: bytes, data: bytes) -> Message:
+def _type_of(node: Node) -> type[Message]:
     if node.payload is None:
         raise AssertionError("a stage declares its state's type")
+    return node.payload
+
+
+def _chosen(node: Node, stored: Stored, wanted: Selection) -> States:
+    """What is wanted of it; a key that was asked for by name and has no state is told so, if any will do."""
+    for key, data in stored:
+        state = None if data is None else _parsed(node, key, data)
+        if wanted.takes(key, state) if state is not None else wanted == Selection():
+            yield key, state
+
+
+def _counted(states: Iterator[Row]) -> Iterator[Row]:
+    """The same, counted on the terminal if there is one."""
+    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} {task.description}"))
+    with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
+        task = progress.add_task("states", total=None)
+        for number, row in enumerate(states):
+            if number % _SHOWN_EVERY == 0:
+                progress.update(task, completed=number)
+            yield row
+
+
+def _parsed(node: Node, key: bytes, data: bytes) -> Message:
     try:
-        return node.payload.FromString(data)
+        return _type_of(node).FromString(data)
     except DecodeError as error:
         raise StoreInconsistent(
-            f"the state of key {readable(key)} in stage {node.name!r} is no {node.payload.DESCRIPTOR.full_name}: {error}"
+            f"the state of key {readable(key)} in stage {node.name!r} is no {_type_of(node).DESCRIPTOR.full_name}: {error}"
         ) from error
-
-
-def _as_dict(node: Node, key: bytes, data: bytes | None) -> object:
-    if data is None:
-        return None
-    return MessageToDict(
-        _parsed(node, key, data), preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
 
 
 def _show(node: Node, found: States, limit: int) -> None:
     """A table with one column for each field of the state."""
     fields = node.payload.DESCRIPTOR.fields if node.payload else ()
     table = Table("key", *(field.name for field in fields))
-    for key, data in sorted(islice(found, limit), key=lambda row: row[0]):
+    for key, state in sorted(islice(found, limit), key=lambda row: row[0]):
         values = [Text("no state", "dim")]
-        if data is not None:
-            message = _parsed(node, key, data)
-            values = [Text(_cell(message, field.name)) for field in fields]
+        if state is not None:
+            values = [Text(_cell(state, field.name)) for field in fields]
         table.add_row(Text(readable(key)), *values)
     if table.row_count:
         OUT.print(table)
     else:
-        ERR.print(f"stage {node.name!r} has no states yet")
+        ERR.print(f"stage {node.name!r} has no such states yet")
     if next(found, None) is not None:
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
 

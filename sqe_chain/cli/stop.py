@@ -16,6 +16,9 @@ from sqe_chain.protocol.surroundings import When
 FIRST_WAIT_MS = 100
 """What `Surroundings.patiently` waits first: so a new difficulty is told from one that goes on."""
 
+SLICE_S = 0.5
+"""Longest time until a signal is heard that another thread was given."""
+
 
 class Stop:
     """A request to end, and its reason. The first reason stands.
@@ -38,10 +41,15 @@ class Stop:
         self._bell.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long, less when asked to end: then True."""
-        if not self.requested and seconds > 0:
+        """Wait that long, less when asked to end: then True.
+
+        In slices: the system may give a signal to another thread, and Python's handler runs in the main
+        thread only, when that wakes.
+        """
+        deadline = time.monotonic() + seconds
+        while not self.requested and (rest := deadline - time.monotonic()) > 0:
             with suppress(Empty):
-                self._bell.get(timeout=seconds)
+                self._bell.get(timeout=min(rest, SLICE_S))
         return self.requested
 
 

@@ -12,6 +12,7 @@ from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
 from sqe_chain.states import persist
+from sqe_chain.views import view_of
 
 
 class InProcessEngine:
@@ -53,7 +54,8 @@ class InProcessEngine:
                 stage = self._flow.nodes[states.stage]
                 header = before[states.stage, states.part]
                 store = self._stores(stage)
-                rows += persist(store, self._job.step, plan_id, stage.name, states.part, states.rows, header)
+                step, view = self._job.step, view_of(stage)
+                rows += persist(store, step, plan_id, stage.name, states.part, states.rows, header, view)
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:

@@ -42,7 +42,7 @@ from sqe_chain.protocol.surroundings import (
     SEAL,
     Surroundings,
 )
-from sqe_chain.protocol.verifying import check_durability, check_new_stages, check_redone, verify_records
+from sqe_chain.protocol.verifying import check_new_stages, check_redone, check_stores, verify_records
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Report
 from sqe_chain.states import Claim, Step
@@ -76,7 +76,7 @@ class Aggregation:
         around.flow.check()
         self._level_of = {stage.index: around.flow.level(stage) for stage in around.flow.stages()}
         self._in_place = around.settings.in_place
-        check_durability(around)
+        check_stores(around)
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         around.notice_weak_topics(infos)
         try:

@@ -25,12 +25,16 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.planning import check_commits, check_layout
 from sqe_chain.protocol.surroundings import Surroundings
-from sqe_chain.protocol.verifying import check_durability
+from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.states import chunk_size
+from sqe_chain.views import view_of
 
 FORMAT = 1
 Row = tuple[str, int, bytes, bytes]
 """Stage, cell, key, state."""
+
+Change = tuple[bytes, bytes | None]
+"""Key and new state; None deletes it."""
 
 
 def exported(around: Surroundings) -> Iterator[str]:
@@ -101,7 +105,7 @@ def imported(around: Surroundings, lines: Iterable[str]) -> Plan:
         StoreInconsistent: Kafka knows of later plans: the export is old.
     """
     around.flow.check()
-    check_durability(around)
+    check_stores(around)
     checked = _checked(lines)
     plan = _plan_of(around, next(checked, ""))
     check_layout(around.flow, plan.layout, around.settings.drop_stages)
@@ -127,7 +131,7 @@ def imported(around: Surroundings, lines: Iterable[str]) -> Plan:
                 raise ConfigurationError(
                     f"the export has states of {name}/{cell}, which the flow does not have"
                 )
-            _fill(around.store(stages[name]), plan, (name, cell), rows, after)
+            _fill(around, plan, stages[name], cell, rows, after)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
         standing = around.patiently(
             "set the home record",
@@ -144,41 +148,40 @@ def _empty(around: Surroundings, plan: Plan, stage: Node, cell: int, after: Head
     """A cell with this header and no states, whatever an interrupted import has left."""
     store, flow = around.store(stage), plan.layout.stages[stage.name].flow
     before = store.headers(flow, stage.name, [cell])[0]
-    _write(store, flow, (stage.name, cell), before, after, [])
-    _write(
-        store,
-        flow,
-        (stage.name, cell),
-        after,
-        after,
-        [(key, None) for key, _ in store.scan(flow, stage.name, cell)],
-    )
+    _write(store, (flow, stage, cell), before, after, [])
+    left: list[Change] = [(key, None) for key, _ in store.scan(flow, stage.name, cell)]
+    _write(store, (flow, stage, cell), after, after, left)
 
 
-def _fill(store: StateStore, plan: Plan, place: tuple[str, int], rows: Iterable[Row], header: Header) -> None:
-    flow, chunk, size = plan.layout.stages[place[0]].flow, list[tuple[bytes, bytes | None]](), 0
+def _fill(
+    around: Surroundings, plan: Plan, stage: Node, cell: int, rows: Iterable[Row], header: Header
+) -> None:
+    store, place = around.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
+    chunk, size = list[Change](), 0
     for _, _, key, state in rows:
         size += len(key) + len(state)
         if chunk and (len(chunk) >= store.max_rows or size > store.max_bytes):
-            _write(store, flow, place, header, header, chunk)
+            _write(store, place, header, header, chunk)
             chunk, size = [], len(key) + len(state)
         chunk.append((key, state))
-    _write(store, flow, place, header, header, chunk)
+    _write(store, place, header, header, chunk)
 
 
 def _write(
     store: StateStore,
-    flow: str,
-    place: tuple[str, int],
+    place: tuple[str, Node, int],
     before: Header | None,
     after: Header,
-    rows: list[tuple[bytes, bytes | None]],
+    rows: list[Change],
 ) -> None:
+    flow, stage, cell = place
+    view = view_of(stage)
+    views = view.of(rows) if view else None
     while True:
-        size = chunk_size(store, rows)
-        standing = store.write(flow, *place, before, after, rows[:size])
+        size = chunk_size(store, rows, views)
+        standing = store.write(flow, stage.name, cell, before, after, rows[:size], views)
         if standing != after:
-            raise Superseded(f"{flow}/{place[0]}/{place[1]}: somebody else writes there: {standing}")
+            raise Superseded(f"{flow}/{stage.name}/{cell}: somebody else writes there: {standing}")
         rows, before = rows[size:], after
         if not rows:
             return

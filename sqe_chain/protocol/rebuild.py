@@ -24,7 +24,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.surroundings import CLAIM, RECOVER, SEAL, Again, Engine, Surroundings
-from sqe_chain.protocol.verifying import check_durability
+from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.states import Claim, chunk_size
 
 Offsets = Mapping[TopicPartition, int]
@@ -90,7 +90,7 @@ class Rebuilding:
             raise ConfigurationError(
                 f"flow {around.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its position"
             )
-        check_durability(around)
+        check_stores(around)
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         with around.step(CLAIM):
             mine, home = claim(around, lambda: self._commits(infos), lost=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sqe_chain.errors import PlanMismatch, ServiceStopped, WeakDurability
+from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
 from sqe_chain.plan import Plan
 from sqe_chain.ports import Bounds
 from sqe_chain.protocol import inputs
@@ -14,13 +14,19 @@ from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.segment.results import Report
 
 
-def check_durability(around: Surroundings) -> None:
-    """Ask every store of the flow whether it keeps what it acknowledges.
+def check_stores(around: Surroundings) -> None:
+    """Ask every store of the flow whether it keeps what it acknowledges, and can do what stages want of it.
 
     Raises:
         WeakDurability: one may not, and that is not accepted.
-        ConfigurationError: a stage names a store that is not there.
+        ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
     """
+    for stage in around.flow.stages():
+        if stage.view is not None and stage.view not in around.store(stage).views:
+            known = " and ".join(sorted(around.store(stage).views))
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} wants a view as {stage.view!r}; {around.store(stage)!r} writes {known}"
+            )
     stores = {stage.store or "": around.store(stage) for stage in around.flow.stages()} | {"": around.home}
     for name, store in sorted(stores.items()):
         weak = around.patiently("look at the store's settings", store.check)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sqe_chain.ports import Home, Rows
+    from sqe_chain.ports import Home, Rows, Views
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -24,13 +24,14 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_rows(rows: Rows, max_rows: int, max_bytes: int) -> None:
+def check_rows(rows: Rows, max_rows: int, max_bytes: int, views: Views | None = None) -> None:
     """Check that one atomic step is small enough.
 
     Args:
         rows: keys and states of the step.
         max_rows: at most so many of them.
-        max_bytes: at most so many bytes of keys and states, unless it is a single row.
+        max_bytes: at most so many bytes of keys, states and views, unless it is a single row.
+        views: how the states are shown.
 
     Raises:
         ValueError: too many rows or bytes; the caller must write in chunks.
@@ -38,6 +39,8 @@ def check_rows(rows: Rows, max_rows: int, max_bytes: int) -> None:
     if len(rows) > max_rows:
         raise ValueError(f"{len(rows)} rows in one step, at most {max_rows}: write in chunks")
     size = sum(len(key) + len(state or b"") for key, state in rows)
+    if views is not None:
+        size += sum(views.size(key) for key, _ in rows)
     if size > max_bytes and len(rows) > 1:
         raise ValueError(f"{size} bytes in one step, at most {max_bytes}: write in chunks")
 

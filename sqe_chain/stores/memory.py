@@ -12,7 +12,7 @@ from sqe_chain.stores.limits import check_home, check_name, check_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqe_chain.ports import Header, Home, Rows
+    from sqe_chain.ports import Header, Home, Rows, Shown, ViewKind, Views
     from sqe_chain.stores.address import Address
 
 _Part = tuple[str, str, int]
@@ -37,10 +37,11 @@ class PartCopy:
 
     header: Header | None = None
     states: dict[bytes, bytes] = field(default_factory=dict)
+    views: dict[bytes, Shown] = field(default_factory=dict)
 
     def copy(self) -> PartCopy:
         """An independent copy."""
-        return PartCopy(self.header, dict(self.states))
+        return PartCopy(self.header, dict(self.states), dict(self.views))
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class MemoryStore:
 
     max_rows: int
     max_bytes: int
+    views: frozenset[ViewKind] = frozenset({"json", "hash"})
 
     def __init__(self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000) -> None:
         self.name = name
@@ -171,10 +173,17 @@ class MemoryStore:
             return found.header, [found.states.get(key) for key in keys], found.header
 
     def write(
-        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
     ) -> Header | None:
         """See `StateStore.write`."""
-        check_rows(rows, self.max_rows, self.max_bytes)
+        check_rows(rows, self.max_rows, self.max_bytes, views)
         data = self._data
         with data.lock:
             found = data.part(flow, stage, part)
@@ -182,8 +191,11 @@ class MemoryStore:
                 for key, state in rows:
                     if state is None:
                         found.states.pop(key, None)
+                        found.views.pop(key, None)
                     else:
                         found.states[key] = state
+                        if views is not None:
+                            found.views[key] = views.shown[key]
                 found.header = after
             return found.header
 

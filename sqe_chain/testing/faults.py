@@ -18,6 +18,8 @@ from sqe_chain.ports import (
     StateStore,
     TopicInfo,
     TopicPartition,
+    ViewKind,
+    Views,
     Writer,
 )
 from sqe_chain.protocol.surroundings import When
@@ -155,6 +157,11 @@ class CrashingStore:
         """See `StateStore.max_bytes`."""
         return self.inner.max_bytes
 
+    @property
+    def views(self) -> frozenset[ViewKind]:
+        """See `StateStore.views`."""
+        return self.inner.views
+
     def check(self) -> list[str]:
         """See `StateStore.check`."""
         return self.inner.check()
@@ -195,12 +202,19 @@ class CrashingStore:
         return self.inner.read(flow, stage, part, keys)
 
     def write(
-        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
     ) -> Header | None:
         """See `StateStore.write`."""
         begun = " and part of the next" if after.begun_id else ""
         number = self.script.write(f"{flow}/{stage}/{part}: {len(rows)} rows, plan {after.number}{begun}")
-        standing = self.inner.write(flow, stage, part, before, after, rows)
+        standing = self.inner.write(flow, stage, part, before, after, rows, views)
         self.script.done(number)
         return standing
 

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import pickle
 import runpy
+import sqlite3
 import subprocess
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import redis
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from sqe_chain.ports import Header, Home, StateStore
+from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.stores import open_store
+from sqe_chain.stores.cassandra.client import CassandraClient
+from sqe_chain.stores.memory import MemoryStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -63,6 +68,54 @@ def store(url: str) -> Iterator[StateStore]:
 def flow() -> str:
     """A flow that no other test uses: a real server is shared."""
     return f"flow-{uuid.uuid4().hex}"
+
+
+# --- views ---------------------------------------------------------------------------------------------
+
+
+def shown(url: str, flow: str, part: int) -> dict[bytes, object]:
+    """The JSON views of a state partition, read as another program would: by the documented layout."""
+    scheme = url.partition(":")[0]
+    if scheme == "memory":
+        return dict(MemoryStore(url.removeprefix("memory://")).copy_part(flow, "s", part).views)
+    if scheme == "sqlite":
+        select = (
+            "SELECT key, shown FROM states WHERE flow = ? AND stage = 's' AND part = ? AND shown IS NOT NULL"
+        )
+        with closing(sqlite3.connect(url.removeprefix("sqlite://"))) as file:
+            return dict(file.execute(select, (flow, part)).fetchall())
+    if scheme == "cassandra":
+        select = "SELECT key, shown FROM sqe_chain.sqe_states WHERE flow = ? AND stage = 's' AND part = ?"
+        client = CassandraClient.of_this_process(open_store(url).settings)  # type: ignore[attr-defined]
+        return {key: view for key, view in client.rows((select, (flow, part))) if view is not None}
+    kind = redis.RedisCluster if "cluster" in scheme else redis.Redis
+    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0])) as client:
+        return {key: view.decode() for key, view in client.hgetall(f"sqe:{{{flow}/s/{part}}}:json").items()}
+
+
+def test_views_are_written_and_deleted_with_their_states(url: str, store: StateStore, flow: str) -> None:
+    first = Views("json", {b"a": '{"n":1}', b"b": '{"n":"ü"}'})
+    store.write(flow, "s", 0, None, BORN, [(b"a", b"1"), (b"b", b"2")], first)
+    assert shown(url, flow, 0) == first.shown
+    # A step that is refused shows nothing.
+    store.write(flow, "s", 0, None, NEXT, [(b"a", b"9")], Views("json", {b"a": "9"}))
+    assert shown(url, flow, 0) == first.shown
+    store.write(flow, "s", 0, BORN, NEXT, [(b"a", None), (b"b", b"3")], Views("json", {b"b": "{}"}))
+    assert shown(url, flow, 0) == {b"b": "{}"}
+    assert store.read(flow, "s", 0, [b"a", b"b"]) == (NEXT, [None, b"3"], NEXT)
+
+
+def test_a_step_with_a_view_that_is_larger_than_usual(url: str, flow: str) -> None:
+    """A single row may be larger than a step; its view goes with it."""
+    store = open_store(url, max_bytes="1000")
+    text = '"' + "x" * 5_000 + '"'
+    assert store.write(flow, "s", 0, None, BORN, [(b"a", b"1" * 2_000)], Views("json", {b"a": text})) == BORN
+    assert shown(url, flow, 0) == {b"a": text}
+    with pytest.raises(ValueError, match="write in chunks"):
+        store.write(
+            flow, "s", 0, BORN, NEXT, [(b"a", b"1"), (b"b", b"1")], Views("json", {b"a": text, b"b": ""})
+        )
+    store.close()
 
 
 # --- claims and plans ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from sqe_chain.dev import CassandraServer
 from sqe_chain.errors import ConfigurationError, Unavailable, WeakDurability
 from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.surroundings import Settings
-from sqe_chain.protocol.verifying import check_durability
+from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra import CassandraStore, durability, schema
 from sqe_chain.stores.cassandra.client import CassandraClient
@@ -282,7 +282,7 @@ def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraSer
     around = Rehearsal(flow, store=store).start().around
     around.settings = Settings()
     with pytest.raises(WeakDurability, match=r"commitlog_sync is periodic.*--allow-weak-durability"):
-        check_durability(around)
+        check_stores(around)
     store.close()
 
 

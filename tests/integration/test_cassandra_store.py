@@ -334,12 +334,12 @@ def test_the_documented_layout(store: CassandraStore, flow: str) -> None:
         "SELECT * FROM sqe_chain.sqe_states WHERE flow = %s AND stage = 's' AND part = 7", (flow,)
     )
     assert states.column_names == [
-        "flow", "stage", "part", "key", "begun_id", "cursor", "epoch", "number", "plan_id", "run_id", "state",
+        "flow", "stage", "part", "key", "begun_id", "cursor", "epoch", "number", "plan_id", "run_id", "shown", "state",
     ]  # fmt: skip
     header = ("p1", b"\xff", 2, 0, "p0", "run-b")
     assert list(states) == [
-        (flow, "s", 7, b"", *header, None),
-        (flow, "s", 7, b"k", *header, b"state"),
+        (flow, "s", 7, b"", *header, None, None),
+        (flow, "s", 7, b"k", *header, None, b"state"),
     ]
 
 

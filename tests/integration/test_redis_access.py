@@ -13,7 +13,7 @@ from redis_servers import LEAST_RIGHTS, RedisCluster, SentinelGroup, administer,
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import HOST, free_port
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import layout
 
@@ -27,7 +27,12 @@ BORN = Header(1, "run-a", 0, "plan-0")
 NEXT = replace(BORN, number=1)
 SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing but a server of this test
 
-OTHER_RIGHTS = {"a database": ("+select",), "a cluster": ("+cluster|slots", "+asking"), "waiting": ("+wait",)}
+OTHER_RIGHTS = {
+    "a database": ("+select",),
+    "a cluster": ("+cluster|slots", "+asking"),
+    "waiting": ("+wait",),
+    "hashes": ("+del",),
+}
 READING_RIGHTS = ("+config|get", "+cluster|nodes")
 
 
@@ -104,6 +109,18 @@ def test_a_database_needs_one_right_more(server: RedisServer) -> None:
     allow(server, "selects", *LEAST_RIGHTS, *OTHER_RIGHTS["a database"])
     store = open_store(url)
     do_everything(store, "selects")
+    store.close()
+
+
+def test_hashes_need_one_right_more(server: RedisServer) -> None:
+    allow(server, "shows", *LEAST_RIGHTS)
+    step = (None, BORN, [(b"k", b"1")], Views("hash", {b"k": {"a": "1"}}))
+    store = open_store(f"redis://shows:{SECRET}@{HOST}:{server.port}/0")
+    with pytest.raises(ConfigurationError, match="DEL"):
+        store.write("hashes", "s", 0, *step)
+    assert store.headers("hashes", "s", [0]) == [None]
+    allow(server, "shows", *LEAST_RIGHTS, *OTHER_RIGHTS["hashes"])
+    assert store.write("hashes", "s", 0, *step) == BORN
     store.close()
 
 

@@ -16,7 +16,7 @@ from redis_servers import LEAST_RIGHTS
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import connections
 
@@ -354,6 +354,32 @@ def test_the_documented_layout(server: RedisServer) -> None:
             b"sqe:{lay.out/s/7}:header", b"sqe:{lay.out/s/7}:states",
             b"sqe:{lay.out}:beat", b"sqe:{lay.out}:home", b"sqe:{lay.out}:plans",
         ]  # fmt: skip
+    store.close()
+
+
+def test_the_documented_layout_of_hashes(server: RedisServer) -> None:
+    """A hash is made anew with each step: fields that have gone are gone."""
+    store = open_store(server.url)
+    first = Views("hash", {b"k": {"a": "1", "b": "x"}, b"\xff": {"a": "2"}})
+    store.write("hashes", "s", 7, None, BORN, [(b"k", b"1"), (b"\xff", b"2")], first)
+    after = replace(BORN, number=1)
+    store.write(
+        "hashes", "s", 7, BORN, after, [(b"k", b"3"), (b"\xff", None)], Views("hash", {b"k": {"a": "3"}})
+    )
+    with Redis(port=server.port, protocol=2) as client:
+        assert client.hgetall("sqe:{hashes/s/7}:hash:k") == {b"a": b"3"}
+        assert not client.exists(b"sqe:{hashes/s/7}:hash:\xff")
+        assert client.hgetall("sqe:{hashes/s/7}:states") == {b"k": b"3"}
+    store.close()
+
+
+def test_a_view_on_another_programs_key_changes_nothing(server: RedisServer) -> None:
+    store = open_store(server.url)
+    with Redis(port=server.port, protocol=2) as client:
+        client.set("sqe:{taken/s/7}:json", "theirs")
+        with pytest.raises(ConfigurationError, match="WRONGTYPE"):
+            store.write("taken", "s", 7, None, BORN, [(b"k", b"1")], Views("json", {b"k": "{}"}))
+        assert client.keys("sqe:{taken*") == [b"sqe:{taken/s/7}:json"]
     store.close()
 
 

@@ -26,6 +26,7 @@ from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
 from sqe_chain.states import persist
+from sqe_chain.views import view_of
 
 Batches = Iterator[pa.RecordBatch]
 Blocks = Iterator[Sequence[Message]]
@@ -218,8 +219,10 @@ def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
 def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
     """Write the changed states of one (stage, state partition); returns the rows written."""
     before = applied.before[states.stage, states.part]
-    stage = flow.nodes[states.stage].name
-    return persist(store, job.step, applied.plan_id, stage, states.part, states.rows, before)
+    stage = flow.nodes[states.stage]
+    return persist(
+        store, job.step, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
+    )
 
 
 def _states_of(batches: Batches) -> Iterator[States]:

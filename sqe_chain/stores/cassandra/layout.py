@@ -54,10 +54,12 @@ class Statements:
         )
         self.add_anchor = f"INSERT INTO {states} (flow, stage, part, key) VALUES (?, ?, ?, 0x)"
         self.set_state = f"UPDATE {states} SET state = ? WHERE {_PART} AND key = ?"
+        self.show_state = f"UPDATE {states} SET state = ?, shown = ? WHERE {_PART} AND key = ?"
         self.set_both = (
             f"UPDATE {states} SET state = ?, {_values(HEADER_COLUMNS)} WHERE {_PART} AND key = ? "
             f"IF {_equal(HEADER_COLUMNS)}"
         )
+        self.show_both = self.set_both.replace("SET state = ?,", "SET state = ?, shown = ?,")
         self.read_states = f"SELECT key, state FROM {states} WHERE {_PART} AND key IN ?"
         self.scan = f"SELECT key, state FROM {states} WHERE {_PART}"
 

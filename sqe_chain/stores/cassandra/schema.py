@@ -54,7 +54,7 @@ CREATE TABLE IF NOT EXISTS {keyspace}.sqe_flows (
 STATES: Final = """\
 CREATE TABLE IF NOT EXISTS {keyspace}.sqe_states (
     flow text, stage text, part int, epoch bigint STATIC, run_id text STATIC, number bigint STATIC,
-    plan_id text STATIC, begun_id text STATIC, cursor blob STATIC, key blob, state blob,
+    plan_id text STATIC, begun_id text STATIC, cursor blob STATIC, key blob, state blob, shown text,
     PRIMARY KEY ((flow, stage, part), key)
 )"""
 

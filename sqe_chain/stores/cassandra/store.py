@@ -32,7 +32,7 @@ from sqe_chain.stores.limits import check_home, check_name, check_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqe_chain.ports import Header, Home, Rows
+    from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
     from sqe_chain.stores.cassandra.settings import CassandraSettings
 
 MAX_ROWS: Final = 1_000
@@ -67,6 +67,7 @@ class CassandraStore:
 
     max_rows: int
     max_bytes: int
+    views: frozenset[ViewKind] = frozenset({"json"})
 
     def __init__(
         self, settings: CassandraSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES
@@ -164,11 +165,18 @@ class CassandraStore:
         return first, [found.get(key) for key in keys], self._header(flow, stage, part)
 
     def write(
-        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
     ) -> Header | None:
         """See `StateStore.write`."""
-        check_rows(rows, self.max_rows, self.max_bytes)
-        step = self._step(layout.place(flow, stage, part), before, after, rows)
+        check_rows(rows, self.max_rows, self.max_bytes, views)
+        step = self._step(layout.place(flow, stage, part), before, after, rows, views)
         try:
             if self._client.step(step):
                 return after
@@ -199,20 +207,35 @@ class CassandraStore:
         return self.headers(flow, stage, [part])[0]
 
     def _step(
-        self, place: tuple[str, str, int], before: Header | None, after: Header, rows: Rows
+        self,
+        place: tuple[str, str, int],
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None,
     ) -> list[Statement]:
         """The statements of one atomic step."""
         values, condition = layout.header_values(after), layout.header_values(before)
         if len(rows) == 1:
             ((key, state),) = rows
             if state is not None and len(key) + len(state) > self.max_bytes:
-                return [(self._cql.set_both, (state, *values, *place, layout.check_key(key), *condition))]
+                text, row = self._row(self._cql.set_both, self._cql.show_both, key, state, views)
+                return [(text, (*row, *values, *place, layout.check_key(key), *condition))]
         step: list[Statement] = [(self._cql.set_header, (*values, *place, *condition))]
         if before is None:
             step.append((self._cql.add_anchor, place))
         # A state of None deletes it.
-        step += [(self._cql.set_state, (state, *place, layout.check_key(key))) for key, state in rows]
+        for key, state in rows:
+            text, row = self._row(self._cql.set_state, self._cql.show_state, key, state, views)
+            step.append((text, (*row, *place, layout.check_key(key))))
         return step
+
+    @staticmethod
+    def _row(
+        plain: str, showing: str, key: bytes, state: bytes | None, views: Views | None
+    ) -> tuple[str, tuple[object, ...]]:
+        """The statement, and the values of the row's own columns. A column set to nothing is a tombstone."""
+        return (plain, (state,)) if views is None else (showing, (state, views.shown.get(key)))
 
     def _states(self, place: tuple[str, str, int], keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """States by key, read in rounds of bounded size."""

@@ -43,7 +43,12 @@ class RedisClient:
                 found._servers.close()  # noqa: SLF001 - the class's own
 
     def run(
-        self, script: Script, keys: Sequence[str], arguments: Sequence[Argument], *, lasting: bool = True
+        self,
+        script: Script,
+        keys: Sequence[str | bytes],
+        arguments: Sequence[Argument],
+        *,
+        lasting: bool = True,
     ) -> Reply:
         """Run a script; atomic, and all its keys in one slot.
 

@@ -49,6 +49,16 @@ def states_key(flow: str, stage: str, part: int) -> str:
     return f"sqe:{{{check_name(flow)}/{check_name(stage)}/{part}}}:states"
 
 
+def json_key(flow: str, stage: str, part: int) -> str:
+    """The hash key -> JSON of a state partition; in the same slot as its header."""
+    return f"sqe:{{{check_name(flow)}/{check_name(stage)}/{part}}}:json"
+
+
+def hash_key(flow: str, stage: str, part: int, key: bytes) -> bytes:
+    """The hash field -> text of one state; in the same slot as its header."""
+    return f"sqe:{{{check_name(flow)}/{check_name(stage)}/{part}}}:hash:".encode() + key
+
+
 def number_text(number: int) -> bytes:
     """A number as text of fixed width; for numbers from 0, the order of texts is the order of numbers.
 

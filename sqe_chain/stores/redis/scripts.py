@@ -106,27 +106,91 @@ return 1
 )
 """Move the heartbeat on, for the holder of the claim only."""
 
-WRITE: Final = Script(
+_COMPARE: Final = (
     _record(HEADER_FIELDS)
     + """
--- KEYS: header, states.
--- ARGV: 1-6 the header before, 7-12 the header after, 13 the number of arguments that follow as
--- key, state, key, state, ...; all arguments behind them are keys to delete.
--- unpack() in batches: Lua's stack ends at some 8,000 values.
 local stands = standing(KEYS[1])
 if not equals(stands, 1) then return stands end
 """
     + _MAY_WRITE
-    + """
+)
+
+# unpack() in batches: Lua's stack ends at some 8,000 values.
+_ROWS: Final = """
+local function each(command, key, first, last)
+  for i = first, last, 4000 do
+    redis.call(command, key, unpack(ARGV, i, math.min(i + 3999, last)))
+  end
+end
 local last = 13 + tonumber(ARGV[13])
-for i = 14, last, 4000 do
-  redis.call('HSET', KEYS[2], unpack(ARGV, i, math.min(i + 3999, last)))
-end
-for i = last + 1, #ARGV, 4000 do
-  redis.call('HDEL', KEYS[2], unpack(ARGV, i, math.min(i + 3999, #ARGV)))
-end
+each('HSET', KEYS[2], 14, last)
+"""
+
+_END: Final = """
 replace(KEYS[1], 7)
 return standing(KEYS[1])
 """
+
+WRITE: Final = Script(
+    """
+-- KEYS: header, states.
+-- ARGV: 1-6 the header before, 7-12 the header after, 13 the number of arguments that follow as
+-- key, state, key, state, ...; all arguments behind them are keys to delete.
+"""
+    + _COMPARE
+    + _ROWS
+    + """
+each('HDEL', KEYS[2], last + 1, #ARGV)
+"""
+    + _END
 )
 """Compare and set a header, with rows."""
+
+WRITE_JSON: Final = Script(
+    """
+-- KEYS: header, states, JSON.
+-- ARGV: as in WRITE, but behind the states follow as many arguments as key, JSON, key, JSON, ...
+"""
+    + _COMPARE
+    + """
+redis.call('HGET', KEYS[3], '')  -- refused here if it is no hash
+"""
+    + _ROWS
+    + """
+local behind = 2 * last - 13
+each('HSET', KEYS[3], last + 1, behind)
+each('HDEL', KEYS[2], behind + 1, #ARGV)
+each('HDEL', KEYS[3], behind + 1, #ARGV)
+"""
+    + _END
+)
+"""Compare and set a header, with rows and their JSON."""
+
+WRITE_HASHES: Final = Script(
+    """
+-- KEYS: header, states, and the hash of each state: first of those that are set, then of those deleted.
+-- ARGV: as in WRITE, but behind the states follows for each of them the number of arguments of its hash,
+-- and these: field, text, field, text, ...
+"""
+    + _COMPARE
+    + """
+for i = 3, #KEYS do
+  if redis.acl_check_cmd and not redis.acl_check_cmd('DEL', KEYS[i]) then
+    return redis.error_reply('NOPERM the user may not run DEL on ' .. KEYS[i])
+  end
+end
+"""
+    + _ROWS
+    + """
+for i = 3, #KEYS do redis.call('DEL', KEYS[i]) end
+local at = last + 1
+for i = 3, 2 + tonumber(ARGV[13]) / 2 do
+  local count = tonumber(ARGV[at])
+  each('HSET', KEYS[i], at + 1, at + count)
+  at = at + count + 1
+end
+each('HDEL', KEYS[2], at, #ARGV)
+"""
+    + _END
+)
+"""Compare and set a header, with rows and a hash of each. A hash is made anew: fields may have gone."""

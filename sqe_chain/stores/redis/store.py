@@ -9,9 +9,9 @@ from sqe_chain.stores.redis import layout, scripts
 from sqe_chain.stores.redis.client import RedisClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from sqe_chain.ports import Header, Home, Rows
+    from sqe_chain.ports import Header, Home, Rows, Shown, ViewKind, Views
     from sqe_chain.stores.redis.connections import Argument, Reply
     from sqe_chain.stores.redis.settings import RedisSettings
 
@@ -52,6 +52,7 @@ class RedisStore:
 
     max_rows: int
     max_bytes: int
+    views: frozenset[ViewKind] = frozenset({"json", "hash"})
 
     def __init__(self, settings: RedisSettings, max_rows: int = MAX_ROWS, max_bytes: int = MAX_BYTES) -> None:
         self.settings = settings
@@ -168,23 +169,39 @@ class RedisStore:
         return layout.header_of(first, header_key), states, layout.header_of(last, header_key)
 
     def write(
-        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
     ) -> Header | None:
         """See `StateStore.write`."""
-        check_rows(rows, self.max_rows, self.max_bytes)
-        header_key = layout.header_key(flow, stage, part)
-        kept: list[Argument] = []
-        deleted: list[Argument] = []
-        for key, state in rows:
-            if state is None:
-                deleted.append(key)
-            else:
-                kept += (key, state)
-        arguments = [
-            *layout.header_arguments(before), *layout.header_arguments(after), len(kept), *kept, *deleted,
+        check_rows(rows, self.max_rows, self.max_bytes, views)
+        place = flow, stage, part
+        header_key = layout.header_key(*place)
+        kept = [row for row in rows if row[1] is not None]
+        deleted = [key for key, state in rows if state is None]
+        keys: list[str | bytes] = [header_key, layout.states_key(*place)]
+        states: list[Argument] = [field for row in kept for field in row if field is not None]
+        script = scripts.WRITE
+        shown: list[Argument] = []
+        if views is not None and views.kind == "json":
+            script = scripts.WRITE_JSON
+            keys.append(layout.json_key(*place))
+            shown = [field for key, _ in kept for field in (key, str(views.shown[key]))]
+        elif views is not None:
+            script = scripts.WRITE_HASHES
+            keys += [layout.hash_key(*place, key) for key in (*(key for key, _ in kept), *deleted)]
+            for key, _ in kept:
+                fields = [text for field in _fields(views.shown[key]) for text in field]
+                shown += (len(fields), *fields)
+        arguments: list[Argument] = [
+            *layout.header_arguments(before), *layout.header_arguments(after), len(states), *states, *shown, *deleted,
         ]  # fmt: skip
-        keys = [header_key, layout.states_key(flow, stage, part)]
-        return layout.header_of(_values(self._client.run(scripts.WRITE, keys, arguments)), header_key)
+        return layout.header_of(_values(self._client.run(script, keys, arguments)), header_key)
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`; a key may come twice if the hash shrinks in the meantime."""
@@ -198,6 +215,10 @@ class RedisStore:
 
 def _header_command(key: str) -> Sequence[Argument]:
     return ("HMGET", key, *layout.HEADER_FIELDS)
+
+
+def _fields(shown: Shown) -> Iterable[tuple[str, str]]:
+    return () if isinstance(shown, str) else shown.items()
 
 
 def _values(reply: Reply) -> list[bytes | None]:

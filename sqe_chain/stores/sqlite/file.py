@@ -35,10 +35,10 @@ CREATE TABLE headers (
 ) STRICT;
 CREATE TABLE states (
     flow TEXT NOT NULL, stage TEXT NOT NULL, part INTEGER NOT NULL, key BLOB NOT NULL,
-    state BLOB NOT NULL, PRIMARY KEY (flow, stage, part, key)
+    state BLOB NOT NULL, shown TEXT, PRIMARY KEY (flow, stage, part, key)
 ) STRICT, WITHOUT ROWID;
 """
-"""The tables; `cursor` is NULL when no plan is begun."""
+"""The tables; `cursor` is NULL when no plan is begun, `shown` where a stage shows nothing."""
 
 _TRY_AGAIN: Final = frozenset(
     {

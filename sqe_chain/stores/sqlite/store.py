@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ports import Header, Home, Rows
+from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
 from sqe_chain.stores.limits import check_home, check_name, check_rows
 from sqe_chain.stores.sqlite.file import SqliteFile, absolute
 
@@ -41,6 +41,7 @@ class SqliteStore:
 
     max_rows: int
     max_bytes: int
+    views: frozenset[ViewKind] = frozenset({"json"})
 
     def __init__(
         self, path: str, timeout_s: float = 10.0, max_rows: int = 20_000, max_bytes: int = 16_000_000
@@ -133,19 +134,27 @@ class SqliteStore:
         return header, [row[0] if row else None for row in rows], header
 
     def write(
-        self, flow: str, stage: str, part: int, before: Header | None, after: Header, rows: Rows
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
     ) -> Header | None:
         """See `StateStore.write`."""
-        check_rows(rows, self.max_rows, self.max_bytes)
+        check_rows(rows, self.max_rows, self.max_bytes, views)
+        shown = views.shown if views else {}
         place = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
             stands = _header(connection, place)
             if stands != before:
                 return stands
             connection.executemany(
-                "INSERT INTO states (flow, stage, part, key, state) VALUES (?, ?, ?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET state = excluded.state",
-                ((*place, key, state) for key, state in rows if state is not None),
+                "INSERT INTO states (flow, stage, part, key, state, shown) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET state = excluded.state, shown = excluded.shown",
+                ((*place, key, state, shown.get(key)) for key, state in rows if state is not None),
             )
             connection.executemany(
                 "DELETE FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?",

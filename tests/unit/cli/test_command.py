@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from pyarrow import parquet
 from typer.testing import Result
 
 from sqe_chain.dev.process import wait_until
@@ -300,6 +302,53 @@ def test_states_are_shown_by_key_as_table_and_as_json(
     assert "showing the first 1" in limited.stderr
 
 
+def test_states_are_chosen_by_key_and_by_their_fields(
+    flows: ModuleType, feed: Feed, store: str, command: Command
+) -> None:
+    feed("one", "three", "three", "two")
+    command(*stateful(store))
+
+    def keys(*choice: str) -> list[str]:
+        found = command("state", "cli_flows:counts", "per-word", "--store", store, "--json", *choice)
+        assert found.exit_code == 0, found.stderr
+        return sorted(json.loads(line)["key"] for line in found.stdout.splitlines())
+
+    assert keys("--match", "t*") == ["three", "two"]
+    assert keys("--where", "value>3") == ["three"]
+    assert keys("--where", "value <= 3", "--match", "*e") == ["one"]
+    assert keys("one", "three", "none", "--where", "value=10") == ["three"]
+    assert keys("--where", "value!=3") == ["three"]
+    troubles = {"size>3": "has the fields: value", "value>x": "'x' is no value", ">": "FIELD="}
+    for condition, trouble in troubles.items():
+        refused = command("state", "cli_flows:counts", "per-word", "--store", store, "--where", condition)
+        assert refused.exit_code == 2
+        assert trouble in refused.stderr
+
+
+@pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
+def test_states_are_written_to_a_file_that_appears_when_it_is_whole(
+    flows: ModuleType, feed: Feed, store: str, command: Command, tmp_path: Path, ending: str
+) -> None:
+    feed("one", "three", "three")
+    command(*stateful(store))
+    file = tmp_path / f"states{ending}"
+    written = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", str(file))
+    assert written.exit_code == 0, written.stderr
+    assert "2 states written" in written.stderr
+    if ending == ".parquet":
+        rows = parquet.read_table(file).to_pylist()
+        assert sorted((row["key"], row["value"]) for row in rows) == [(b"one", 3), (b"three", 10)]
+    else:
+        text = gzip.decompress(file.read_bytes()) if ending.endswith("gz") else file.read_bytes()
+        found = [json.loads(line) for line in text.splitlines()]
+        assert {row["key"]: row["state"] for row in found} == {"one": "3", "three": "10"}
+    again = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", str(file))
+    assert (again.exit_code, "there already" in again.stderr) == (2, True)
+    other = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", f"{file}.csv")
+    assert (other.exit_code, "must end with" in other.stderr) == (2, True)
+    assert [path.name for path in tmp_path.glob("states*")] == [file.name]
+
+
 def test_state_says_what_it_does_not_know(
     flows: ModuleType, log: MemoryLog, store: str, command: Command
 ) -> None:
@@ -310,7 +359,7 @@ def test_state_says_what_it_does_not_know(
     assert never_run.exit_code == 2
     assert "has not run" in never_run.stderr
     command(*stateful(store))
-    assert "no states yet" in command("state", "cli_flows:counts", "per-word", "--store", store).stderr
+    assert "no such states yet" in command("state", "cli_flows:counts", "per-word", "--store", store).stderr
     half = command("state", "cli_flows:counts", "per-word", "0x123", "--store", store)
     assert "hexadecimal" in half.stderr
 

@@ -1,0 +1,110 @@
+"""How states are shown to other programs: JSON and hashes, written with the states, through crashes and chunks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from services._proto.fastening_pb2 import RobotTotal
+from sqe_chain import Flow
+from sqe_chain.context import Context
+from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import ViewKind
+from sqe_chain.stores import open_store
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+
+
+def add(total: RobotTotal, word: StringValue, context: Context) -> None:
+    if word.value == "gone":
+        context.delete_state()
+    total.robot = (context.key or b"").decode()
+    total.events += 1
+
+
+def flow_of(view: ViewKind | None, name: str = "shows") -> Flow:
+    flow = Flow(name, state_partitions=2)
+    flow.source("words", StringValue).aggregate(
+        "per-word", key=lambda word: word.value[:1], state=RobotTotal, fold=add, view=view
+    )
+    return flow
+
+
+def views(store: MemoryStore) -> dict[bytes, object]:
+    found: dict[bytes, object] = {}
+    for part in range(2):
+        found.update(store.copy_part("shows", "per-word", part).views)
+    return found
+
+
+ONE = {"robot": "a", "line": "", "events": "1", "fastened": "0"}
+
+
+def fields(found: object) -> dict[str, object]:
+    """What is shown of one state, whichever the form."""
+    return dict(json.loads(found)) if isinstance(found, str) else dict(found)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("view", ["json", "hash"])
+def test_a_view_follows_its_state(view: ViewKind) -> None:
+    store = MemoryStore(f"views-{view}", max_rows=1)
+    store.restore_all()
+    service = Rehearsal(flow_of(view), store=store)
+    service.feed("words", StringValue(value="a"))
+    service.run_until_caught_up()
+    (found,) = views(store).values()
+    assert isinstance(found, str) == (view == "json")
+    assert {**fields(found), **ONE} == fields(found)
+    for word in ("a", "b", "c", "d", "e"):
+        service.feed("words", StringValue(value=word))
+    service.run_until_caught_up()
+    assert sorted(views(store)) == [b"a", b"b", b"c", b"d", b"e"]
+    assert fields(views(store)[b"a"])["events"] == "2"
+    service.feed("words", StringValue(value="gone"))
+    service.feed("words", StringValue(value="g"))
+    service.run_until_caught_up()
+    assert b"g" in views(store)
+    service.feed("words", StringValue(value="gone"))
+    service.run_until_caught_up()
+    assert b"g" not in views(store)
+
+
+def test_without_the_option_nothing_is_shown() -> None:
+    store = MemoryStore("views-none")
+    store.restore_all()
+    service = Rehearsal(flow_of(None), store=store)
+    service.feed("words", StringValue(value="a"))
+    service.run_until_caught_up()
+    assert views(store) == {}
+    assert partition_of(b"a", 2) in (0, 1)
+
+
+def test_a_state_whose_json_is_no_object_is_shown_under_value() -> None:
+    store = MemoryStore("views-wrapper")
+    store.restore_all()
+    flow = Flow("shows", state_partitions=2)
+
+    def count(total: Int64Value, _: StringValue) -> None:
+        total.value += 1
+
+    flow.source("words", StringValue).aggregate(
+        "per-word", key=lambda word: word.value, state=Int64Value, fold=count, view="hash"
+    )
+    service = Rehearsal(flow, store=store)
+    service.feed("words", StringValue(value="a"))
+    service.run_until_caught_up()
+    assert views(store) == {b"a": {"value": "1"}}
+
+
+def test_a_store_that_has_no_such_view_is_refused_before_anything_runs(tmp_path: object) -> None:
+    service = Rehearsal(flow_of("hash"), store=open_store(f"sqlite://{tmp_path}/states.db"))
+    with pytest.raises(ConfigurationError, match=r"test_views\.py:\d+: .*'hash'.*writes json"):
+        service.run_until_caught_up()
+
+
+def test_a_view_of_another_kind_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(FlowError, match=r"test_views\.py:\d+: view='xml'"):
+        flow_of("xml")  # type: ignore[arg-type]
