@@ -25,12 +25,14 @@ from benchmarks.checks import check_count, check_plain_totals, check_republished
 from benchmarks.flows import PARTITIONS, aggregation, republisher, two_stages
 from benchmarks.machine import facts
 from benchmarks.parts import parts
+from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, redis_bytes
 from benchmarks.service import Run, Service
-from benchmarks.small import empty_jobs, small_batches, store_write
-from sqe_chain.dev import KafkaServer, RedisServer
+from benchmarks.small import empty_jobs, small_batches
+from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.engines.spark import open_session
 from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.stores import WithSchema, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
@@ -43,7 +45,8 @@ class Kind(StrEnum):
     REPUBLISH = "republish"
     SHUFFLE = "shuffle"
     EMPTY = "empty"
-    STORE = "store"
+    PERSIST = "persist"
+    STEADY = "steady"
     PARTS = "parts"
 
 
@@ -53,6 +56,7 @@ SMALL = 8
 SMALL_ROUNDS = 15
 STORE_ROWS = 100_000
 STORE_BYTES = 64
+STEADY_MESSAGES, STEADY_KEYS, STEADY_BATCHES = 20_000, 500, 10
 GIB = 1 << 30
 
 
@@ -252,17 +256,66 @@ class Bench:
             f"mapInArrow, {PARTITIONS} tasks, one job each; {SMALL_ROUNDS} rounds",
         )
 
-    def store(self) -> None:
-        """How fast Redis takes changed states."""
-        rounds = [store_write(self.redis, STORE_ROWS, STORE_BYTES) for _ in range(self.rounds)]
-        ours, plain = (median(side) for side in zip(*rounds, strict=True))
+    def persist(self) -> None:
+        """How fast Redis and Cassandra take changed states, and how much more than the states they take."""
+        with CassandraServer() as server:
+            cassandra = open_store(server.url)
+            assert isinstance(cassandra, WithSchema)
+            cassandra.make_schema({"": 1})
+            sides = (
+                (
+                    "Redis",
+                    open_store(self.redis),
+                    lambda: plain_redis(self.redis, STORE_ROWS, STORE_BYTES),
+                    0.7,
+                ),
+                ("Cassandra", cassandra, lambda: plain_cassandra(server.url, STORE_ROWS, STORE_BYTES), 0.5),
+            )
+            for name, store, plain, target in sides:
+                by_protocol(store, STORE_ROWS // 10, STORE_BYTES)
+                pairs = [(by_protocol(store, STORE_ROWS, STORE_BYTES), *plain()) for _ in range(self.rounds)]
+                mine, theirs = median(pair[0] for pair in pairs), median(pair[1] for pair in pairs)
+                ratios = ", ".join(f"{ours / other:.2f}" for ours, other, _ in pairs)
+                self.table.add_row(
+                    f"changed states persisted, {name}",
+                    f"{mine / 1e3:,.0f} k/s",
+                    f"{theirs / 1e3:,.0f} k/s",
+                    f"{median(ours / other for ours, other, _ in pairs):.2f}",
+                    f">= {target}",
+                    f"{STORE_ROWS:,} of {STORE_BYTES} bytes; plain: {pairs[-1][2]}; rounds {ratios}",
+                )
+            cassandra.close()
+        size = STORE_ROWS * (STORE_BYTES + len("key-00000000"))
+        with redis_bytes(self.redis, size) as grown:
+            by_protocol(open_store(self.redis), STORE_ROWS, STORE_BYTES)
         self.table.add_row(
-            "states written to Redis",
-            f"{ours / 1e3:,.0f} k/s",
-            f"{plain / 1e3:,.0f} k/s",
-            f"{ours / plain:.2f}",
+            "bytes written by Redis, for each of keys and states",
+            f"{grown[0]:.2f}",
             "",
-            f"{STORE_ROWS:,} rows of {STORE_BYTES} bytes; plain: a pipeline of HSET",
+            "",
+            "",
+            f"and {grown[1]:.2f} received",
+        )
+
+    def steady(self) -> None:
+        """Messages come all the time; how often is a state written?"""
+        few = Backlog("bench.steady", STEADY_MESSAGES, STEADY_KEYS)
+        self.topic(few.topic)
+        service = self.service(aggregation("bench-steady", few.topic))
+        for _ in range(STEADY_BATCHES):
+            few.write(self.bootstrap)
+            service.protocol.batch()
+        messages = sum(service.notes.inputs)
+        rows = sum(service.notes.rows)
+        assert max(service.notes.rows) <= STEADY_KEYS
+        self.table.add_row(
+            "messages for each state written, in steady state",
+            f"{messages / rows:,.0f}",
+            "",
+            "",
+            "",
+            f"{STEADY_MESSAGES:,} messages of {STEADY_KEYS} keys in each of {STEADY_BATCHES} intervals: "
+            f"at most {max(service.notes.rows)} writes in one",
         )
 
     def parts(self) -> None:

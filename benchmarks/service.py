@@ -40,10 +40,12 @@ class Notes:
     Attributes:
         inputs: records of each batch.
         batch_ms: time of each batch, in milliseconds.
+        rows: states written in each persist.
     """
 
     inputs: list[int] = field(default_factory=list)
     batch_ms: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
     steps_s: dict[int, float] = field(default_factory=dict)
     _began: float = 0.0
 
@@ -57,6 +59,8 @@ class Notes:
 
     def event(self, name: str, fields: Mapping[str, object]) -> None:
         """Keep what a batch did."""
+        if name == "persisted":
+            self.rows.append(int(str(fields["rows"])))
         if name == "committed":
             self.inputs.append(int(str(fields["inputs"])))
             self.batch_ms.append(int(str(fields["batch_ms"])))

@@ -90,10 +90,8 @@ def ranges_forgotten(patch: Patch) -> None:
 def header_not_compared(patch: Patch) -> None:
     real = MemoryStore.write
 
-    def write(self: MemoryStore, flow: str, stage: str, part: int, before: Any, after: Any, rows: Any) -> Any:
-        return real(
-            self, flow, stage, part, self.headers(flow, stage, [part])[0] if before else None, after, rows
-        )
+    def write(self: MemoryStore, flow: str, stage: str, part: int, before: Any, *rest: Any) -> Any:
+        return real(self, flow, stage, part, self.headers(flow, stage, [part])[0] if before else None, *rest)
 
     patch.setattr(MemoryStore, "write", write)
 
