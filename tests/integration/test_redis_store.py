@@ -23,7 +23,6 @@ from sqe_chain.stores.redis import connections
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sqe_chain.ports import StateStore
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")
@@ -61,47 +60,6 @@ def test_scripts_are_sent_again_after_the_server_forgot_them(server: RedisServer
     assert store.write("forgets", "s", 0, BORN, after, [(b"k", b"2")]) == after
     assert store.read("forgets", "s", 0, [b"k"]) == (after, [b"2"], after)
     store.close()
-
-
-def test_what_was_acknowledged_survives_kills_in_the_middle_of_writes() -> None:
-    """Each kill finds the writer at work; the standing header is the last acknowledged or the one after."""
-    with RedisServer() as server:
-        store = open_store(server.url)
-        header = BORN
-        store.write("kill", "s", 0, None, header, fifty_rows(header))
-        for _ in range(3):
-            killer = threading.Timer(0.15, server.kill)
-            killer.start()
-            acknowledged, tried = write_until_unavailable(store, header)
-            killer.join()
-            assert not server.running
-            assert acknowledged.number > header.number, "killed before anything was written"
-            server.start()
-            found, states, _ = store.read("kill", "s", 0, [key for key, _ in fifty_rows(header)])
-            assert found in (acknowledged, tried)
-            assert found is not None
-            assert states == [state for _, state in fifty_rows(found)], "rows and header are not of one step"
-            # Sending the step again is safe, whether its effect was there or not.
-            assert store.write("kill", "s", 0, acknowledged, tried, fifty_rows(tried)) == tried
-            header = tried
-        store.close()
-
-
-def fifty_rows(header: Header) -> list[tuple[bytes, bytes | None]]:
-    """Rows that tell which step wrote them."""
-    return [(b"%03d" % key, b"%d" % header.number) for key in range(50)]
-
-
-def write_until_unavailable(store: StateStore, header: Header) -> tuple[Header, Header]:
-    """Write step after step; the last that was acknowledged, and the one whose outcome is unknown."""
-    for _ in range(1_000_000):
-        after = replace(header, number=header.number + 1)
-        try:
-            assert store.write("kill", "s", 0, header, after, fifty_rows(after)) == after
-        except Unavailable:
-            return header, after
-        header = after
-    raise AssertionError("the server was never killed")
 
 
 def test_a_new_connection_is_made_after_a_restart_without_an_error(server: RedisServer) -> None:
@@ -303,12 +261,6 @@ def test_a_server_without_memory_refuses_the_whole_step(server: RedisServer) -> 
         administer(server, "CONFIG", "SET", "maxmemory", "0")
     assert store.read("full", "s", 0, [b"a", b"k"]) == (BORN, [None, b"1"], BORN)
     store.close()
-
-
-def test_a_replica_refuses_writes(server: RedisServer) -> None:
-    arguments = ("--replicaof", "127.0.0.1", str(server.port))
-    with RedisServer(extra_args=arguments) as replica, pytest.raises(Unavailable, match=r"(?i)read only"):
-        open_store(replica.url).write("replica", "s", 0, None, BORN, [(b"k", b"1")])
 
 
 def test_keys_of_another_program_are_not_overwritten(server: RedisServer) -> None:

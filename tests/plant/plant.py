@@ -40,7 +40,13 @@ def republisher(name: str = "standard", partitions: int = 3) -> Flow:
     return flow
 
 
-def totals(stages: int = 2, state_partitions: int = 2, name: str = "totals", **options: object) -> Flow:
+def totals(
+    stages: int = 2,
+    state_partitions: int = 2,
+    name: str = "totals",
+    second_store: str | None = None,
+    **options: object,
+) -> Flow:
     """From mid, per robot (and per line), with emissions and changes published."""
     flow = Flow(name, state_partitions=state_partitions, **options)  # type: ignore[arg-type]
     first = flow.source("mid", Fastening).aggregate(
@@ -50,7 +56,9 @@ def totals(stages: int = 2, state_partitions: int = 2, name: str = "totals", **o
     if stages == 1:
         first.changes().to("robot.totals", partitions=2)
         return flow
-    second = first.aggregate("per-line", key=lambda d: d.line, state=LineTotal, fold=add_delta)
+    second = first.aggregate(
+        "per-line", key=lambda d: d.line, state=LineTotal, fold=add_delta, store=second_store
+    )
     second.changes().to("line.totals", partitions=1)
     return flow
 

@@ -65,13 +65,15 @@ class ClusterNode(RedisServer):
 
     Args:
         certificate: directory with ca.pem and key.pem; the nodes and their clients then speak TLS.
+        data_dir: its data; None: a temporary directory.
     """
 
-    def __init__(self, certificate: Path | None = None) -> None:
+    def __init__(self, certificate: Path | None = None, data_dir: Path | None = None) -> None:
         self.bus_port = free_port()
         self.tls_port = free_port() if certificate else 0
         tls = (*tls_arguments(certificate, self.tls_port), "--tls-cluster", "yes") if certificate else ()
         super().__init__(
+            data_dir=data_dir,
             extra_args=(
                 "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
                 "--cluster-port", str(self.bus_port), "--cluster-replica-validity-factor", "0",
@@ -93,12 +95,17 @@ class RedisCluster:
     """Three masters, and a replica of each if asked for.
 
     Args:
+        disk: directory for the data of all nodes; None: temporary ones.
         replicas: replicas of each master.
         certificate: directory with ca.pem and key.pem; the address then is one with TLS.
     """
 
-    def __init__(self, replicas: int = 0, certificate: Path | None = None) -> None:
+    def __init__(
+        self, disk: Path | None = None, *, replicas: int = 0, certificate: Path | None = None
+    ) -> None:
         self._stack = contextlib.ExitStack()
+        self._disk = disk
+        self._nodes = 0
         self._certificate = certificate
         self._replicas = replicas
         self.masters: list[ClusterNode] = []
@@ -170,7 +177,9 @@ class RedisCluster:
         require(self.settled, "the cluster is up")
 
     def _node(self) -> ClusterNode:
-        return self._stack.enter_context(ClusterNode(self._certificate))
+        self._nodes += 1
+        data_dir = self._disk and self._disk / f"node-{self._nodes}"
+        return self._stack.enter_context(ClusterNode(self._certificate, data_dir))
 
 
 def _client_port(node: ClusterNode) -> int:

@@ -1,0 +1,90 @@
+"""Goal: a crash costs repeated work and nothing else, whatever the store. Method: log in memory, stores real.
+
+The same plant as in tests/unit/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the home
+store too, the second in Cassandra.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from plant import POINTS, Plant, load, totals
+from sqe_chain.stores import open_store
+
+pytestmark = pytest.mark.timeout(300)
+
+KINDS = ["memory", "sqlite", "redis", "redis-cluster", "cassandra", "mixed"]
+SMALL = "max_rows=2"
+"""So that each persist goes in chunks."""
+
+
+@pytest.fixture
+def urls(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> dict[str, str]:
+    """Name of a store -> its address."""
+    if kind == "memory":
+        return {"": f"memory://{uuid.uuid4().hex}"}
+    if kind == "sqlite":
+        return {"": f"sqlite://{tmp_path}/states.db"}
+    if kind == "mixed":
+        return {"": request.getfixturevalue("redis_url"), "large": request.getfixturevalue("cassandra_url")}
+    return {"": request.getfixturevalue(f"{kind.replace('-', '_')}_url")}
+
+
+@pytest.fixture
+def plants(urls: dict[str, str]) -> Iterator[list[Plant]]:
+    """Plants whose stores are closed after the test."""
+    made: list[Plant] = []
+    yield made
+    for plant in made:
+        for store in plant.totals.stores.values():
+            store.close()
+
+
+def plant_on(urls: dict[str, str], stages: int, plants: list[Plant], options: str = "") -> Plant:
+    """A plant whose totals are kept in these stores."""
+    name = f"totals-{uuid.uuid4().hex}"
+    flow = totals(stages, state_partitions=3, name=name, second_store="large" if "large" in urls else None)
+    stores = {name: open_store(f"{url}?{options}" if options else url) for name, url in urls.items()}
+    plants.append(Plant(flow, mid=3, store=stores))
+    return plants[-1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stages", [1, 2])
+def test_a_crash_before_and_after_every_step(urls: dict[str, str], stages: int, plants: list[Plant]) -> None:
+    found = plant_on(urls, stages, plants)
+    load(found)
+    found.totals.run_until_caught_up()
+    crashes = 0
+    for step, when in POINTS:
+        for passes in range(stages if step == 6 else 1):
+            found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
+            if step <= 2:
+                found.totals.service = None
+            load(found)
+            found.totals.run_until_caught_up()
+            crashes += 1
+            assert found.totals.crashes == crashes
+            found.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_around_every_single_write(urls: dict[str, str], when: str, plants: list[Plant]) -> None:
+    """One batch crashes at its first write, the next at its second, … until a batch has no more writes."""
+    found = plant_on(urls, 2, plants, SMALL)
+    load(found)
+    found.totals.run_until_caught_up()
+    for number in range(1_000):
+        load(found)
+        found.totals.crash_at_write(number, when)  # type: ignore[arg-type]
+        before = found.totals.crashes
+        found.totals.run_until_caught_up()
+        found.check()
+        if found.totals.crashes == before:
+            break
+    assert found.totals.crashes > 10

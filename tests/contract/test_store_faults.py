@@ -1,0 +1,407 @@
+"""Goal: a fault of a store loses nothing that was acknowledged, and leaves no doubt. Method: real servers, real faults.
+
+One test for each fault and store. Each writes steps that tell their number in every row, and looks afterwards: the
+header that stands is that of the last acknowledged step, or of the one whose outcome was unknown; all rows are of
+that step; and sending it again gets through.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from lossy import LossyWire
+from redis_servers import RedisCluster, administer, described, require
+from store_faults import FAULTS, IMPOSSIBLE, STORES
+
+from sqe_chain.dev import CassandraServer, RedisServer
+from sqe_chain.dev.server import Server
+from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.ports import Header, StateStore
+from sqe_chain.stores import WithSchema, open_store
+
+pytestmark = pytest.mark.timeout(300)
+
+BORN = Header(1, "run-a", 0, "plan-0")
+T = TypeVar("T")
+PATIENCE_S = 60
+TIMEOUT_S = 1.0
+KEYS = [b"%03d" % number for number in range(50)]
+LARGE = 4_000
+"""Bytes of a state where a disk shall be filled."""
+
+Rows = list[tuple[bytes, bytes | None]]
+
+
+def rows_of(header: Header, size: int = 0) -> Rows:
+    """Rows that tell which step wrote them."""
+    return [(key, (b"%d" % header.number).ljust(size, b".")) for key in KEYS]
+
+
+@dataclass
+class Steps:
+    """One step after the other into one state partition, and what became of them."""
+
+    store: StateStore
+    flow: str
+    size: int = 0
+    acknowledged: Header = BORN
+    tried: Header = BORN
+
+    def begin(self) -> None:
+        self.store.write(self.flow, "s", 0, None, BORN, rows_of(BORN, self.size))
+
+    def step(self) -> None:
+        """The next step; after an error it is not known whether it was done."""
+        before = self.acknowledged
+        self.tried = replace(before, number=before.number + 1)
+        standing = self.store.write(self.flow, "s", 0, before, self.tried, rows_of(self.tried, self.size))
+        assert standing == self.tried
+        self.acknowledged = self.tried
+
+    def until_refused(self, patience_s: float = PATIENCE_S) -> ChainError:
+        """Step until the store refuses."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            try:
+                self.step()
+            except (Unavailable, ConfigurationError) as error:
+                return error
+        raise AssertionError("nothing was refused")
+
+    def check(self) -> None:
+        """What stands, once the store is well again."""
+        found, states, after = patiently(lambda: self.store.read(self.flow, "s", 0, KEYS))
+        assert found in (self.acknowledged, self.tried), "an acknowledged step is lost, or another was done"
+        assert found is not None
+        assert found == after
+        assert states == [state for _, state in rows_of(found, self.size)], (
+            "rows and header are not of one step"
+        )
+        before, tried = self.acknowledged, self.tried
+        if tried != before:
+            again = patiently(
+                lambda: self.store.write(self.flow, "s", 0, before, tried, rows_of(tried, self.size))
+            )
+            assert again == tried, "sending it again did not get through"
+            self.acknowledged = tried
+        self.step()
+
+
+def patiently(action: Callable[[], T]) -> T:
+    """Try again while the store is away, as the protocol does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return action()
+        except Unavailable:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+@dataclass
+class Target:
+    """A store with its server, for one test.
+
+    Attributes:
+        url: its address, with a short `timeout_s`.
+        flow: a flow that no other test uses.
+        server: the server that holds the flow's state partition.
+    """
+
+    url: str
+    flow: str
+    server: Server | None = None
+    opened: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+
+    def steps(self, size: int = 0, **options: str) -> Steps:
+        store = open_store(self.url, **options)
+        self.opened.callback(store.close)
+        steps = Steps(store, self.flow, size)
+        patiently(steps.begin)
+        return steps
+
+    @property
+    def process(self) -> Server:
+        assert self.server is not None
+        return self.server
+
+
+Servers = dict[str, "RedisServer | RedisCluster | CassandraServer"]
+Make = Callable[..., Target]
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    """Servers that survived the tests before, by kind of store."""
+    with contextlib.ExitStack() as opened:
+        found: Servers = {}
+        yield found
+        for server in found.values():
+            opened.push(server.__exit__)
+
+
+@pytest.fixture
+def target(tmp_path: Path, servers: Servers) -> Iterator[Make]:
+    """Gives a store of a kind; with a disk, of a server of its own there."""
+    with contextlib.ExitStack() as opened:
+
+        def make(kind: str, disk: Path | None = None) -> Target:
+            flow = f"faults-{uuid.uuid4().hex[:8]}"
+            if kind == "sqlite":
+                return Target(f"sqlite://{disk or tmp_path}/states.db?timeout_s={TIMEOUT_S}", flow)
+            if disk is not None:
+                return _of(opened.enter_context(_started(kind, disk)), flow, opened)
+            if kind not in servers:
+                servers[kind] = _started(kind).__enter__()
+            return _of(servers[kind], flow, opened)
+
+        yield make
+
+
+def _started(kind: str, disk: Path | None = None) -> RedisServer | RedisCluster | CassandraServer:
+    if kind == "redis":
+        return RedisServer(data_dir=disk and disk / "redis")
+    if kind == "cassandra":
+        return CassandraServer(data_dir=disk and disk / "cassandra")
+    return RedisCluster(disk)
+
+
+def _of(
+    server: RedisServer | RedisCluster | CassandraServer, flow: str, opened: contextlib.ExitStack
+) -> Target:
+    timeout = f"timeout_s={TIMEOUT_S}"
+    if isinstance(server, RedisCluster):
+        return Target(f"{server.url}?{timeout}", flow, server.owner(f"sqe:{{{flow}/s/0}}:header"), opened)
+    if isinstance(server, RedisServer):
+        return Target(f"{server.url}?{timeout}", flow, server, opened)
+    store = open_store(server.url)
+    assert isinstance(store, WithSchema)
+    patiently(partial(store.make_schema, {"": 1}))
+    store.close()
+    return Target(f"{server.url}?timeout_s={3 * TIMEOUT_S}", flow, server, opened)
+
+
+def fault(name: str) -> pytest.MarkDecorator:
+    """One test for each store with which this fault is possible; the others say why it is not."""
+    assert name in FAULTS
+    marked = []
+    for store in STORES:
+        why = IMPOSSIBLE.get((store, name))
+        marks = (
+            [pytest.mark.skip(reason=f"{name} of {store}: not possible here, because {why}")] if why else []
+        )
+        marked.append(pytest.param(store, marks=marks, id=f"{name}-{store}"))
+    return pytest.mark.parametrize("kind", marked)
+
+
+# --- the server goes away ------------------------------------------------------------------------------
+
+
+@fault("kill")
+def test_a_kill_in_the_middle_of_writes(kind: str, target: Make) -> None:
+    made = target(kind)
+    steps = made.steps()
+    for _ in range(2):
+        began = steps.acknowledged.number
+        if kind == "sqlite":
+            _killed_writer(made.url, steps)
+        else:
+            killer = threading.Timer(0.4, made.process.kill)
+            killer.start()
+            assert isinstance(steps.until_refused(), Unavailable)
+            killer.join()
+            assert not made.process.running
+            made.process.start()
+        assert steps.acknowledged.number > began, "killed before anything was written"
+        steps.check()
+
+
+WRITER = """
+import sys
+from dataclasses import replace
+from sqe_chain.ports import Header
+from sqe_chain.stores import open_store
+store, header = open_store(sys.argv[1]), Header(1, "run-a", int(sys.argv[2]), "plan-0")
+while True:
+    after = replace(header, number=header.number + 1)
+    rows = [(b"%03d" % number, b"%d" % after.number) for number in range(50)]
+    assert store.write(sys.argv[3], "s", 0, header, after, rows) == after
+    header = after
+    print(header.number, flush=True)
+"""
+
+
+def _killed_writer(url: str, steps: Steps) -> None:
+    """Another process writes until it is killed; what it said is what was acknowledged."""
+    arguments = [sys.executable, "-c", WRITER, url, str(steps.acknowledged.number), steps.flow]
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        said = writer.stdout.readline()
+        threading.Timer(0.3, writer.kill).start()
+        for line in writer.stdout:
+            said = line if line.endswith("\n") else said
+    assert writer.returncode == -signal.SIGKILL
+    steps.acknowledged = replace(steps.acknowledged, number=int(said))
+    steps.tried = replace(steps.acknowledged, number=int(said) + 1)
+
+
+@fault("reconnect")
+def test_a_restart_between_two_calls(kind: str, target: Make) -> None:
+    made = target(kind)
+    steps = made.steps()
+    steps.step()
+    made.process.stop()
+    made.process.start()
+    steps.check()
+
+
+# --- the server is silent ------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def silent(made: Target) -> Iterator[None]:
+    """Nothing is answered meanwhile."""
+    if made.server is not None:
+        made.server.pause()
+        try:
+            yield
+        finally:
+            made.server.resume()
+        return
+    path = made.url.removeprefix("sqlite://").partition("?")[0]
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        finally:
+            other.execute("ROLLBACK")
+
+
+@fault("timeout")
+def test_silence_is_noticed_in_bounded_time(kind: str, target: Make) -> None:
+    made = target(kind)
+    steps = made.steps()
+    with silent(made):
+        began = time.monotonic()
+        with pytest.raises(Unavailable):
+            steps.step()
+        assert time.monotonic() - began < PATIENCE_S / 2  # bounded: else it would wait for ever
+    steps.check()
+
+
+@fault("slow")
+def test_a_slow_answer_is_waited_for(kind: str, target: Make) -> None:
+    made = target(kind)
+    steps = made.steps(timeout_s="30")
+    with contextlib.ExitStack() as silence:
+        silence.enter_context(silent(made))
+        waker = threading.Timer(1.5 * TIMEOUT_S, silence.close)
+        waker.start()
+        steps.step()
+        waker.join()
+    steps.check()
+
+
+@fault("lost-answer")
+def test_an_answer_that_is_lost_after_the_effect(kind: str, target: Make) -> None:
+    made = target(kind)
+    with LossyWire(made.process.port) as wire:
+        made.url = made.url.replace(f":{made.process.port}", f":{wire.port}")
+        steps = made.steps()
+        steps.step()
+        for _ in range(3):
+            wire.lose_answers = 1
+            with contextlib.suppress(Unavailable):  # Cassandra's store asks by itself what became of it
+                steps.step()
+            assert wire.lose_answers == 0
+            steps.check()
+
+
+# --- the disk ------------------------------------------------------------------------------------------
+
+SIZES_MB = {"sqlite": 8, "redis": 16, "redis-cluster": 24, "cassandra": 420}
+"""Of the disk. Cassandra sets aside segments of its commit log."""
+ROOM_MB = {"sqlite": 2, "redis": 4, "redis-cluster": 4, "cassandra": 4}
+
+
+@pytest.fixture
+def disk(tmp_path: Path, kind: str) -> Iterator[Path]:
+    """A small disk in memory."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    size = f"size={SIZES_MB[kind]}m"
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", size, "tmpfs", place], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a disk of its own needs the right to mount: {mounted.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+@fault("disk-full")
+def test_a_full_disk(kind: str, disk: Path, target: Make) -> None:
+    """The step at hand is refused, what was acknowledged stays, and with room again the service goes on."""
+    made = target(kind, disk)
+    steps = made.steps(LARGE)
+    steps.step()
+    ballast = disk / "ballast"
+    room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    with ballast.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(room - (ROOM_MB[kind] << 20), 4096))
+    assert isinstance(steps.until_refused(), Unavailable)
+    assert steps.acknowledged.number > 1
+    ballast.unlink()
+    if made.server is not None:  # some servers end then, others wait for a restart
+        made.server.kill()
+        made.server.start()
+    steps.check()
+
+
+@fault("read-only")
+def test_what_takes_no_writes_any_more(kind: str, target: Make, request: pytest.FixtureRequest) -> None:
+    """Refused by name, nothing changed; and when it takes writes again, it goes on."""
+    if kind == "sqlite":
+        disk = request.getfixturevalue("disk")
+        made = target(kind, disk)
+        steps = made.steps()
+        steps.step()
+        steps.store.close()
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        with pytest.raises((ConfigurationError, Unavailable), match=r"states\.db"):
+            steps.step()
+        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
+        steps.check()
+        return
+    made = target(kind)
+    steps = made.steps()
+    steps.step()
+    with RedisServer() as other:
+        assert isinstance(made.server, RedisServer)
+        administer(other, "REPLICAOF", "127.0.0.1", made.server.port)
+        require(lambda: _in_step(other), "the replica has everything")
+        replica = Steps(open_store(f"{other.url}?timeout_s={TIMEOUT_S}"), steps.flow, 0, steps.acknowledged)
+        with pytest.raises(Unavailable, match=r"(?i)read only"):
+            replica.step()
+        administer(other, "REPLICAOF", "NO", "ONE")
+        replica.check()
+        replica.store.close()
+
+
+def _in_step(replica: RedisServer) -> bool:
+    return described(replica, "replication").get("master_link_status") == "up"

@@ -1,0 +1,59 @@
+"""Faults of stores: which of them can be made with which store here, and why not with others.
+
+The table in docs/stores.md says the same; a test compares them.
+"""
+
+from __future__ import annotations
+
+STORES = ("memory", "sqlite", "redis", "redis-cluster", "cassandra")
+
+FAULTS = {
+    "kill": "the server is killed (`kill -9`) in the middle of writes; acknowledged is never lost, unknown is resolved",
+    "reconnect": "the server is stopped and started between two calls",
+    "timeout": "the server is silent for longer than `timeout_s`",
+    "slow": "the server is silent for a while, but not as long",
+    "lost-answer": "the answer is lost after the effect",
+    "disk-full": "the disk is full in the middle of writes",
+    "read-only": "the server, or its disk, takes no writes any more",
+}
+
+NO_SERVER = "it has neither server nor disk"
+IMPOSSIBLE = {("memory", fault): NO_SERVER for fault in FAULTS} | {
+    ("sqlite", "reconnect"): "there is no server",
+    (
+        "sqlite",
+        "lost-answer",
+    ): "there is no wire: an answer is lost only with the process, and that is a kill",
+    (
+        "redis-cluster",
+        "lost-answer",
+    ): "nodes tell clients their own addresses, past a wire that loses answers",
+    ("redis-cluster", "read-only"): "clients are led from a replica to its master",
+    ("cassandra", "read-only"): "every replica takes writes",
+}
+"""(store, fault) -> why it is not possible here."""
+
+AS_SQLITE = {
+    "kill": "the writing process is killed",
+    "timeout": "another process holds the lock for longer",
+    "slow": "another process holds the lock for a while",
+}
+"""What a fault is where there is no server."""
+
+
+def table() -> str:
+    """The table of docs/stores.md."""
+    lines = [f"| fault | {' | '.join(STORES[1:])} |", "|---" * len(STORES) + "|"]
+    for fault, text in FAULTS.items():
+        cells = [_cell(store, fault) for store in STORES[1:]]
+        lines.append(f"| {text} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(store: str, fault: str) -> str:
+    why = IMPOSSIBLE.get((store, fault))
+    if why is not None:
+        return f"not possible here, because {why}"
+    if store == "sqlite" and fault in AS_SQLITE:
+        return f"run: {AS_SQLITE[fault]}"
+    return "run"

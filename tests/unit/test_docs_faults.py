@@ -1,0 +1,15 @@
+"""docs/stores.md says of each fault and store whether it is tested here, and why not where it is not."""
+
+from __future__ import annotations
+
+from documents import ROOT
+from store_faults import FAULTS, IMPOSSIBLE, STORES, table
+
+
+def test_the_table_of_faults_is_the_one_that_is_run() -> None:
+    text = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
+    assert table() in text, f"docs/stores.md lacks this table:\n{table()}"
+
+
+def test_each_reason_belongs_to_a_fault_and_a_store() -> None:
+    assert {(store, fault) for store in STORES for fault in FAULTS} > IMPOSSIBLE.keys()
