@@ -1,0 +1,206 @@
+"""Goal: a replica that takes its master's place and lacks acknowledged steps is found out, and what can be redone is.
+
+Method: real servers with real failovers; the log in memory.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from redis_servers import RedisCluster, SentinelGroup, described, require
+
+from plant import Plant, load, totals
+from sqe_chain.errors import StoreInconsistent, Unavailable
+from sqe_chain.ports import Header, Rows, StateStore
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.states import Claim, Step, persist
+from sqe_chain.stores import open_store
+
+pytestmark = pytest.mark.timeout(300)
+
+T = TypeVar("T")
+BORN = Header(1, "run-a", 0, "plan-0")
+STEP = Step("chunks", Claim(1, "run-a"), 0, "plan-0")
+ROWS = [(b"key-%02d" % number, b"state %d" % number) for number in range(40)]
+PARTS = 3
+
+
+@pytest.fixture
+def group() -> Iterator[SentinelGroup]:
+    """A group of its own for each test: a failover cannot be undone."""
+    with SentinelGroup() as started:
+        yield started
+
+
+def until_available(call: Callable[[], T]) -> T:
+    """Call again while the store is away, as the protocol does; 30 s at most."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return call()
+        except Unavailable:
+            assert time.monotonic() < deadline, "the store did not come back"
+            time.sleep(0.05)
+
+
+# --- between two chunks --------------------------------------------------------------------------------
+
+
+class Interrupted:
+    """A store that has something happen behind its second chunk."""
+
+    def __init__(self, store: StateStore, happens: Callable[[], None]) -> None:
+        self._store, self._happens = store, happens
+        self.max_rows, self.max_bytes = store.max_rows, store.max_bytes
+        self.chunks = 0
+
+    def write(
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        *views: object,
+    ) -> Header | None:
+        standing = self._store.write(flow, stage, part, before, after, rows)
+        self.chunks += 1
+        if self.chunks == 2:
+            self._happens()
+        return standing
+
+
+def persist_patiently(store: Interrupted) -> int:
+    def again() -> int:
+        return persist(store, STEP, "plan-1", "s", 0, ROWS, BORN)  # type: ignore[arg-type]
+
+    return until_available(again)
+
+
+def test_a_failover_between_two_chunks_goes_on_behind_the_cursor(group: SentinelGroup) -> None:
+    store = open_store(group.url, max_rows="10")
+
+    def fail_over() -> None:
+        require(group.in_step, "the replica has all")
+        group.master.kill()
+        require(group.replica_leads, "the replica leads")
+
+    store.write("chunks", "s", 0, None, BORN, [])
+    interrupted = Interrupted(store, fail_over)
+    persist_patiently(interrupted)
+    assert interrupted.chunks >= 4
+    last = replace(BORN, number=1, plan_id="plan-1")
+    keys = [key for key, _ in ROWS]
+    assert store.read("chunks", "s", 0, keys) == (last, [state for _, state in ROWS], last)
+    store.close()
+
+
+def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: SentinelGroup) -> None:
+    """The cursor that was acknowledged is gone: nothing is guessed, and nothing more is written."""
+    store = open_store(group.url, max_rows="10")
+    store.write("chunks", "s", 0, None, BORN, [])
+    require(group.in_step, "the replica has the beginning")
+    group.replica.kill()
+
+    def fail_over() -> None:
+        group.master.kill()
+        group.replica.start()
+        require(group.replica_leads, "the replica leads")
+
+    interrupted = Interrupted(store, fail_over)
+    with pytest.raises(StoreInconsistent, match="went back in time"):
+        persist_patiently(interrupted)
+    assert store.headers("chunks", "s", [0]) == [BORN]
+    assert list(store.scan("chunks", "s", 0)) == []
+    # Told from the beginning, as recovery does, it is done.
+    persist(store, STEP, "plan-1", "s", 0, ROWS, BORN)
+    assert dict(store.scan("chunks", "s", 0)) == dict(ROWS)
+    store.close()
+
+
+# --- a service -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running: bool) -> None:
+    """The whole store stands at an older moment. Kafka's commit gives it away; the way out is named, and exact."""
+    found = Plant(totals(2, PARTS), mid=PARTS, store=open_store(group.url))
+    load(found)
+    found.totals.run_until_caught_up()
+    require(group.in_step, "the replica has the first batch")
+    group.replica.kill()
+    for _ in range(2):
+        load(found)
+        found.totals.run_until_caught_up()
+    group.master.kill()
+    group.replica.start()
+    require(group.replica_leads, "the replica leads")
+    until_available(lambda: found.totals.stores[""].home("totals"))
+    if running:
+        load(found)
+        with pytest.raises(StoreInconsistent):
+            found.totals.batch()
+    with pytest.raises(StoreInconsistent, match="--accept-rollback"):
+        found.totals.restart()
+    found.totals.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    load(found)
+    found.totals.run_until_caught_up()
+    found.check()
+    found.totals.stores[""].close()
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_replica_that_lags_takes_over_some_state_partitions(running: bool) -> None:
+    """Headers stand back against the plan log: what was lost is folded again by itself, exactly, and reported."""
+    with RedisCluster(replicas=1) as cluster:
+        name, lost = _name_whose_states_only_are_on_one_master(cluster)
+        found = Plant(totals(2, PARTS, name), mid=PARTS, store=open_store(cluster.url))
+        load(found)
+        found.totals.run_until_caught_up()
+        master, replica = cluster.masters[lost], cluster.replicas[lost]
+
+        def in_step() -> bool:
+            mine, theirs = described(master, "replication"), described(replica, "replication")
+            return mine.get("master_repl_offset") == theirs.get("slave_repl_offset")
+
+        require(in_step, "the replica has the first batch")
+        replica.kill()
+        for _ in range(2):
+            load(found)
+            found.totals.run_until_caught_up()
+        master.kill()
+        replica.start()
+        require(lambda: described(replica, "replication").get("role") == "master", "the replica leads")
+        until_available(lambda: found.totals.stores[""].headers(name, "per-robot", range(PARTS)))
+        if running:
+            load(found)
+            with pytest.raises(StoreInconsistent):
+                until_available(found.totals.batch)
+        found.totals.restart()
+        load(found)
+        found.totals.run_until_caught_up()
+        found.check()
+        redone = found.totals.events("recovered")[-1]["redone"]
+        assert len(redone) >= 2, redone  # type: ignore[arg-type]
+        texts = [str(event["text"]) for event in found.totals.events("notice")]
+        assert any("lost acknowledged writes" in text for text in texts)
+        found.totals.stores[""].close()
+
+
+def _name_whose_states_only_are_on_one_master(cluster: RedisCluster) -> tuple[str, int]:
+    """A flow, and the number of a master that holds some of its first stage, and nothing else of it."""
+    for _ in range(1_000):
+        name = f"totals-{uuid.uuid4().hex[:8]}"
+        home = cluster.owner(f"sqe:{{{name}}}:home")
+        second = [cluster.owner(f"sqe:{{{name}/per-line/{part}}}:header") for part in range(PARTS)]
+        first = [cluster.owner(f"sqe:{{{name}/per-robot/{part}}}:header") for part in range(PARTS)]
+        for number, master in enumerate(cluster.masters):
+            if master in first and master not in (home, *second):
+                return name, number
+    raise AssertionError("no such name")
