@@ -5,6 +5,7 @@ Uses the database's own client and nothing of sqe-chain, as any other program wo
 
 from __future__ import annotations
 
+import json
 import re
 import socket
 import sqlite3
@@ -41,6 +42,8 @@ class StoredState:
 def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
     """All states of a stage, in no particular order; no snapshot while a service runs.
 
+    After a rebuild they are found if this is the flow's home store, too: its last plan says where they are.
+
     Args:
         store: ``redis://host:port``, ``cassandra://host:port/keyspace`` or ``sqlite:///path``.
         flow: flow name.
@@ -62,9 +65,17 @@ def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
     )
 
 
+def _name(plan: bytes | str | None, flow: str, stage: str) -> str:
+    """The flow's name under which a stage is stored: another one after a rebuild. The last plan knows."""
+    stored = json.loads(plan)["layout"]["stages"].get(stage, {}) if plan else {}
+    return str(stored.get("flow") or flow)
+
+
 def _from_redis(store: str, flow: str, stage: str) -> Iterator[StoredState]:
-    name = re.compile(rf"sqe:\{{{re.escape(flow)}/{re.escape(stage)}/(\d+)\}}:states")
     with closing(redis.Redis.from_url(store)) as client:
+        number = client.hget(f"sqe:{{{flow}}}:home", "number")
+        flow = _name(client.hget(f"sqe:{{{flow}}}:plans", number) if number else None, flow, stage)
+        name = re.compile(rf"sqe:\{{{re.escape(flow)}/{re.escape(stage)}/(\d+)\}}:states")
         for found in client.scan_iter(match=f"sqe:{{{flow}/{stage}/*}}:states", count=1000):
             place = name.fullmatch(found.decode())
             if place is None:
@@ -85,6 +96,8 @@ def _from_cassandra(store: str, flow: str, stage: str) -> Iterator[StoredState]:
     ) as cluster:
         session = cluster.connect(parts.path.strip("/"))
         session.default_fetch_size = 1000
+        last = session.execute("SELECT plan FROM sqe_flows WHERE flow = %s LIMIT 1", (flow,)).one()
+        flow = _name(last.plan if last else None, flow, stage)
         # Over all state partitions; beside its states, each has a row of its own without one.
         select = "SELECT part, key, state FROM sqe_states WHERE flow = %s AND stage = %s ALLOW FILTERING"
         for part, key, state in session.execute(select, (flow, stage)):
@@ -98,6 +111,10 @@ def _from_sqlite(store: str, flow: str, stage: str) -> Iterator[StoredState]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        last = connection.execute(
+            "SELECT plan FROM plans JOIN homes USING (flow, number) WHERE flow = ?", (flow,)
+        ).fetchone()
+        flow = _name(last[0] if last else None, flow, stage)
         select = "SELECT part, key, state FROM states WHERE flow = ? AND stage = ?"
         for part, key, state in connection.execute(select, (flow, stage)):
             yield StoredState(part, key, state)
