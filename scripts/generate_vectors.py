@@ -1,7 +1,8 @@
-"""Write `proto/vectors.json`, or with `--check` say whether it is up to date.
+"""Write the vectors in `proto/`, or with `--check` say whether they are up to date.
 
 The vectors are for implementations in other languages. What they hold is made by this library, but
-hashes and positions are computed a second time by tests/unit/test_vectors.py, from the rules alone.
+hashes and positions are computed a second time by tests/unit/test_vectors.py and
+tests/unit/stages/test_sqe_key.py, from the rules alone.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, Envelope, read, republish, wrap
 from sqe_chain.chain import path_hash, read_lane
+from sqe_chain.stages.record import Record
+from sqe_chain.stages.replays import SqeReplays
+from sqe_chain.stages.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
+from sqe_chain.stages.table import MemoryTable
 
-PATH = Path(__file__).resolve().parent.parent / "proto" / "vectors.json"
+PROTO = Path(__file__).resolve().parent.parent / "proto"
 RAW_ID = bytes(range(16))
 MIDDLE_ID = bytes(range(16, 32))
 LAST_ID = bytes(range(32, 48))
@@ -109,28 +114,100 @@ def malformed() -> dict[str, dict[str, str]]:
     }
 
 
-def text() -> str:
-    """The whole file."""
-    vectors = {
+def described_key(key: SqeKey) -> dict[str, object]:
+    """A key of SQE's."""
+    return {
+        "bytes": key.to_bytes().hex(),
+        "process_id": str(key.process_id),
+        "partition": key.partition,
+        "offset": str(key.offset),
+    }
+
+
+def filtered(keys: list[SqeKey | None]) -> list[dict[str, object]]:
+    """What SQE's filter says of records with these keys, one after the other."""
+    replays = SqeReplays(MemoryTable(), compat="sqe")
+    encoded = [key and key.to_bytes() for key in keys]
+    return [{"key": key and key.hex(), "passes": replays.accept(Record(key=key)).forward} for key in encoded]
+
+
+def sqe_keys() -> dict[str, object]:
+    """Everything about SQE's record key."""
+    streams = (
+        ("ABCDEF", "", "", ""),
+        ("test-topo", "test-stream", "brokers", "path"),
+        ("", "", "", ""),
+        ("zählen", "plays", "zk1:2181,zk2:2181", "/brokers"),
+    )
+    pid = process_id(*streams[1])
+    keys = {
+        "ordinary": SqeKey(pid, 6, 41),
+        "largest": SqeKey(2**63 - 1, 2**31 - 1, 2**63 - 1),
+        "smallest": SqeKey(-(2**63), -(2**31), -(2**63)),
+        "zero": SqeKey(0, 0, 0),
+    }
+    published = [SqeKey(0, 0, offset) for offset in (1, 2, 1, 2, 3, 2, 3)]
+    more = [SqeKey(0, 1, 1), SqeKey(1, 0, 1), SqeKey(0, 0, 0), None, None, SqeKey(0, 0, 9), SqeKey(0, 0, 9)]
+    return {
+        "about": "Test vectors of SQE's record key and replay filter; proto/README.md explains them.",
+        "process_ids": [
+            {
+                "topology": topology,
+                "stream": stream,
+                "zookeeper_hosts": hosts,
+                "zookeeper_path": path,
+                "process_id": str(process_id(topology, stream, hosts, path)),
+                "hex": f"{process_id(topology, stream, hosts, path) & 0xFFFFFFFFFFFFFFFF:016x}",
+            }
+            for topology, stream, hosts, path in streams
+        ],
+        "seed": f"{SEED:08x}",
+        "hashes": [
+            {"bytes": data.hex(), "hash": f"{murmur_hash_64a(data):016x}"}
+            for data in (bytes(range(256 - length, 256)) for length in (*range(18), 64))
+        ],
+        "keys": {name: described_key(key) for name, key in keys.items()},
+        "no_keys": ["", "00" * 19, "00" * 21],
+        "destinations": [
+            {
+                "partition": source,
+                "partitions": number,
+                "destination": SqeKey(0, source, 0).destination(number),
+            }
+            for source, number in ((0, 1), (3, 4), (4, 4), (11, 4), (2**31 - 1, 10))
+        ],
+        "filter": filtered([*published, *more]),
+    }
+
+
+def files() -> dict[str, str]:
+    """Names of the files, and what they hold."""
+    envelope = {
         "about": "Test vectors of the sqe-chain envelope; proto/README.md explains them.",
         "topic_id_of_lines": LAST_ID.hex(),
         "envelopes": {name: described(value) for name, value in envelopes().items()},
         "malformed": malformed(),
     }
-    return json.dumps(vectors, indent=2, ensure_ascii=False) + "\n"
+    vectors = {"vectors.json": envelope, "sqe_vectors.json": sqe_keys()}
+    return {
+        name: json.dumps(content, indent=2, ensure_ascii=False) + "\n" for name, content in vectors.items()
+    }
 
 
 def main() -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare only; status 1 on a difference")
-    if parser.parse_args().check:
-        if PATH.read_text(encoding="utf-8") == text():
-            return 0
-        sys.stderr.write(f"{PATH} is out of date: run scripts/generate_vectors.py\n")
-        return 1
-    PATH.write_text(text(), encoding="utf-8")
-    return 0
+    check = parser.parse_args().check
+    stale = 0
+    for name, text in files().items():
+        path = PROTO / name
+        if not check:
+            path.write_text(text, encoding="utf-8")
+        elif not path.exists() or path.read_text(encoding="utf-8") != text:
+            sys.stderr.write(f"{path} is out of date: run scripts/generate_vectors.py\n")
+            stale = 1
+    return stale
 
 
 if __name__ == "__main__":

@@ -11,7 +11,11 @@ if TYPE_CHECKING:
 
 
 class Reason(StrEnum):
-    """Why a record was dropped; `GAP`: it was not, but some before it are missing."""
+    """Why a record was dropped.
+
+    Two are also said of records that go on: `GAP`, some before it are missing; `MALFORMED`, the filter could
+    not judge it and was told to let such records pass.
+    """
 
     REPLAY = "replay"
     DUPLICATE = "duplicate"
@@ -76,15 +80,17 @@ class Verdict:
 
     Attributes:
         forward: whether it goes on.
-        reason: why it does not; `GAP` for one that does, behind a hole; None: nothing to say.
+        reason: why it does not; `GAP` and `MALFORMED` also for one that does; None: nothing to say.
         original: where the record stood that this one repeats; None where the filter does not know it.
         detail: for people: what was compared with what.
+        dead_letter: the message it was made from is to become a dead letter; only of records dropped.
     """
 
     forward: bool
     reason: Reason | None = None
     original: Spot | None = None
     detail: str = ""
+    dead_letter: bool = False
 
 
 FORWARD = Verdict(forward=True)

@@ -1,0 +1,56 @@
+"""Rows of a table while a batch changes them in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from sqe_chain.stages.table import Table
+
+Content = TypeVar("Content")
+
+
+class LiveRows(Generic[Content]):
+    """Reads a row at first use, and writes what was changed when it is told to, not before.
+
+    Holds every row that was asked for since the last `write`, so as many as a batch touches.
+
+    Args:
+        table: where rows come from and go to.
+        read: makes a live object from a row's content; gets None where there is no row.
+        written: the content of a live object; None for one that needs no row.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        read: Callable[[bytes | None], Content],
+        written: Callable[[Content], bytes | None],
+    ) -> None:
+        self._table = table
+        self._read = read
+        self._written = written
+        self._live: dict[bytes, Content] = {}
+        self._changed: set[bytes] = set()
+
+    def __getitem__(self, row: bytes) -> Content:
+        """The live object of a row."""
+        live = self._live.get(row)
+        if live is None:
+            live = self._live[row] = self._read(self._table.get(row))
+        return live
+
+    def changed(self, row: bytes) -> None:
+        """Say that the live object of a row was changed."""
+        self._changed.add(row)
+
+    def write(self) -> None:
+        """Write changed rows into the table, in the order of their names, and forget all live objects."""
+        for row in sorted(self._changed):
+            content = self._written(self._live[row])
+            if content is None:
+                self._table.delete(row)
+            else:
+                self._table.put(row, content)
+        self._changed.clear()
+        self._live.clear()

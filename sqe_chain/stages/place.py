@@ -1,0 +1,67 @@
+"""Where a record was read: its row, its name in texts, and what else was made of the same message.
+
+A filter that compares numbers (an offset, a sequence) meets the same number again in two ways: a replay
+carries it, and so do the **siblings** that a flat-map makes of one message. A sibling stands on the same lane,
+at the same offset, at a later position or path; a replay does not: what is published again gets another
+offset, and what is read again has the position it had.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from sqe_chain._proto.filters_pb2 import Passed
+from sqe_chain.chain import ROOT_LENGTH
+from sqe_chain.stages.record import NOWHERE, Record, Spot
+
+_INT32 = Struct(">i")
+
+
+def input_row(record: Record, *, topic_id: bool = True) -> bytes:
+    """The name of a row for the input partition of a record.
+
+    Args:
+        record: any record read there.
+        topic_id: whether a topic created again is another input.
+
+    >>> input_row(Record(topic="lines", topic_id=b"x" * 16, partition=1)).hex(" ", -8)
+    '6c696e6573007878 7878787878787878 7878787878780000 0001'
+    """
+    named = record.topic_id if topic_id else b""
+    return b"%b\0%b%b" % (record.topic.encode(), named, _INT32.pack(record.partition))
+
+
+def describe(record: Record) -> str:
+    """As error texts name a record.
+
+    >>> describe(Record(topic="lines", partition=1, offset=7))
+    'lines[1]@7'
+    """
+    return f"{record.topic}[{record.partition}]@{record.offset}"
+
+
+def remember(passed: Passed, record: Record) -> None:
+    """Note that a record passed."""
+    passed.lane = record.spot.lane
+    passed.offset = record.offset
+    passed.position = record.spot.position
+
+
+def spot_of(passed: Passed) -> Spot | None:
+    """Where a record that passed stood; None when it had no position of its own."""
+    spot = Spot(passed.lane, passed.position)
+    return None if spot == NOWHERE else spot
+
+
+def is_sibling(record: Record, passed: Passed) -> bool:
+    """Whether a record was made from the same message as one that passed, and comes behind it.
+
+    An element without a position of its own has no siblings.
+    """
+    position = record.spot.position
+    return (
+        record.spot.lane == passed.lane
+        and record.offset == passed.offset
+        and position[:ROOT_LENGTH] == passed.position[:ROOT_LENGTH]
+        and position > passed.position
+    )

@@ -1,0 +1,240 @@
+"""SQE's replay filter: the highest source offset seen of each producer and source partition.
+
+The key of a record says which producer wrote it, and from which source partition and offset (`sqe_key.py`). A
+record passes if its (process id, partition) is new, or its offset is greater than the highest that passed; a
+record whose key is null or not 20 bytes long passes always. Marks are kept for each input partition.
+
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.sqe_key import SqeKey
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> replays = SqeReplays(MemoryTable())
+    >>> [replays.accept(Record(key=SqeKey(1, 0, offset).to_bytes())).forward for offset in (5, 6, 5, 6, 7)]
+    [True, True, False, False, True]
+
+Right where each producer writes in the order of its source partition. Where an upstream service may publish
+again, envelopes know it without this filter; it is for topics that SQE writes, or wrote.
+
+What differs from SQE, unless `compat="sqe"`:
+
+* **Siblings.** What a flat-map makes of one source offset carries one key. With an equal offset a record
+  passes when it comes from the same root message and was not seen yet: at a later position or path on its lane,
+  or on another lane. Records without envelopes are roots of their own, so among those an equal offset is
+  a replay, as in SQE.
+* **Created again.** An input topic with another topic id has no marks. (A *source* topic created again cannot be
+  seen in the key; give its producer another name.)
+* **Expiry** counts milliseconds, SQE whole seconds.
+
+In both, a batch that fails leaves nothing behind: marks are published with the commit.
+
+Source: SQE, "Replay Filtering", `FilteredTridentCollector`; after the proposal that became Kafka's idempotent
+producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from sqe_chain._proto.filters_pb2 import SqeInputs, SqeMark, SqeMarks
+from sqe_chain.chain import ROOT_LENGTH, b64
+from sqe_chain.errors import FlowError, TooManyLanes
+from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.place import describe, input_row, remember, spot_of
+from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
+from sqe_chain.stages.sqe_key import SqeKey, read_sqe_key
+from sqe_chain.stages.table import Table
+
+EXPIRY_MS: Final = 172_800_000
+"""How long a mark is kept behind the last record that passed: two days, as in SQE."""
+MAX_MARKS: Final = 10_000
+"""Producers and source partitions of one input partition."""
+MAX_SIBLING_LANES: Final = 64
+"""Lanes on which the siblings of one source offset reach one input partition."""
+
+Source = tuple[int, int]
+"""Process id and source partition."""
+Marks = dict[Source, SqeMark]
+
+_INPUTS: Final = b"inputs"
+"""The row that lists the others. Its name comes first: it depends on them, and they do not depend on it."""
+_MARKS: Final = b"marks/"
+_SECOND_MS: Final = 1000
+
+
+class SqeReplays:
+    """The filter, for all records of one state partition.
+
+    State: one row for each input partition, in it a mark for each (process id, source partition) of which
+    a record passed within the expiry: at most 45 bytes, and where records have positions, 35 bytes and
+    a position for each lane of the last source offset. One more row lists those rows. `finish` purges the marks of all input partitions, also of
+    idle ones.
+
+    Args:
+        table: where marks are kept.
+        expiry_ms: a mark is purged at the end of a batch whose clock is later than the last record that passed
+            by more than this.
+        compat: "sqe" for SQE's own rule: no siblings, no topic ids, whole seconds.
+        max_marks: limit for one input partition, expired marks of the last batch included.
+        max_lanes: limit of lanes that siblings take.
+
+    Raises:
+        FlowError: a setting that cannot work.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        expiry_ms: int = EXPIRY_MS,
+        compat: Literal["sqe"] | None = None,
+        max_marks: int = MAX_MARKS,
+        max_lanes: int = MAX_SIBLING_LANES,
+    ) -> None:
+        if expiry_ms < 0:
+            raise FlowError(f"marks cannot expire after {expiry_ms} ms: give 0 or more")
+        if compat not in {None, "sqe"}:
+            raise FlowError(f"there is no compat={compat!r} of this filter: give 'sqe', or leave it out")
+        self._table = table
+        self._expiry_ms = expiry_ms
+        self._exact = compat == "sqe"
+        self._max_marks = max_marks
+        self._max_lanes = max_lanes
+        self._rows: LiveRows[Marks] = LiveRows(table, _read, _written)
+        self._looked_at: set[bytes] = set()
+        self._accepted: dict[bytes, set[Source]] = {}
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """The rows that `accept` and `finish` will ask for first."""
+        keyed = (record for record in records if read_sqe_key(record.key) is not None)
+        return [_INPUTS, *dict.fromkeys(map(self._row, keyed))]
+
+    def accept(self, record: Record) -> Verdict:
+        """Decide one record.
+
+        Returns:
+            REPLAY for one that is dropped; `original` is the last record that passed with the same key, on the
+            same lane if there was one there; None behind an older offset.
+
+        Raises:
+            TooManyLanes: a limit is reached; nothing was changed.
+        """
+        key = read_sqe_key(record.key)
+        if key is None:
+            return FORWARD
+        row = self._row(record)
+        self._looked_at.add(row)
+        marks = self._rows[row]
+        source = key.process_id, key.partition
+        mark = marks.get(source)
+        if mark is None:
+            if len(marks) >= self._max_marks:
+                raise TooManyLanes(
+                    f"{describe(record)}: more than {self._max_marks} producers and source partitions are known "
+                    "in this input partition: either its keys are not SQE's (any 20 bytes look like one), "
+                    "or max_marks has to be raised"
+                )
+            mark = marks[source] = SqeMark(process_id=key.process_id, partition=key.partition)
+            self._move(mark, key, record)
+        elif key.offset > mark.offset:
+            self._move(mark, key, record)
+        elif key.offset < mark.offset or not self._take_sibling(mark, record):
+            detail = f"source offset {key.offset}, {mark.offset} passed"
+            original = _original(mark, record) if key.offset == mark.offset else None
+            return Verdict(forward=False, reason=Reason.REPLAY, original=original, detail=detail)
+        self._accepted.setdefault(row, set()).add(source)
+        return FORWARD
+
+    def finish(self, now_ms: int) -> None:
+        """Stamp the marks that moved, purge those that expired, write what changed.
+
+        Args:
+            now_ms: the batch's clock, milliseconds since 1970.
+        """
+        listed = list(SqeInputs.FromString(self._table.get(_INPUTS) or b"").rows)
+        rows = sorted({*listed, *self._looked_at})
+        self._table.load(rows)
+        # A row that is emptied below stays listed until the next batch: if this one is cut off while it writes,
+        # and is repeated, it has to find the row again.
+        kept = sorted({*(row for row in listed if self._rows[row]), *self._accepted})
+        for row in rows:
+            self._age(row, now_ms)
+        if kept != listed:
+            self._write_inputs(kept)
+        self._rows.write()
+        self._looked_at.clear()
+        self._accepted.clear()
+
+    def _row(self, record: Record) -> bytes:
+        return _MARKS + input_row(record, topic_id=not self._exact)
+
+    def _move(self, mark: SqeMark, key: SqeKey, record: Record) -> None:
+        mark.offset = key.offset
+        mark.root = 0
+        del mark.passed[:]
+        if record.spot.position and not self._exact:
+            mark.root = _root(record)
+            remember(mark.passed.add(), record)
+
+    def _take_sibling(self, mark: SqeMark, record: Record) -> bool:
+        """Whether a record with the mark's offset is a sibling not seen yet; if so it is noted."""
+        if not mark.passed or mark.root != _root(record):
+            return False
+        for passed in mark.passed:
+            if passed.lane == record.spot.lane:
+                if record.spot.position <= passed.position:
+                    return False
+                remember(passed, record)
+                return True
+        if len(mark.passed) >= self._max_lanes:
+            raise TooManyLanes(
+                f"{describe(record)}: what comes from source offset {mark.offset} arrives on more than "
+                f"{self._max_lanes} lanes: raise max_lanes, or look for a loop of services"
+            )
+        remember(mark.passed.add(), record)
+        return True
+
+    def _age(self, row: bytes, now_ms: int) -> None:
+        marks = self._rows[row]
+        for source in self._accepted.get(row, ()):
+            marks[source].accepted_ms = now_ms
+        expired = [source for source, mark in marks.items() if self._expired(mark.accepted_ms, now_ms)]
+        for source in expired:
+            del marks[source]
+        if expired or row in self._accepted:
+            self._rows.changed(row)
+
+    def _expired(self, accepted_ms: int, now_ms: int) -> bool:
+        if self._exact:
+            return now_ms // _SECOND_MS - accepted_ms // _SECOND_MS > self._expiry_ms // _SECOND_MS
+        return now_ms - accepted_ms > self._expiry_ms
+
+    def _write_inputs(self, rows: list[bytes]) -> None:
+        if rows:
+            self._table.put(_INPUTS, SqeInputs(rows=rows).SerializeToString(deterministic=True))
+        else:
+            self._table.delete(_INPUTS)
+
+
+def _root(record: Record) -> int:
+    topic, topic_id, partition = record.root
+    place = partition.to_bytes(4, "big", signed=True)
+    return b64(topic.encode(), topic_id, place, record.spot.position[:ROOT_LENGTH])
+
+
+def _original(mark: SqeMark, record: Record) -> Spot | None:
+    if not mark.passed:
+        return None
+    same_lane = (passed for passed in mark.passed if passed.lane == record.spot.lane)
+    return spot_of(next(same_lane, mark.passed[0]))
+
+
+def _read(content: bytes | None) -> Marks:
+    marks = SqeMarks.FromString(content or b"").marks
+    return {(mark.process_id, mark.partition): mark for mark in marks}
+
+
+def _written(marks: Marks) -> bytes | None:
+    if not marks:
+        return None
+    ordered = [marks[source] for source in sorted(marks)]
+    return SqeMarks(marks=ordered).SerializeToString(deterministic=True)

@@ -1,0 +1,157 @@
+"""KUKA's rule: for each key, the root position last applied, whatever path the message took.
+
+A record passes if its key has no mark for its root (topic, topic id, partition), or if its position on the root
+is greater than the mark: leader epoch and offset of the root, then the ordinals of every link.
+
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> def robot(offset, partition=0):
+    ...     root = ("robot.raw", b"r" * 16, partition)
+    ...     return Record(key=b"robot-7", root=root, root_position=root_position(1, offset))
+    >>> replays = RootReplays(MemoryTable())
+    >>> [replays.accept(robot(offset)).forward for offset in (5, 6, 5, 6, 7)]
+    [True, True, False, False, True]
+    >>> replays.accept(robot(0, partition=1)).forward
+    True
+
+The engine's marks compare along a lane, the path with every topic id on it. This rule compares roots alone, so it
+also knows what reaches a service on another path: a topic in between that was deleted and filled again, a
+republisher that was renamed, added or removed. Trailing ordinals of 0 do not count, so a one-to-one republisher
+at the end of the path changes nothing.
+
+**Right only where each key's events keep their root's order**, on whatever paths they come:
+
+* all services in between keep the order of each key (they need not keep that of partitions);
+* all events that one root message gives for a key take the same way, in the order of their ordinals. Two
+  outputs that both reach this filter make the same positions, and the second would be dropped; so would those
+  of a fan-out whose parts arrive by two topics, the second part first.
+
+Elsewhere, leave it to the lanes. What reaches the filter from one message (a collection, a flat-map in this
+flow) has one position on the root; such siblings pass each once.
+
+`compat="kuka"` keeps one root for each key, the last, and forgets it as soon as another topic or partition
+comes: a key that comes from two roots in turns is not filtered at all. It knows topics by name, not by id, and no
+leader epochs. (The article drops "earlier" offsets; an equal one is dropped here too, for it is the last
+message once more.)
+
+Source: KUKA Connect's source topic chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
+from sqe_chain.chain import root_position
+from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
+from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.place import describe, is_sibling, remember, spot_of
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.table import Table
+
+MAX_ROOTS: Final = 64
+"""Roots of one key."""
+
+_KEY: Final = b"key/"
+_EPOCH_LENGTH: Final = len(root_position(0, 0)) - 8
+
+
+class RootReplays:
+    """The filter, for all keys of one state partition.
+
+    State: one row for each key ever seen, as an aggregate has; in it one mark for each root of the key (with
+    `compat` one), which is its topic's name, a root position, the position of the last record, and at most
+    60 bytes. Marks do not expire.
+
+    Args:
+        table: where marks are kept.
+        compat: "kuka" for KUKA's own rule.
+        max_roots: limit for one key. Every partition of a root topic that the key was in is one, and so is every
+            time that topic was created again.
+
+    Raises:
+        FlowError: a setting that cannot work.
+    """
+
+    def __init__(
+        self, table: Table, *, compat: Literal["kuka"] | None = None, max_roots: int = MAX_ROOTS
+    ) -> None:
+        if compat not in {None, "kuka"}:
+            raise FlowError(f"there is no compat={compat!r} of this filter: give 'kuka', or leave it out")
+        self._exact = compat == "kuka"
+        self._max_roots = max_roots
+        self._rows: LiveRows[RootMarks] = LiveRows(table, _read, RootMarks.SerializeToString)
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """The rows that `accept` will ask for: one for each key."""
+        return list(dict.fromkeys(_KEY + record.key for record in records if record.key is not None))
+
+    def accept(self, record: Record) -> Verdict:
+        """Decide one record.
+
+        Returns:
+            REPLAY for one that is dropped; `original` is the last record that passed of this key and root, where
+            that stands at the same position.
+
+        Raises:
+            PoisonError: the key is null, or the record has no root (what a window gives): put the filter before
+                the window.
+            TooManyLanes: the key has too many roots; nothing was changed.
+        """
+        if record.key is None:
+            raise PoisonError(
+                f"{describe(record)}: a null key at drop_replays(by='key'): give it a key first"
+            )
+        if not record.root_position:
+            raise PoisonError(
+                f"{describe(record)} has no root to compare: put drop_replays(by='key') before it"
+            )
+        row = _KEY + record.key
+        marks = self._rows[row]
+        mark = self._find(marks, record)
+        position = self._position(record)
+        if mark is None:
+            mark = self._add(marks, record)
+        elif position <= mark.position and not is_sibling(record, mark.passed):
+            original = spot_of(mark.passed) if position == mark.position else None
+            detail = f"root position {position.hex()}, {mark.position.hex()} was applied"
+            return Verdict(forward=False, reason=Reason.REPLAY, original=original, detail=detail)
+        mark.position = position
+        remember(mark.passed, record)
+        self._rows.changed(row)
+        return FORWARD
+
+    def finish(self, now_ms: int) -> None:  # noqa: ARG002 - nothing expires
+        """Write the rows of the keys that moved.
+
+        Args:
+            now_ms: the batch's clock; not used.
+        """
+        self._rows.write()
+
+    def _find(self, marks: RootMarks, record: Record) -> RootMark | None:
+        topic, topic_id, partition = record.root
+        for mark in marks.marks:
+            same = mark.partition == partition and mark.topic == topic
+            if same and (self._exact or mark.topic_id == topic_id):
+                return mark
+        return None
+
+    def _add(self, marks: RootMarks, record: Record) -> RootMark:
+        topic, topic_id, partition = record.root
+        if self._exact:
+            del marks.marks[:]
+        elif len(marks.marks) >= self._max_roots:
+            raise TooManyLanes(
+                f"{describe(record)}: its key comes from more than {self._max_roots} roots, now also "
+                f"from {topic}[{partition}]: raise max_roots, or look why events of one key are spread so far"
+            )
+        return marks.marks.add(topic=topic, topic_id=topic_id, partition=partition)
+
+    def _position(self, record: Record) -> bytes:
+        return record.root_position[_EPOCH_LENGTH:] if self._exact else record.root_position
+
+
+def _read(content: bytes | None) -> RootMarks:
+    return RootMarks.FromString(content or b"")

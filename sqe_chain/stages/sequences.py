@@ -1,0 +1,280 @@
+"""Sequence numbers, as juplo uses them: a record goes on if its number is greater than the last one.
+
+For producers that number what they send but may send it twice, at two offsets: a fact that no chain knows.
+
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> stale = StaleSequences(MemoryTable(), sequence=lambda record: record.value)
+    >>> [stale.accept(Record(value=number)).forward for number in (1, 2, 3, 2, 3, 4)]
+    [True, True, True, False, False, True]
+
+Needs numbers that grow strictly along the scope, and records that arrive in that order:
+
+* `partition`, the input partition: one producer for each, or one numbering for all of them (juplo's);
+* `lane`: a numbering for each path, where several producers are told apart by what republished them;
+* `key`: a numbering for each key.
+
+Numbers may skip. A hole is reported (`GAP`) but is only a loss where the scope has a numbering to itself.
+
+**Restarts.** A producer that begins again at 1 is silenced until it passes its old mark, unless an `epoch` says so:
+a number that is greater after each restart (a counter, the start time). A greater epoch begins anew, a smaller
+one is stale.
+
+**Late first arrivals.** With `window=N` a record also goes on if its number is less than N below the highest and
+was not seen before: a bit for each number, like IPsec's anti-replay window. Order is not restored.
+
+**Siblings.** What a flat-map makes of one message carries one number if that is read from key or header; each
+goes on once.
+
+`compat="juplo"` is the published transformer: scope is the partition's number whatever the topic, no siblings, no
+gaps; epoch, window and policies other than `stop` are refused.
+
+Source: juplo, "Deduplicating Partitioned Data With a Kafka Streams ValueTransformer"; the window: RFC 4303,
+section 3.4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.place import describe, input_row, is_sibling, remember, spot_of
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.table import Table
+
+Extractor = Callable[[Record], int | None]
+"""Finds a number in a record. None, or an exception: the record is malformed."""
+Scope = Literal["partition", "lane", "key"]
+MalformedPolicy = Literal["stop", "drop", "pass", "dead_letter"]
+
+MAX_WINDOW: Final = 65_536
+"""Largest window: 8 KiB for each scope."""
+
+_LARGEST: Final = 2**63 - 1
+_SCOPES: Final = ("partition", "lane", "key")
+_POLICIES: Final = ("stop", "drop", "pass", "dead_letter")
+
+
+class StaleSequences:
+    """The filter, for all scopes of one state partition.
+
+    State: one row for each scope ever seen: for each input partition (with topic id), lane, or key. A row is
+    at most 75 bytes, the position of the last record, and one bit for each number of the window. Rows do not
+    expire.
+
+    Args:
+        table: where numbers are kept.
+        sequence: finds the sequence number of a record: an integer of 64 bits, signed.
+        scope: what has a numbering of its own.
+        epoch: finds the number that tells a producer's restarts apart; None: there is none.
+        malformed: what becomes of a record in which a number is not found, is not an integer, or is too large:
+            `stop` raises, `drop` drops it, `pass` lets it go on, `dead_letter` drops it and asks for a
+            dead letter. All but `stop` say MALFORMED.
+        window: how many numbers, from the highest downwards, are known one by one; 0 and 1: the highest only.
+        gaps: report holes.
+        compat: "juplo" for the published transformer.
+
+    Raises:
+        FlowError: a setting that cannot work, or not with this `compat`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        sequence: Extractor,
+        scope: Scope = "partition",
+        epoch: Extractor | None = None,
+        malformed: MalformedPolicy = "stop",
+        window: int = 0,
+        gaps: bool = True,
+        compat: Literal["juplo"] | None = None,
+    ) -> None:
+        _check(scope, epoch, malformed, window, compat)
+        self._sequence = sequence
+        self._scope: Scope = scope
+        self._epoch = epoch
+        self._malformed: MalformedPolicy = malformed
+        self._window = max(window, 1)
+        self._exact = compat == "juplo"
+        self._gaps = gaps and not self._exact
+        self._rows: LiveRows[_Seen] = LiveRows(table, self._read, self._written)
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """The rows that `accept` will ask for: one for each scope."""
+        rows = (self._row(record) for record in records)
+        return list(dict.fromkeys(row for row in rows if row is not None))
+
+    def accept(self, record: Record) -> Verdict:
+        """Decide one record.
+
+        Returns:
+            STALE: dropped, not greater than the highest of its scope, or of an older epoch. DUPLICATE: dropped,
+            in the window and seen before; `original` where it is the last that went on. GAP: it goes on, numbers
+            before it are missing; `detail` begins with how many. MALFORMED: see `malformed`.
+
+        Raises:
+            PoisonError: a malformed record under policy `stop`; or one that has no such scope: a null key,
+                an element without a lane. Nothing was changed.
+        """
+        row = self._row(record)
+        if row is None:
+            missing = "a null key" if self._scope == "key" else "no lane"
+            raise PoisonError(
+                f"{describe(record)}: {missing} at drop_stale(scope={self._scope!r}): use another scope"
+            )
+        try:
+            sequence = _checked(self._sequence(record), "sequence number")
+            epoch = 0 if self._epoch is None else _checked(self._epoch(record), "epoch")
+        except Exception as error:  # noqa: BLE001 - an extractor is user code and may raise anything
+            return self._refuse(record, error)
+        seen = self._rows[row]
+        verdict = self._decide(seen, epoch, sequence, record)
+        if verdict.forward:
+            seen.last = sequence
+            remember(seen.passed, record)
+            self._rows.changed(row)
+        return verdict
+
+    def finish(self, now_ms: int) -> None:  # noqa: ARG002 - nothing expires
+        """Write the rows of the scopes that moved.
+
+        Args:
+            now_ms: the batch's clock; not used.
+        """
+        self._rows.write()
+
+    def _decide(self, seen: _Seen, epoch: int, sequence: int, record: Record) -> Verdict:
+        """Judge a number, and note it if the record goes on."""
+        if seen.fresh or epoch > seen.epoch:
+            seen.fresh, seen.epoch, seen.highest, seen.bits = False, epoch, sequence, 1
+            return FORWARD
+        if epoch < seen.epoch:
+            return _dropped(Reason.STALE, f"epoch {epoch}, {seen.epoch} has begun")
+        if sequence > seen.highest:
+            missing = sequence - seen.highest - 1
+            detail = f"{missing} missing between {seen.highest} and {sequence}"
+            seen.advance(sequence, self._window)
+            return (
+                Verdict(forward=True, reason=Reason.GAP, detail=detail) if missing and self._gaps else FORWARD
+            )
+        return self._not_ahead(seen, sequence, record)
+
+    def _not_ahead(self, seen: _Seen, sequence: int, record: Record) -> Verdict:
+        """Judge a number that is not greater than the highest."""
+        same = sequence == seen.last
+        if same and not self._exact and is_sibling(record, seen.passed):
+            return FORWARD
+        behind = seen.highest - sequence
+        if behind >= self._window or self._window == 1:
+            return _dropped(Reason.STALE, f"number {sequence}, highest is {seen.highest}")
+        if seen.bits >> behind & 1:
+            original = seen.passed if same else Passed()
+            return _dropped(Reason.DUPLICATE, f"number {sequence} was seen", original)
+        seen.bits |= 1 << behind
+        return FORWARD
+
+    def _refuse(self, record: Record, error: Exception) -> Verdict:
+        detail = f"{describe(record)}: malformed: {type(error).__name__}: {error}"
+        if self._malformed == "stop":
+            raise PoisonError(
+                f"{detail}; mend the extractor or the producer, or choose malformed='drop', 'pass' or 'dead_letter'"
+            ) from error
+        return Verdict(
+            forward=self._malformed == "pass",
+            reason=Reason.MALFORMED,
+            detail=detail,
+            dead_letter=self._malformed == "dead_letter",
+        )
+
+    def _row(self, record: Record) -> bytes | None:
+        """The row of a record's scope; None when it has none."""
+        if self._exact:
+            return b"number/%d" % record.partition
+        if self._scope == "partition":
+            return b"partition/" + input_row(record)
+        if self._scope == "lane":
+            return b"lane/" + record.spot.lane.to_bytes(8, "big") if record.spot.lane else None
+        return None if record.key is None else b"key/" + record.key
+
+    def _read(self, content: bytes | None) -> _Seen:
+        if content is None:
+            return _Seen()
+        mark = SequenceMark.FromString(content)
+        bits = int.from_bytes(mark.seen, "little") | 1
+        known = max(mark.window, 1)
+        if known < self._window:
+            # Nothing is known of the numbers below a window that was smaller: none of them goes on.
+            bits |= (1 << self._window) - (1 << known)
+        bits &= (1 << self._window) - 1
+        return _Seen(
+            fresh=False, epoch=mark.epoch, highest=mark.highest, bits=bits, last=mark.last, passed=mark.passed
+        )
+
+    def _written(self, seen: _Seen) -> bytes:
+        bits = seen.bits.to_bytes((self._window + 7) // 8, "little") if self._window > 1 else b""
+        return SequenceMark(
+            epoch=seen.epoch,
+            highest=seen.highest,
+            window=self._window,
+            seen=bits,
+            last=seen.last,
+            passed=seen.passed,
+        ).SerializeToString(deterministic=True)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """A scope while a batch runs.
+
+    Attributes:
+        fresh: nothing was seen yet.
+        bits: bit i: number highest - i was seen; as many as the window is wide.
+    """
+
+    fresh: bool = True
+    epoch: int = 0
+    highest: int = 0
+    bits: int = 0
+    last: int = 0
+    passed: Passed = field(default_factory=Passed)
+
+    def advance(self, sequence: int, window: int) -> None:
+        """Make a greater number the highest."""
+        ahead = sequence - self.highest
+        # A jump beyond the window must not be shifted by: it may be 2^64 bits wide.
+        self.bits = 1 if ahead >= window else (self.bits << ahead | 1) & (1 << window) - 1
+        self.highest = sequence
+
+
+def _dropped(reason: Reason, detail: str, original: Passed | None = None) -> Verdict:
+    spot = spot_of(original) if original is not None else None
+    return Verdict(forward=False, reason=reason, original=spot, detail=detail)
+
+
+def _checked(number: int | None, what: str) -> int:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise TypeError(f"the {what} is {type(number).__name__}, not an integer")
+    if not -_LARGEST - 1 <= number <= _LARGEST:
+        raise ValueError(f"the {what} does not fit into 64 bits")
+    return number
+
+
+def _check(scope: str, epoch: Extractor | None, malformed: str, window: int, compat: str | None) -> None:
+    """Refuse settings that cannot work."""
+    if scope not in _SCOPES:
+        raise FlowError(f"there is no scope={scope!r}: give one of {', '.join(_SCOPES)}")
+    if malformed not in _POLICIES:
+        raise FlowError(f"there is no malformed={malformed!r}: give one of {', '.join(_POLICIES)}")
+    if not 0 <= window <= MAX_WINDOW:
+        raise FlowError(f"a window of {window} numbers: give 0 to {MAX_WINDOW}")
+    if compat not in {None, "juplo"}:
+        raise FlowError(f"there is no compat={compat!r} of this filter: give 'juplo', or leave it out")
+    if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window):
+        raise FlowError(
+            "compat='juplo' knows neither other scopes, epochs, windows nor other policies: leave them out"
+        )

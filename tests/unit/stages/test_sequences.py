@@ -1,0 +1,401 @@
+"""Sequence numbers: what is not greater than the last is dropped; windows, epochs, holes and policies around it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from torn import run_batch, run_batches, run_torn_batch
+
+from sqe_chain.chain import root_position
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
+from sqe_chain.stages.record import Reason, Record, Spot
+from sqe_chain.stages.sequences import MAX_WINDOW, StaleSequences
+from sqe_chain.stages.table import MemoryTable
+
+RAW = Record(topic="raw", topic_id=b"r" * 16)
+FIRST = (("A", 1), ("B", 2), ("C", 3), ("C", 4), ("B", 5), ("A", 6), ("A", 7))
+REPEATED = (("C", 4), ("B", 5), ("A", 6), ("A", 7), ("A", 8), ("B", 9), ("C", 10), ("B", 11))
+INCIDENTS = FIRST + REPEATED
+"""juplo's example, before and after the failure: incident and number."""
+
+
+def numbered(sequence: object, *, at: int = 0, path: int = 0, **fields: Any) -> Record:
+    position = root_position(1, at) + path.to_bytes(4, "big")
+    spot = Spot(fields.pop("lane", 7), position)
+    return replace(RAW, value=sequence, offset=at, spot=spot, **fields)
+
+
+def value_of(record: Record) -> Any:
+    return record.value
+
+
+def stage(**settings: Any) -> Any:
+    return partial(StaleSequences, **{"sequence": value_of, **settings})
+
+
+def said(records: list[Record], **settings: Any) -> list[tuple[bool, Reason | None]]:
+    batch = run_torn_batch(stage(**settings), {}, records)
+    return [(verdict.forward, verdict.reason) for verdict in batch.verdicts]
+
+
+def numbers(sequences: list[int], **settings: Any) -> list[int]:
+    """The numbers that go on, of messages one behind the other."""
+    records = [numbered(sequence, at=at) for at, sequence in enumerate(sequences)]
+    forwarded = run_torn_batch(stage(**settings), {}, records).forwarded
+    return [sequence for sequence, passed in zip(sequences, forwarded, strict=True) if passed]
+
+
+# --- juplo ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"compat": "juplo"}, {"scope": "lane"}, {"scope": "key"}, {"window": 64}]
+)
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_juplo_s_incidents_15_in_11_out_in_order(partitions: int, settings: dict[str, Any]) -> None:
+    records = [
+        replace(
+            numbered(sequence, at=at, lane=ord(incident) % partitions + 1),
+            key=incident.encode(),
+            partition=ord(incident) % partitions,
+        )
+        for at, (incident, sequence) in enumerate(INCIDENTS)
+    ]
+    assert len(records) == 15
+    batch = run_torn_batch(stage(**settings), {}, records)
+    forwarded = [record.value for record, passed in zip(records, batch.forwarded, strict=True) if passed]
+    assert forwarded == list(range(1, 12))
+
+
+def test_juplo_knows_a_partition_by_its_number_alone() -> None:
+    records = [
+        numbered(5),
+        numbered(5, topic_id=b"s" * 16),
+        numbered(4, topic="other"),
+        numbered(4, partition=1),
+    ]
+    assert [passed for passed, _ in said(records, compat="juplo")] == [True, False, False, True]
+    assert [passed for passed, _ in said(records)] == [True, True, True, True]
+
+
+def test_juplo_reports_no_holes_and_drops_siblings() -> None:
+    records = [numbered(1), numbered(5, at=1), numbered(5, at=1, path=1)]
+    assert said(records, compat="juplo") == [(True, None), (True, None), (False, Reason.STALE)]
+    assert said(records) == [(True, None), (True, Reason.GAP), (True, None)]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"scope": "key"}, {"window": 2}, {"malformed": "drop"}, {"epoch": value_of}],
+)
+def test_juplo_has_no_other_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(FlowError, match="juplo"):
+        stage(compat="juplo", **settings)(MemoryTable())
+
+
+# --- scopes ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "same", "other"),
+    [
+        ("partition", {"key": b"x", "lane": 9}, {"partition": 1}),
+        ("partition", {"key": b"x", "lane": 9}, {"topic_id": b"s" * 16}),
+        ("lane", {"key": b"x", "partition": 1}, {"lane": 8}),
+        ("key", {"partition": 1, "lane": 8}, {"key": b"other"}),
+    ],
+)
+def test_each_scope_has_its_own_numbers(scope: str, same: dict[str, Any], other: dict[str, Any]) -> None:
+    first = numbered(5, key=b"k")
+    again = numbered(5, at=1, **{"key": b"x" if scope != "key" else b"k", **same})
+    elsewhere = numbered(5, at=2, **{"key": b"k", **other})
+    assert [passed for passed, _ in said([first, again, elsewhere], scope=scope)] == [True, False, True]
+
+
+def test_a_record_without_the_scope_is_poison_under_every_policy() -> None:
+    for scope, record in (("key", numbered(1, key=None)), ("lane", numbered(1, lane=0))):
+        with pytest.raises(PoisonError, match="use another scope"):
+            run_batch(stage(scope=scope, malformed="drop"), {}, [record])
+
+
+# --- holes and restarts ---------------------------------------------------------------------------
+
+
+def test_a_hole_is_reported_with_its_size_and_the_record_goes_on() -> None:
+    records = [numbered(sequence, at=at) for at, sequence in enumerate((1, 2, 5, 6))]
+    verdicts = run_batch(stage(), {}, records).verdicts
+    assert [verdict.reason for verdict in verdicts] == [None, None, Reason.GAP, None]
+    assert (verdicts[2].forward, verdicts[2].detail) == (True, "2 missing between 2 and 5")
+    assert said(records, gaps=False) == [(True, None)] * 4
+
+
+def test_a_greater_epoch_begins_anew_and_a_smaller_one_is_stale() -> None:
+    records = [
+        numbered((epoch, number), at=at)
+        for at, (epoch, number) in enumerate(((1, 8), (2, 3), (1, 9), (2, 4)))
+    ]
+    make = stage(sequence=lambda record: record.value[1], epoch=lambda record: record.value[0])
+    batch = run_torn_batch(make, {}, records)
+    assert [verdict.reason for verdict in batch.verdicts] == [None, None, Reason.STALE, None]
+    assert batch.verdicts[2].detail == "epoch 1, 2 has begun"
+    assert run_batch(make, batch.rows, records).forwarded == [False] * 4
+
+
+def test_without_an_epoch_a_restart_is_silenced() -> None:
+    assert numbers([8, 1, 2, 9]) == [8, 9]
+
+
+# --- the window -----------------------------------------------------------------------------------
+
+
+def test_a_window_lets_late_first_arrivals_go_on_once() -> None:
+    assert numbers([1, 2, 5, 3, 3, 4, 4, 6]) == [1, 2, 5, 6]
+    assert numbers([1, 2, 5, 3, 3, 4, 4, 6], window=3) == [1, 2, 5, 3, 4, 6]
+
+
+def test_a_window_ends_below_its_width() -> None:
+    assert numbers([10, 7, 6], window=4) == [10, 7]
+    assert numbers([10, 9], window=1) == [10]
+
+
+def test_what_is_in_the_window_is_a_duplicate_and_below_it_is_stale() -> None:
+    records = [numbered(sequence, at=at) for at, sequence in enumerate((9, 8, 8, 9, 4))]
+    verdicts = run_batch(stage(window=4), {}, records).verdicts
+    assert [verdict.reason for verdict in verdicts] == [
+        None,
+        None,
+        Reason.DUPLICATE,
+        Reason.DUPLICATE,
+        Reason.STALE,
+    ]
+    assert [verdict.original for verdict in verdicts[2:]] == [records[1].spot, None, None]
+
+
+def test_jumps_over_all_64_bits_are_taken() -> None:
+    ends = [-(2**63), 2**63 - 1]
+    assert numbers([*ends, ends[0], ends[1], ends[1] - 1], window=8) == [*ends, ends[1] - 1]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 4), (2, 4), (4, 2), (4, 0), (0, 0), (4, 4)])
+def test_a_window_changed_between_runs_lets_nothing_go_on_twice(before: int, after: int) -> None:
+    sequences = (5, 8, 7, 9)
+    first = run_batch(stage(window=before), {}, [numbered(number, at=number) for number in sequences])
+    again = [numbered(number, at=number + 100) for number in range(10)]
+    late = run_torn_batch(stage(window=after), first.rows, again)
+    went_on = {number for number, passed in zip(sequences, first.forwarded, strict=True) if passed}
+    late_ones = {record.value for record, passed in zip(again, late.forwarded, strict=True) if passed}
+    assert not went_on & late_ones
+    assert late_ones <= {number for number in range(10) if 9 - number < min(before, after)}
+    if before == after == 4:
+        assert late_ones == {6}
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_window_does_not_grow_with_what_it_has_seen(step: int) -> None:
+    sequences = list(range(0, 300, step))
+    assert numbers(sequences, window=4) == sequences
+
+
+def test_a_window_made_smaller_forgets_what_is_below_it() -> None:
+    wide = run_batch(stage(window=64), {}, [numbered(number, at=number) for number in (0, 20)])
+    narrow = run_torn_batch(stage(window=4), wide.rows, [numbered(number, at=number) for number in (18, 10)])
+    assert narrow.forwarded == [True, False]
+
+
+@given(st.lists(st.integers(0, 20), max_size=40), st.integers(0, 12))
+def test_the_window_is_a_set_of_recent_numbers(sequences: list[int], window: int) -> None:
+    seen: set[int] = set()
+    expected = []
+    for sequence in sequences:
+        highest = max(seen, default=sequence - 1)
+        if sequence > highest or (highest - sequence < window and sequence not in seen):
+            expected.append(sequence)
+            seen.add(sequence)
+    assert numbers(sequences, window=window) == expected
+
+
+# --- siblings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("window", [0, 8])
+def test_siblings_with_one_number_go_on_once_each(window: int) -> None:
+    siblings = [numbered(5, at=3, path=path) for path in range(3)]
+    elsewhere = [replace(record, offset=4) for record in siblings]
+    records = [*siblings, *siblings, *elsewhere]
+    assert [passed for passed, _ in said(records, window=window)] == [True] * 3 + [False] * 6
+
+
+def test_siblings_of_a_late_first_arrival_go_on_too() -> None:
+    records = [numbered(5), *(numbered(3, at=1, path=path) for path in range(2)), numbered(6, at=2)]
+    assert [passed for passed, _ in said(records, window=8)] == [True] * 4
+
+
+def test_siblings_with_numbers_of_their_own_are_judged_by_them() -> None:
+    records = [numbered(sequence, path=path) for path, sequence in enumerate((5, 6, 5, 7))]
+    assert [passed for passed, _ in said(records)] == [True, True, False, True]
+
+
+# --- malformed ------------------------------------------------------------------------------------
+
+
+MALFORMED: list[Any] = [None, "7", 1.0, True, 2**63, -(2**63) - 1]
+
+
+@pytest.mark.parametrize("sequence", MALFORMED)
+def test_a_malformed_sequence_stops_by_default(sequence: object) -> None:
+    with pytest.raises(PoisonError, match=r"raw\[0\]@4: malformed"):
+        run_batch(stage(), {}, [numbered(sequence, at=4)])
+
+
+@pytest.mark.parametrize("sequence", MALFORMED)
+@pytest.mark.parametrize(
+    ("policy", "forward", "dead_letter"),
+    [("drop", False, False), ("pass", True, False), ("dead_letter", False, True)],
+)
+def test_policies_for_malformed_sequences(
+    policy: str, sequence: object, *, forward: bool, dead_letter: bool
+) -> None:
+    batch = run_torn_batch(
+        stage(malformed=policy), {}, [numbered(1), numbered(sequence, at=1), numbered(2, at=2)]
+    )
+    verdict = batch.verdicts[1]
+    assert (verdict.forward, verdict.reason, verdict.dead_letter) == (forward, Reason.MALFORMED, dead_letter)
+    assert batch.verdicts[2].reason is None
+
+
+def test_an_extractor_that_raises_or_a_missing_epoch_is_malformed() -> None:
+    record = numbered({"number": 1})
+    make = stage(sequence=lambda record: record.value["no such field"], malformed="drop")
+    assert run_batch(make, {}, [record]).verdicts[0].reason is Reason.MALFORMED
+    make = stage(sequence=lambda record: 1, epoch=lambda record: None, malformed="drop")
+    assert run_batch(make, {}, [record]).verdicts[0].reason is Reason.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"scope": "topic"},
+        {"malformed": "skip"},
+        {"window": -1},
+        {"window": MAX_WINDOW + 1},
+        {"compat": "sqe"},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(FlowError):
+        stage(**settings)(MemoryTable())
+
+
+# --- extractors -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("text", "number"), [(b"7", 7), ("-7", -7), (b"+07", 7), ("0", 0)])
+def test_numbers_in_text(text: bytes | str, number: int) -> None:
+    assert number_in_text(text) == number
+
+
+@pytest.mark.parametrize("text", [b"", b" 7", b"7\n", "1_000", "7.0", b"0x7", "\u0667", b"9" * 65, "--7"])
+def test_other_texts_are_no_numbers(text: bytes | str) -> None:
+    with pytest.raises(ValueError, match="no decimal number"):
+        number_in_text(text)
+
+
+def test_a_number_is_found_in_value_key_or_header() -> None:
+    record = replace(
+        RAW, value="12", key=b"13", headers=[("n", b"1"), ("other", b"5"), ("n", b"14"), ("null", None)]
+    )
+    assert from_value(number_in_text)(record) == 12
+    assert from_key()(record) == 13
+    assert from_header("n")(record) == 14
+    assert (from_header("null")(record), from_header("none")(record)) == (None, None)
+    assert (from_key()(RAW), from_header("n")(RAW)) == (None, None)
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scope", ["partition", "lane", "key"])
+def test_state_is_one_small_row_for_each_scope_however_many_records(scope: str) -> None:
+    window = 128
+    rows: dict[bytes, bytes] = {}
+    for start in range(0, 3000, 10):
+        records = [
+            numbered(at * 2**40, at=at, partition=at % 3, lane=at % 3 + 1, key=b"%d" % (at % 3))
+            for at in range(start, start + 10)
+        ]
+        rows = run_batch(stage(scope=scope, window=window), rows, records).rows
+    assert len(rows) == 3
+    assert max(map(len, rows.values())) <= 75 + len(numbered(0).spot.position) + window // 8
+
+
+def test_a_row_is_as_large_as_documented() -> None:
+    record = numbered(-(2**63), at=2**62, lane=2**64 - 1)
+    make = stage(window=MAX_WINDOW, epoch=lambda record: -(2**63))
+    (content,) = run_batch(make, {}, [record]).rows.values()
+    assert len(content) <= 75 + len(record.spot.position) + MAX_WINDOW // 8
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+messages = st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 6), st.integers(1, 2))
+"""Partition (lane, key), epoch, number, siblings."""
+settings_of = st.fixed_dictionaries(
+    {"window": st.sampled_from([0, 1, 4]), "scope": st.sampled_from(["partition", "lane", "key"])}
+)
+
+
+def stream(messages: list[tuple[int, int, int, int]]) -> list[Record]:
+    return [
+        numbered((epoch, number), at=at, path=path, partition=scope, lane=scope + 1, key=b"%d" % scope)
+        for at, (scope, epoch, number, siblings) in enumerate(messages)
+        for path in range(siblings)
+    ]
+
+
+def with_epoch(settings: dict[str, Any]) -> Any:
+    return stage(sequence=lambda record: record.value[1], epoch=lambda record: record.value[0], **settings)
+
+
+@given(st.lists(st.lists(messages, max_size=6), max_size=4), settings_of)
+def test_a_batch_written_in_part_mends_itself(
+    batches: list[list[tuple[int, int, int, int]]], settings: dict[str, Any]
+) -> None:
+    """And one object for all batches says the same as one for each."""
+    rows: dict[bytes, bytes] = {}
+    forwarded = []
+    for messages in batches:
+        batch = run_torn_batch(with_epoch(settings), rows, stream(messages))
+        rows = batch.rows
+        forwarded += batch.forwarded
+    whole = [(stream(messages), 0) for messages in batches]
+    assert run_batches(with_epoch(settings), whole) == (forwarded, rows)
+
+
+@given(st.lists(messages, max_size=12), settings_of, st.data())
+def test_a_prefix_fed_again_changes_nothing(
+    batch: list[tuple[int, int, int, int]], settings: dict[str, Any], data: st.DataObject
+) -> None:
+    records = stream(batch)
+    before = run_batch(with_epoch(settings), {}, records).rows
+    prefix = records[: data.draw(st.integers(0, len(records)))]
+    again = run_batch(with_epoch(settings), before, prefix)
+    assert not any(again.forwarded)
+    assert (again.changes, again.rows) == ({}, before)
+
+
+@given(st.lists(messages, max_size=12), settings_of, st.integers(0, 24))
+def test_where_batches_end_does_not_matter(
+    batch: list[tuple[int, int, int, int]], settings: dict[str, Any], cut: int
+) -> None:
+    make = with_epoch(settings)
+    records = stream(batch)
+    whole = run_batch(make, {}, records)
+    first = run_batch(make, {}, records[:cut])
+    second = run_batch(make, first.rows, records[cut:])
+    assert (first.forwarded + second.forwarded, second.rows) == (whole.forwarded, whole.rows)
