@@ -154,7 +154,13 @@ def test_what_is_no_state_is_found(truth: Expected) -> None:
 def test_sqlite_is_read_by_its_documented_schema(tmp_path: Path, truth: Expected) -> None:
     store = f"sqlite://{tmp_path}/states.db"
     connection = sqlite3.connect(tmp_path / "states.db")
-    connection.execute("CREATE TABLE states (flow TEXT, stage TEXT, part INTEGER, key BLOB, state BLOB)")
+    connection.executescript(
+        """
+        CREATE TABLE homes (flow TEXT, number INTEGER);
+        CREATE TABLE plans (flow TEXT, number INTEGER, plan BLOB);
+        CREATE TABLE states (flow TEXT, stage TEXT, part INTEGER, key BLOB, state BLOB);
+        """
+    )
     connection.executemany(
         "INSERT INTO states VALUES (?, ?, ?, ?, ?)",
         [(audit.FLOW, "per-robot", row.part, row.key, row.state) for row in robot_states(truth).values()]
