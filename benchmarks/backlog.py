@@ -53,8 +53,14 @@ class Backlog:
             fastening.failed = number % 3
             yield fastening
 
-    def write(self, bootstrap: str) -> float:
-        """Write everything; returns the bytes of an average envelope."""
+    def write(self, bootstrap: str, time: int = 0) -> float:
+        """Write everything; returns the bytes of an average envelope.
+
+        Args:
+            bootstrap: Kafka.
+            time: how often it was written before. Each time the same is said of new events; without this it
+                would be a replay.
+        """
         producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
@@ -74,8 +80,8 @@ class Backlog:
         ]
         previous: dict[tuple[int, int], bytes] = {}
         size, type_name = 0, Fastening.DESCRIPTOR.full_name
-        for number, fastening in enumerate(self.fastenings()):
-            if number % BATCH == 0:
+        for number, fastening in enumerate(self.fastenings(), time * self.messages):
+            if (number - time * self.messages) % BATCH == 0:
                 previous.clear()
             key = fastening.robot.encode()
             root, offset, partition = number % ROOTS, number // ROOTS, partition_of(key)

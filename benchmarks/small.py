@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from itertools import count
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -33,10 +34,11 @@ def empty_jobs(session: SparkSession) -> Iterator[float]:
 
 def small_batches(service: Service, backlog: Backlog, bootstrap: str) -> Iterator[float]:
     """Seconds of one batch of a few messages; endlessly."""
-    while True:
-        backlog.write(bootstrap)
+    for time_written in count():
+        backlog.write(bootstrap, time_written)
         began = time.perf_counter()
         assert service.protocol.batch()
         seconds = time.perf_counter() - began
         assert service.notes.inputs[-1] == backlog.messages
+        assert service.notes.rows[-1] == backlog.keys, "replays, or states that were not written"
         yield seconds
