@@ -44,6 +44,7 @@ class Process:
         self.name = name
         self.log = log
         self._heard = heard
+        self._held: list[int] = []
         # The kernel kills it when the demo dies, however that happens.
         setpriv = shutil.which("setpriv")
         bound = [setpriv, "--pdeathsig", "KILL", "--", *command] if setpriv else list(command)
@@ -77,13 +78,15 @@ class Process:
 
     def hold(self) -> None:
         """SIGSTOP to all that a kill would hit: what it has done by now can be looked at in peace."""
-        for pid in members_of_session(self._popen.pid):
+        self._held = members_of_session(self._popen.pid)
+        for pid in self._held:
             _send(pid, signal.SIGSTOP)
 
     def let_go(self) -> None:
-        """SIGCONT to all of them."""
-        for pid in members_of_session(self._popen.pid):
+        """SIGCONT to all of them, also to one that has begun a session of its own meanwhile."""
+        for pid in self._held:
             _send(pid, signal.SIGCONT)
+        self._held = []
 
     def kill(self) -> None:
         """SIGKILL to the driver, its JVM and its workers; returns when all are gone and all is heard.

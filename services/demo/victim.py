@@ -110,7 +110,8 @@ class Victim:
     @property
     def is_watched(self) -> bool:
         """Whether it shall die while what it has said is ahead of what it has committed."""
-        return self._process is not None and self._republishes and self._aim.moment is Moment.PUBLISHING
+        at_work = self._process is not None and self.life.proved_s is not None
+        return at_work and self._republishes and self._aim.moment is Moment.PUBLISHING
 
     def hold(self) -> None:
         """Let it stand still for a look."""

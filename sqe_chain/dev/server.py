@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 import signal
 import socket
@@ -20,6 +21,7 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 HOST = "127.0.0.1"
 
 _TAIL_LINES = 25
+_TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|Exception|rror:")
 _PORT_ATTEMPTS = 100
 _START_ATTEMPTS = 3
 _PORT_TAKEN = "ddress already in use"  # of the C library and of Java
@@ -161,13 +163,16 @@ class Server(ABC):
             start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
             self._prepare()
             self._launch()
-            if wait_until(self._settled, self.start_timeout_s) and self._answers():
+            settled = wait_until(self._settled, self.start_timeout_s)
+            if settled and self.running:
                 return self
             self.kill()
             tail = self._log_tail(start_of_log)
-            if not (may_move and _PORT_TAKEN in tail):
+            if not settled:
                 break
-            self._port = None  # somebody was faster with the port we had picked
+            if may_move and _PORT_TAKEN in tail:
+                self._port = None  # somebody was faster with the port we had picked
+            # Else it has ended by itself: what it met may be gone in the next attempt.
         message = f"{self.kind} did not start; the end of {self.log_file}:\n{tail}"
         raise Unavailable(message)
 
@@ -246,4 +251,5 @@ class Server(ABC):
         with self.log_file.open("rb") as log:
             log.seek(start)
             lines = log.read().decode("utf-8", "replace").splitlines()
-        return "\n".join(lines[-_TAIL_LINES:])
+        troubles = [line for line in lines[:-_TAIL_LINES] if _TROUBLE.search(line)]
+        return "\n".join(troubles[-_TAIL_LINES:] + lines[-_TAIL_LINES:])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,6 +12,7 @@ from queue import SimpleQueue
 import pytest
 
 from services.demo.process import Process, members_of_session, tail
+from sqe_chain.dev.process import wait_until
 
 PARENT = """
 import os, subprocess, sys, time
@@ -48,6 +51,28 @@ def test_stop_asks_and_waits_for_the_exit_status(tmp_path: Path) -> None:
     assert process.stop() == 7
     assert heard.get(timeout=1)[2] == "bye\n"
     assert tail(process.log, 10) == "hello\nbye"
+
+
+def test_what_was_held_goes_on_also_in_a_session_of_its_own(tmp_path: Path) -> None:
+    """A child may begin a session between being listed and being stopped; so did Java's, and hung for ever."""
+    process, _ = started(["sleep", "60"], tmp_path)
+    outsider = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        process.hold()
+        process._held.append(outsider.pid)
+        outsider.send_signal(signal.SIGSTOP)
+        assert wait_until(lambda: state_of(outsider.pid) == "T", 10)
+        process.let_go()
+        assert wait_until(lambda: state_of(outsider.pid) in "RS", 10)
+    finally:
+        process.kill()
+        outsider.kill()
+        outsider.wait()
+
+
+def state_of(pid: int) -> str:
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return stat[stat.rindex(")") + 2]
 
 
 def test_it_can_be_told_something_and_nothing_happens_after_its_end(tmp_path: Path) -> None:
