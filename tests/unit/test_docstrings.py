@@ -11,7 +11,20 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import ReplayFilter, wrap
 
-MODULES = ("chain", "envelope", "filter", "marks", "template", "wire")
+MODULES = (
+    "chain",
+    "envelope",
+    "filter",
+    "marks",
+    "stages.deduplicate",
+    "stages.distinct",
+    "stages.identity",
+    "stages.stream_time",
+    "stages.windowing",
+    "stages.windows",
+    "template",
+    "wire",
+)
 
 value = wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000)
 MESSAGE = SimpleNamespace(
