@@ -29,6 +29,7 @@ class ClockRow(_message.Message):
     STREAM_TIME_MS_FIELD_NUMBER: _builtins.int
     AHEAD_FIELD_NUMBER: _builtins.int
     AHEAD_LOWEST_MS_FIELD_NUMBER: _builtins.int
+    AHEAD_ROWS_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     GROUP_RECORDS_FIELD_NUMBER: _builtins.int
     REMOVED_TO_MS_FIELD_NUMBER: _builtins.int
@@ -41,19 +42,24 @@ class ClockRow(_message.Message):
     group_records: _builtins.int
     removed_to_ms: _builtins.int
     """Index rows of buckets that end here or before were removed."""
+    @_builtins.property
+    def ahead_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """The stage's rows that remember them."""
+
     def __init__(
         self,
         *,
         stream_time_ms: _builtins.int | None = ...,
         ahead: _builtins.int = ...,
         ahead_lowest_ms: _builtins.int = ...,
+        ahead_rows: _abc.Iterable[_builtins.bytes] | None = ...,
         group: _builtins.int = ...,
         group_records: _builtins.int = ...,
         removed_to_ms: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms", "_stream_time_ms", b"_stream_time_ms", "removed_to_ms", b"removed_to_ms", "stream_time_ms", b"stream_time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms", "_stream_time_ms", b"_stream_time_ms", "ahead", b"ahead", "ahead_lowest_ms", b"ahead_lowest_ms", "group", b"group", "group_records", b"group_records", "removed_to_ms", b"removed_to_ms", "stream_time_ms", b"stream_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms", "_stream_time_ms", b"_stream_time_ms", "ahead", b"ahead", "ahead_lowest_ms", b"ahead_lowest_ms", "ahead_rows", b"ahead_rows", "group", b"group", "group_records", b"group_records", "removed_to_ms", b"removed_to_ms", "stream_time_ms", b"stream_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__removed_to_ms: _TypeAlias = _typing.Literal["removed_to_ms"]  # noqa: Y015
     _WhichOneofArgType__removed_to_ms: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms"]  # noqa: Y015
@@ -182,7 +188,7 @@ class SightingsRow(_message.Message):
         position: _builtins.bytes
         offset: _builtins.int
         noted_ms: _builtins.int
-        """Stream time when it was seen, for one whose own time lay too far ahead."""
+        """Stream time when it was seen, for one whose own time lay too far ahead to be believed."""
         listed_after_ms: _builtins.int
         """Where the time index has it, counted from its timestamp."""
         def __init__(

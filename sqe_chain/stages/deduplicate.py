@@ -47,7 +47,7 @@ class Sighting:
         timestamp_ms: its event time.
         spot: its lane and position.
         offset: its offset; kept for `compat="kip655"` only, else -1.
-        noted_ms: stream time when it came, if it came from too far ahead; else None.
+        noted_ms: stream time when it came, if it came from too far ahead and is not believed; else None.
         listed_ms: where the timetable has it; None: not yet.
     """
 
@@ -134,8 +134,12 @@ class Deduplicate:
             Exception: whatever `identity` raises; the record has then changed nothing.
         """
         row = row_of(self._identity, record)
-        believed = self._timetable.observe(record.timestamp_ms)
-        now_ms = self._timetable.time.now_ms
+        time = self._timetable.time
+        before_ms = time.now_ms
+        believed = self._timetable.observe(record.timestamp_ms, row)
+        if time.confirmed:
+            self._believe(time.confirmed, before_ms)
+        now_ms = time.now_ms
         if row is None or now_ms is None:
             return FORWARD
         if not believed and self._guard is not None and self._guard.policy != "hold":
@@ -168,6 +172,19 @@ class Deduplicate:
         self._shelf.finish(row for _, row in self._timetable.take_due())
         self._timetable.finish()
 
+    def _believe(self, rows: list[bytes], noted_ms: int | None) -> None:
+        """Remember the first records behind a long silence by their own time.
+
+        Stream time stood still from the first of them on, so they are alive, and no others were noted then.
+        """
+        for row in rows:
+            sightings = self._shelf.all_at(row)
+            for sighting in sightings:
+                if sighting.noted_ms == noted_ms:
+                    sighting.noted_ms = None
+            self._shelf.replace(row, sightings)
+        rows.clear()
+
     def _is_same(self, record: Record, sighting: Sighting) -> bool:
         if self._by_offset:
             return record.offset >= 0 and record.offset == sighting.offset
@@ -186,11 +203,8 @@ class Deduplicate:
 
 
 def _end_of(interval_ms: int, sighting: Sighting, now_ms: int) -> int:
-    """A sighting from too far ahead counts from when it came, until stream time has come to it."""
-    from_ms = sighting.timestamp_ms
-    if sighting.noted_ms is not None and from_ms > now_ms:
-        from_ms = sighting.noted_ms
-    return from_ms + interval_ms + 1
+    del now_ms
+    return (sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms) + interval_ms + 1
 
 
 def _decode(content: bytes) -> list[Sighting]:

@@ -43,8 +43,8 @@ class JumpGuard:
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 or more.
         confirmations: how many such records in a row are believed; 1 or more.
-        policy: what becomes of those that are not believed yet. `hold`: they are handled like others, and
-            forgotten by the stream time at which they came. `drop`: dropped as malformed. `stop`:
+        policy: what becomes of those that are not believed yet. `hold`: they are handled like others;
+            what remembers them counts from the stream time at which they came, until they are believed. `drop`: dropped as malformed. `stop`:
             `PoisonError`, so the flow's poison policy decides; the record is then not counted as a confirmation.
 
     Raises:
@@ -93,9 +93,11 @@ class StreamTime:
     Attributes:
         now_ms: stream time; None before the first record.
         before_ms: stream time at the beginning of the batch.
+        confirmed: rows of records that were not believed when they came, and are now; whoever reads them clears
+            them.
     """
 
-    __slots__ = ("_ahead", "_ahead_lowest_ms", "_guard", "before_ms", "now_ms")
+    __slots__ = ("_ahead", "_ahead_lowest_ms", "_ahead_rows", "_guard", "before_ms", "confirmed", "now_ms")
 
     def __init__(self, clock: ClockRow | None = None, *, guard: JumpGuard | None = None) -> None:
         clock = clock or ClockRow()
@@ -104,12 +106,15 @@ class StreamTime:
         self._guard = guard
         self._ahead = clock.ahead
         self._ahead_lowest_ms = clock.ahead_lowest_ms
+        self._ahead_rows = list(clock.ahead_rows)
+        self.confirmed: list[bytes] = []
 
-    def observe(self, timestamp_ms: int) -> bool:
+    def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
         """Let a record move stream time.
 
         Args:
             timestamp_ms: its event time.
+            row: the row that will remember it; see `confirmed`.
 
         Returns:
             False if it is too far ahead to be believed: stream time stays.
@@ -118,13 +123,15 @@ class StreamTime:
         if now_ms is None:
             self.now_ms = timestamp_ms
             return True
-        if (
-            guard is not None
-            and timestamp_ms - now_ms > guard.max_jump_ms
-            and not self._confirmed(timestamp_ms, guard)
-        ):
-            return False
-        self._ahead = self._ahead_lowest_ms = 0
+        if guard is not None and timestamp_ms - now_ms > guard.max_jump_ms:
+            self._count(timestamp_ms, guard)
+            if self._ahead < guard.confirmations:
+                if row is not None:
+                    self._ahead_rows.append(row)
+                return False
+            self.confirmed += self._ahead_rows
+        if self._ahead:
+            self._begin_run(0, 0)
         if timestamp_ms > now_ms:
             self.now_ms = timestamp_ms
         return True
@@ -133,6 +140,7 @@ class StreamTime:
         """Move stream time from outside, for inputs that are silent; never back, and past any guard."""
         if self.now_ms is None or to_ms > self.now_ms:
             self.now_ms = to_ms
+            self._begin_run(0, 0)
 
     def save(self, clock: ClockRow) -> None:
         """Set this object's fields of the row to be stored."""
@@ -140,11 +148,16 @@ class StreamTime:
             clock.stream_time_ms = self.now_ms
         clock.ahead = self._ahead
         clock.ahead_lowest_ms = self._ahead_lowest_ms
+        del clock.ahead_rows[:]
+        clock.ahead_rows.extend(self._ahead_rows)
 
-    def _confirmed(self, timestamp_ms: int, guard: JumpGuard) -> bool:
+    def _count(self, timestamp_ms: int, guard: JumpGuard) -> None:
         if self._ahead and abs(timestamp_ms - self._ahead_lowest_ms) <= guard.max_jump_ms:
             self._ahead += 1
             self._ahead_lowest_ms = min(timestamp_ms, self._ahead_lowest_ms)
         else:
-            self._ahead, self._ahead_lowest_ms = 1, timestamp_ms
-        return self._ahead >= guard.confirmations
+            self._begin_run(1, timestamp_ms)
+
+    def _begin_run(self, ahead: int, lowest_ms: int) -> None:
+        self._ahead, self._ahead_lowest_ms = ahead, lowest_ms
+        self._ahead_rows = []

@@ -110,10 +110,10 @@ class Timetable:
         self._filed: set[tuple[int, bytes]] = set()
         self._records = 0
 
-    def observe(self, timestamp_ms: int) -> bool:
+    def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
         """Let a record move stream time; see `StreamTime.observe`. Every record, whatever becomes of it."""
         self._records += 1
-        return self.time.observe(timestamp_ms)
+        return self.time.observe(timestamp_ms, row)
 
     def file(self, row: bytes, due_ms: int) -> None:
         """List a row, with the end of the batch.

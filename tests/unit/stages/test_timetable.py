@@ -65,7 +65,10 @@ def test_each_listing_comes_once_in_the_batch_in_which_it_is_due(
                 waiting.add((due_ms if exact else due_ms + (2 - due_ms) % 7, named(number, index)))
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=20), st.lists(st.integers(1, 60), min_size=1, max_size=9))
+@given(
+    st.lists(st.integers(1, 50), min_size=1, max_size=20),
+    st.lists(st.integers(1, 60), min_size=1, max_size=9),
+)
 def test_what_is_reminded_of_while_taking_comes_in_its_place(first: list[int], again: list[int]) -> None:
     timetable = Timetable(MemoryTable(), bucket_ms=7, exact=True)
     for due_ms in first:
