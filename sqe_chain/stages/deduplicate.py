@@ -75,8 +75,8 @@ class Deduplicate:
     It cannot see a duplicate farther away than the interval, nor one of a late record.
 
     Bound: one row for each id forwarded within the interval of stream time (and a 64th of it): at most 129 bytes
-    of name and about 50 bytes of content with the position's length; and 6 bytes with the name again in the
-    time index.
+    of name, and of content about 50 bytes and the position's length (up to 4 times that, if records of one id
+    come from too far ahead); in the time index, the name again and about 6 bytes.
 
     Args:
         table: its rows.

@@ -180,13 +180,11 @@ class Distinct:
         return FORWARD
 
     def _join(self, row: bytes, opened: list[First], found: list[First], timestamp_ms: int) -> None:
-        """Make one session of those found; it is listed where the last of them is."""
+        """Make one session of those found; it is listed where the last of them is, and moved on from there."""
         span = joined(found, timestamp_ms)
         if len(found) == 1 and found[0].span == span:
             return
-        listings = [first.listed_ms for first in found]
-        listed_ms = max((listing for listing in listings if listing is not None), default=None)
-        one = First(span, found[0].spot, listed_ms)
+        one = First(span, found[0].spot, found[-1].listed_ms)
         self._shelf.replace(row, [first for first in opened if first not in found] + [one])
 
     def _end_of(self, first: First, now_ms: int) -> int:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
+from sqe_chain.errors import PoisonError
 from sqe_chain.stages.record import Record
 
 Identity = Callable[[Record], bytes | str | None]
@@ -44,7 +45,12 @@ def by_key_and(identity: Identity) -> Identity:
 
 
 def row_of(identity: Identity, record: Record) -> bytes | None:
-    """Name of the row that remembers the record's id: at most 129 bytes; None if it has no id."""
+    """Name of the row that remembers the record's id: at most 129 bytes; None if it has no id.
+
+    Raises:
+        PoisonError: the id is neither bytes nor str.
+        Exception: whatever `identity` raises.
+    """
     found = identity(record)
     if found is None:
         return None
@@ -63,5 +69,9 @@ def rows_of(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
                 yield row
 
 
-def _bytes(found: bytes | str) -> bytes:
-    return found.encode() if isinstance(found, str) else found
+def _bytes(found: object) -> bytes:
+    if isinstance(found, str):
+        return found.encode()
+    if isinstance(found, bytes):
+        return found
+    raise PoisonError(f"an id is bytes or str, and None where there is none, not {type(found).__name__}")

@@ -254,9 +254,6 @@ class WindowedAggregate(Generic[State]):
                 self._merge(state, window.state)
         state = self._folded(state, record.value)
         one = self._opened(row, span, state) if not found else found[-1]
-        for window in found[:-1]:
-            if window.listed_ms is not None:
-                one.listed_ms = max(window.listed_ms, one.listed_ms or window.listed_ms)
         one.span, one.state = span, state
         self._shelf.replace(row, [window for window in opened if window not in found] + [one])
         return True

@@ -184,6 +184,8 @@ def test_an_extractor_that_fails_changes_nothing_and_rows_for_leaves_it_to_accep
     assert list(stage.rows_for([bad, good, good])) == [b"ex"]
     with pytest.raises(TypeError):
         stage.accept(bad)
+    with pytest.raises(PoisonError, match="bytes or str"):
+        stage.accept(Record(value={"id": 7}))
     assert stage.stream_time_ms is None
 
 

@@ -63,6 +63,14 @@ def test_from_outside_it_is_moved_forward_only_and_past_the_guard() -> None:
     assert moments == [-5, 10_000, 10_000]
 
 
+def test_confirmations_begin_anew_when_stream_time_was_moved_meanwhile() -> None:
+    time = StreamTime(guard=GUARD)
+    assert [time.observe(at_ms) for at_ms in (0, 1_000, 1_000)] == [True, False, False]
+    time.advance(5)
+    assert not time.observe(1_000)
+    assert StreamTime(saved(time), guard=GUARD).observe(50)
+
+
 def test_what_is_refused_says_why() -> None:
     record = Record(topic="robot.raw", partition=3, offset=7, timestamp_ms=1_000)
     verdict = JumpGuard(max_jump_ms=100, policy="drop").refuse(record, 5)

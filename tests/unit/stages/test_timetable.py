@@ -120,6 +120,18 @@ def test_small_batches_share_an_index_row_and_large_ones_have_parts() -> None:
     assert index_rows(9_000) == 8 * 3
 
 
+def test_a_bucket_is_opened_for_the_earliest_whichever_batch_listed_it() -> None:
+    table = MemoryTable()
+    for now_ms, due_ms in ((0, 90), (1, 50), (2, 70)):
+        timetable = Timetable(table, bucket_ms=100, exact=True)
+        timetable.observe(now_ms)
+        timetable.file(b"e", due_ms)
+        timetable.finish()
+    timetable = Timetable(table, bucket_ms=100, exact=True)
+    timetable.observe(60)
+    assert list(timetable.take_due()) == [(50, b"e")]
+
+
 def test_another_length_of_buckets_finds_what_the_old_one_listed() -> None:
     table = MemoryTable()
     for bucket_ms, now_ms, due_ms in ((7, 0, 20), (10, 1, 30), (3, 2, 19)):
