@@ -43,9 +43,10 @@ class JumpGuard:
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 or more.
         confirmations: how many such records in a row are believed; 1 or more.
-        policy: what becomes of those that are not believed yet. `hold`: they are handled like others;
-            what remembers them counts from the stream time at which they came, until they are believed. `drop`: dropped as malformed. `stop`:
-            `PoisonError`, so the flow's poison policy decides; the record is then not counted as a confirmation.
+        policy: what becomes of those that are not believed yet. `hold`: they are handled like others, and what
+            remembers them counts from the stream time at which they came, until they are believed. `drop`:
+            dropped as malformed. `stop`: `PoisonError`, so the flow's poison policy decides; a record that is
+            excluded so confirms nothing.
 
     Raises:
         FlowError: a number is out of its bounds.

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 from sqe_chain.errors import FlowError
 from sqe_chain.stages.stream_time import DAY_MS, JumpGuard
+from sqe_chain.stages.timetable import bucket_length
 
 WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
 """Not `hold`: a window in a far future would never be closed."""
@@ -141,7 +142,7 @@ def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
 
     About 64 of them in the life of a window, or one for each advance if there are fewer.
     """
-    length_ms = max(1, life_ms(windowing, grace_ms) // 64)
+    length_ms = bucket_length(life_ms(windowing, grace_ms))
     if isinstance(windowing, Sessions):
         return length_ms, 0
     return -(-length_ms // windowing.advance_ms) * windowing.advance_ms, grace_ms + windowing.size_ms
