@@ -40,7 +40,12 @@ class Build:
 BUILDS = (
     Build(
         ROOT / "proto",
-        ("sqe_chain/v1/envelope.proto", "sqe_chain/v1/head.proto", "sqe_chain/v1/filters.proto"),
+        (
+            "sqe_chain/v1/envelope.proto",
+            "sqe_chain/v1/head.proto",
+            "sqe_chain/v1/filters.proto",
+            "sqe_chain/v1/windows.proto",
+        ),
         ROOT / "sqe_chain" / "_proto",
     ),
     Build(ROOT, ("services/proto/fastening.proto",), ROOT / "services" / "_proto"),

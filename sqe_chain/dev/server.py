@@ -164,7 +164,8 @@ class Server(ABC):
             self._prepare()
             self._launch()
             settled = wait_until(self._settled, self.start_timeout_s)
-            if settled and self.running:
+            ended = self._process is None or self._process.poll() is not None
+            if settled and not ended:
                 return self
             self.kill()
             tail = self._log_tail(start_of_log)

@@ -1,5 +1,7 @@
-"""A batch whose changes were written in part and that is run again must end as if nothing had happened.
+"""Tear a stage's batch apart: a crash between any two of its writes must not be seen in its rows.
 
+A batch's changes are written in the order of the rows' names, in several atomic steps. After a crash the batch
+runs again over the mixture, and only what lies behind the last name written is written (`sqe_chain.stages.table`).
 Also watched: a filter reads only rows that were announced, and writes nothing before its batch ends.
 """
 
@@ -13,7 +15,61 @@ from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.table import MemoryTable, Table
 
 Rows = dict[bytes, bytes]
-Changes = dict[bytes, bytes | None]
+
+
+class Changes:
+    """A table that keeps what is written apart from what it was made on."""
+
+    def __init__(self, rows: Mapping[bytes, bytes]) -> None:
+        self.rows = dict(rows)
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def get(self, row: bytes) -> bytes | None:
+        return self.changes[row] if row in self.changes else self.rows.get(row)
+
+    def put(self, row: bytes, content: bytes) -> None:
+        self.changes[row] = content
+
+    def delete(self, row: bytes) -> None:
+        self.changes[row] = None
+
+    def load(self, rows: Iterable[bytes]) -> None:
+        for row in rows:
+            assert isinstance(row, bytes)
+
+
+def applied(rows: Mapping[bytes, bytes], changes: Iterable[tuple[bytes, bytes | None]]) -> Rows:
+    """The rows after these changes."""
+    result = dict(rows)
+    for row, content in changes:
+        if content is None:
+            result.pop(row, None)
+        else:
+            result[row] = content
+    return result
+
+
+def torn(rows: Mapping[bytes, bytes], batch: Callable[[Changes], object]) -> Rows:
+    """Run a batch in one piece, and once for each place where it can be torn; the end must be the same.
+
+    Args:
+        rows: the table before the batch.
+        batch: does all of it, with a new object, on the table given: the same each time.
+
+    Returns:
+        The table after the batch.
+    """
+    whole = Changes(rows)
+    batch(whole)
+    changes = sorted(whole.changes.items())
+    complete = applied(rows, changes)
+    for count in range(1, len(changes)):
+        mixed = applied(rows, changes[:count])
+        redo = Changes(mixed)
+        batch(redo)
+        behind = sorted(change for change in redo.changes.items() if change[0] > changes[count - 1][0])
+        assert applied(mixed, behind) == complete, f"torn behind {changes[count - 1][0]!r}"
+    return complete
 
 
 class Filter(Protocol):
@@ -33,7 +89,7 @@ class WatchedTable(MemoryTable):
     def __init__(self, rows: Mapping[bytes, bytes]) -> None:
         super().__init__(rows)
         self.announced: set[bytes] = set()
-        self.changes: Changes = {}
+        self.changes: dict[bytes, bytes | None] = {}
 
     def load(self, rows: Iterable[bytes]) -> None:
         self.announced.update(rows)
@@ -57,7 +113,7 @@ class Batch:
 
     verdicts: list[Verdict]
     rows: Rows
-    changes: Changes
+    changes: dict[bytes, bytes | None]
 
     @property
     def forwarded(self) -> list[bool]:
@@ -92,23 +148,12 @@ def run_batches(make: MakeFilter, batches: Sequence[tuple[Sequence[Record], int]
 def run_torn_batch(
     make: MakeFilter, rows: Mapping[bytes, bytes], records: Sequence[Record], now_ms: int = 0
 ) -> Batch:
-    """The same, and it mends itself wherever its writing is cut off."""
+    """The same as `run_batch`, and it mends itself wherever its writing is cut off."""
     whole = run_batch(make, rows, records, now_ms)
     names = sorted(whole.changes)
     for written in range(len(names) + 1):
-        mixed = dict(rows)
-        for name in names[:written]:
-            _change(mixed, name, whole.changes[name])
-        again = run_batch(make, mixed, records, now_ms)
-        for name, content in again.changes.items():
-            if not written or name > names[written - 1]:
-                _change(mixed, name, content)
-        assert mixed == whole.rows, f"cut off after {written} of {len(names)} rows"
+        mixed = applied(rows, [(name, whole.changes[name]) for name in names[:written]])
+        again = run_batch(make, mixed, records, now_ms).changes
+        behind = [(name, again[name]) for name in again if not written or name > names[written - 1]]
+        assert applied(mixed, behind) == whole.rows, f"cut off after {written} of {len(names)} rows"
     return whole
-
-
-def _change(rows: Rows, name: bytes, content: bytes | None) -> None:
-    if content is None:
-        rows.pop(name, None)
-    else:
-        rows[name] = content

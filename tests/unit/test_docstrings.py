@@ -16,14 +16,20 @@ MODULES = (
     "envelope",
     "filter",
     "marks",
-    "template",
-    "wire",
+    "stages.deduplicate",
+    "stages.distinct",
     "stages.extractors",
+    "stages.identity",
     "stages.place",
     "stages.replays",
     "stages.root_replays",
     "stages.sequences",
     "stages.sqe_key",
+    "stages.stream_time",
+    "stages.windowing",
+    "stages.windows",
+    "template",
+    "wire",
 )
 
 value = wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000)

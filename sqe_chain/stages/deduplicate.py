@@ -1,0 +1,234 @@
+"""Deduplicate: of records with the same id within an interval of event time, the first goes on.
+
+    >>> from sqe_chain.stages.record import Record, Spot
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> table = MemoryTable()
+    >>> screws = Deduplicate(table, interval_ms=10_000)
+    >>> records = [Record(key=b"screw 7", timestamp_ms=at_ms) for at_ms in (5_000, 15_000, 16_000)]
+    >>> [screws.accept(record).forward for record in records]
+    [True, False, True]
+    >>> screws.finish(now_ms=0)
+
+Source: KIP-655, with its holes closed: stream time is durable, one wrong timestamp does not purge everything
+(`JumpGuard`), and "the same record again" is known by lane and position. An offset alone confuses merged
+topics, and siblings that a flat-map made of one input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Literal
+
+from sqe_chain._proto.windows_pb2 import SightingsRow
+from sqe_chain.errors import FlowError
+from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
+from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.shelf import Shelf
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.table import Table
+from sqe_chain.stages.timetable import Timetable, bucket_length
+
+Late = Literal["forward", "drop"]
+"""What becomes of a record later than the interval, or than the grace of its window."""
+
+DEFAULT_GUARD: Final = JumpGuard()
+
+MAX_SIGHTINGS: Final = 4
+"""Of one id. More than one is alive only if some of them lie too far ahead (`JumpGuard`)."""
+
+
+@dataclass(slots=True)
+class Sighting:
+    """A record that was forwarded.
+
+    Attributes:
+        timestamp_ms: its event time.
+        spot: its lane and position.
+        offset: its offset; kept for `compat="kip655"` only, else -1.
+        noted_ms: stream time when it came, if it came from too far ahead and is not believed; else None.
+        listed_ms: where the timetable has it; None: not yet.
+    """
+
+    timestamp_ms: int
+    spot: Spot
+    offset: int = -1
+    noted_ms: int | None = None
+    listed_ms: int | None = None
+
+
+class Deduplicate:
+    """Drop records whose id was forwarded within an interval of event time, before or after theirs.
+
+    Guarantees, for one state partition (the engine brings equal ids together):
+
+    * The first one to come goes on, whatever its event time. One that is dropped leaves no trace, so it does
+      not prolong the interval.
+    * Both ends of the interval belong to it: at 0, records of the same millisecond are duplicates.
+    * A record without id goes on; it moves stream time like every other, dropped or not.
+    * A record at the lane and position of the one that was forwarded is that one, and goes on again. An
+      element that has no position of its own (`NOWHERE`) never does.
+    * A record older than stream time less the interval is late. It is not remembered, so what repeats it goes
+      on too.
+
+    It cannot see a duplicate farther away than the interval, nor one of a late record.
+
+    Bound: one row for each id forwarded within the interval of stream time (and a 64th of it): at most 129 bytes
+    of name, and of content about 50 bytes and the position's length (up to 4 times that, if records of one id
+    come from too far ahead); in the time index, the name again and about 6 bytes.
+
+    Args:
+        table: its rows.
+        interval_ms: milliseconds, 0 or more.
+        identity: gives a record's id: `by_key`, `by_key_and`, or a function of one's own.
+        late: `forward`: a late record goes on unless its duplicate is still remembered; `drop`: it does not.
+        guard: for stream time; None: every timestamp is believed.
+        compat: `kip655`: the KIP's exact behaviour: the same record is known by its offset, and there is no
+            guard, whatever `guard` says.
+
+    Raises:
+        FlowError: a setting is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        interval_ms: int,
+        identity: Identity = by_key,
+        late: Late = "forward",
+        guard: JumpGuard | None = DEFAULT_GUARD,
+        compat: Literal["kip655"] | None = None,
+    ) -> None:
+        if interval_ms < 0:
+            raise FlowError(f"the interval of a deduplication is 0 ms or more, not {interval_ms}")
+        if late not in {"forward", "drop"}:
+            raise FlowError(f"a late record can be forwarded or dropped (forward, drop), not {late!r}")
+        if compat not in {None, "kip655"}:
+            raise FlowError(f"a deduplication can be like kip655, not like {compat!r}")
+        self._interval_ms = interval_ms
+        self._identity = identity
+        self._late = late
+        self._by_offset = compat is not None
+        self._guard = None if self._by_offset else guard
+        self._timetable = Timetable(table, bucket_ms=bucket_length(interval_ms), guard=self._guard)
+        self._shelf = Shelf(
+            table, self._timetable, decode=_decode, encode=_encode, end_of=partial(_end_of, interval_ms)
+        )
+
+    @property
+    def stream_time_ms(self) -> int | None:
+        """Stream time; None before the first record."""
+        return self._timetable.time.now_ms
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """Names of the rows that `accept` will look at for these records."""
+        return rows_of(self._identity, records)
+
+    def accept(self, record: Record) -> Verdict:
+        """Decide on one record.
+
+        Raises:
+            PoisonError: it is too far ahead, and the guard's policy is `stop`.
+            Exception: whatever `identity` raises; the record has then changed nothing.
+        """
+        row = row_of(self._identity, record)
+        time = self._timetable.time
+        before_ms = time.now_ms
+        believed = self._timetable.observe(record.timestamp_ms, row)
+        if time.confirmed:
+            self._believe(time.confirmed, before_ms)
+        now_ms = time.now_ms
+        if row is None or now_ms is None:
+            return FORWARD
+        if not believed and self._guard is not None and self._guard.policy != "hold":
+            return self._guard.refuse(record, now_ms)
+        late = record.timestamp_ms < now_ms - self._interval_ms
+        if late and self._late == "drop":
+            return Verdict(forward=False, reason=Reason.LATE, detail=self._lateness(record, now_ms))
+        alive = self._shelf.at(row)
+        for sighting in alive:
+            if abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms:
+                return FORWARD if self._is_same(record, sighting) else self._duplicate(record, sighting)
+        if not late:
+            sighting = Sighting(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
+            if self._by_offset:
+                sighting.offset = record.offset
+            self._shelf.replace(row, [*alive, sighting][-MAX_SIGHTINGS:])
+        return FORWARD
+
+    def advance(self, to_ms: int) -> None:
+        """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
+        self._timetable.time.advance(to_ms)
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
+
+        Args:
+            now_ms: the batch's clock; not asked, for only stream time counts here.
+        """
+        del now_ms
+        self._shelf.finish(row for _, row in self._timetable.take_due())
+        self._timetable.finish()
+
+    def _believe(self, rows: list[bytes], noted_ms: int | None) -> None:
+        """Remember the first records behind a long silence by their own time.
+
+        Stream time stood still from the first of them on, so they are alive, and no others were noted then.
+        """
+        for row in rows:
+            sightings = self._shelf.all_at(row)
+            for sighting in sightings:
+                if sighting.noted_ms == noted_ms:
+                    sighting.noted_ms = None
+            self._shelf.replace(row, sightings)
+        rows.clear()
+
+    def _is_same(self, record: Record, sighting: Sighting) -> bool:
+        if self._by_offset:
+            return record.offset >= 0 and record.offset == sighting.offset
+        return record.spot != NOWHERE and record.spot == sighting.spot
+
+    def _duplicate(self, record: Record, sighting: Sighting) -> Verdict:
+        return Verdict(
+            forward=False,
+            reason=Reason.DUPLICATE,
+            original=None if sighting.spot == NOWHERE else sighting.spot,
+            detail=f"event time {record.timestamp_ms} ms is within {self._interval_ms} ms of {sighting.timestamp_ms} ms",
+        )
+
+    def _lateness(self, record: Record, now_ms: int) -> str:
+        return f"event time {record.timestamp_ms} ms is more than {self._interval_ms} ms before stream time {now_ms} ms"
+
+
+def _end_of(interval_ms: int, sighting: Sighting, now_ms: int) -> int:
+    del now_ms
+    return (sighting.timestamp_ms if sighting.noted_ms is None else sighting.noted_ms) + interval_ms + 1
+
+
+def _decode(content: bytes) -> list[Sighting]:
+    return [
+        Sighting(
+            stored.timestamp_ms,
+            Spot(stored.lane, stored.position),
+            stored.offset if stored.HasField("offset") else -1,
+            stored.noted_ms if stored.HasField("noted_ms") else None,
+            stored.timestamp_ms + stored.listed_after_ms,
+        )
+        for stored in SightingsRow.FromString(content).sightings
+    ]
+
+
+def _encode(sightings: list[Sighting]) -> bytes:
+    row = SightingsRow()
+    for sighting in sightings:
+        row.sightings.add(
+            timestamp_ms=sighting.timestamp_ms,
+            lane=sighting.spot.lane,
+            position=sighting.spot.position,
+            offset=sighting.offset if sighting.offset >= 0 else None,
+            noted_ms=sighting.noted_ms,
+            listed_after_ms=(sighting.listed_ms or 0) - sighting.timestamp_ms,
+        )
+    return row.SerializeToString(deterministic=True)

@@ -1,0 +1,220 @@
+"""Distinct: of the records with the same id in one window, the first goes on.
+
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> from sqe_chain.stages.windowing import Sessions
+    >>> burst = Distinct(MemoryTable(), windows=Sessions(gap_ms=9), grace_ms=60)
+    >>> times = [4, 5, 6, 23, 22, 24, 34, 33, 32, 7, 22, 35]
+    >>> [at_ms for at_ms in times if burst.accept(Record(key=b"k", timestamp_ms=at_ms)).forward]
+    [4, 23, 34]
+
+Source: the alternative that KIP-655 rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from sqe_chain._proto.windows_pb2 import FirstsRow
+from sqe_chain.errors import FlowError
+from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
+from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.shelf import Shelf
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.table import Table
+from sqe_chain.stages.timetable import Timetable
+from sqe_chain.stages.windowing import (
+    WINDOW_GUARD,
+    Sessions,
+    Span,
+    Tumbling,
+    bucket_of,
+    closes_ms,
+    guard_for_windows,
+    joined,
+    touching,
+)
+
+
+@dataclass(slots=True)
+class First:
+    """A window that a record of some id has begun.
+
+    Attributes:
+        span: its place.
+        spot: where the record that began it stood.
+        listed_ms: where the timetable has it; None: not yet.
+    """
+
+    span: Span
+    spot: Spot
+    listed_ms: int | None = None
+
+
+class Distinct:
+    """Drop records that fall into a window in which their id was seen before.
+
+    Guarantees, for one state partition (the engine brings equal ids together):
+
+    * Tumbling windows: the first one to come in each window goes on.
+    * Sessions: a record that begins one goes on; one that prolongs it or joins two of them is dropped.
+    * A record without id goes on; it moves stream time like every other, dropped or not.
+    * A record at the lane and position of the one that began its window is that one, and goes on again. An
+      element that has no position of its own (`NOWHERE`) never does.
+    * A record is late when stream time has passed the end of its window (and the gap, of a session) by the grace.
+
+    Two records a millisecond apart may lie in two windows: where that matters, use `Deduplicate`.
+
+    Bound: one row for each id seen in an open window: at most 129 bytes of name, and for each of its open
+    windows (at most 2 + grace / size, or gap) about 35 bytes and the position's length; and 8 bytes with the name
+    again in the time index.
+
+    Args:
+        table: its rows.
+        windows: tumbling windows or sessions.
+        grace_ms: how long stream time may be past the end of a window that still takes records; 0 or more.
+        identity: gives a record's id.
+        late: `drop`: a late record is dropped; `forward`: it goes on, and leaves no trace.
+        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+
+    Raises:
+        FlowError: a setting is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        windows: Tumbling | Sessions,
+        grace_ms: int,
+        identity: Identity = by_key,
+        late: Literal["drop", "forward"] = "drop",
+        guard: JumpGuard | None = WINDOW_GUARD,
+    ) -> None:
+        if not isinstance(windows, Tumbling | Sessions):
+            raise FlowError("distinct needs tumbling windows or sessions: others overlap")
+        if grace_ms < 0:
+            raise FlowError(f"the grace of a window is 0 ms or more, not {grace_ms}")
+        if late not in {"forward", "drop"}:
+            raise FlowError(f"a late record can be forwarded or dropped (forward, drop), not {late!r}")
+        self._windows = windows
+        self._grace_ms = grace_ms
+        self._identity = identity
+        self._late = late
+        self._guard = guard_for_windows(guard)
+        bucket_ms, phase_ms = bucket_of(windows, grace_ms)
+        self._timetable = Timetable(table, bucket_ms=bucket_ms, phase_ms=phase_ms, guard=guard)
+        self._shelf = Shelf(table, self._timetable, decode=_decode, encode=_encode, end_of=self._end_of)
+
+    @property
+    def stream_time_ms(self) -> int | None:
+        """Stream time; None before the first record."""
+        return self._timetable.time.now_ms
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """Names of the rows that `accept` will look at for these records."""
+        return rows_of(self._identity, records)
+
+    def accept(self, record: Record) -> Verdict:
+        """Decide on one record.
+
+        Raises:
+            PoisonError: it is too far ahead, and the guard's policy is `stop`.
+            Exception: whatever `identity` raises; the record has then changed nothing.
+        """
+        row = row_of(self._identity, record)
+        believed = self._timetable.observe(record.timestamp_ms)
+        now_ms = self._timetable.time.now_ms
+        if row is None or now_ms is None:
+            return FORWARD
+        if not believed and self._guard is not None:
+            return self._guard.refuse(record, now_ms)
+        opened = self._shelf.at(row)
+        found = self._found(opened, record.timestamp_ms)
+        if not found:
+            return self._begin(row, opened, record, now_ms)
+        if isinstance(self._windows, Sessions):
+            self._join(row, opened, found, record.timestamp_ms)
+        first = found[0].spot
+        if first not in (NOWHERE, record.spot):
+            return Verdict(
+                forward=False, reason=Reason.DUPLICATE, original=first, detail=_where(found[0].span)
+            )
+        if first == NOWHERE:
+            return Verdict(forward=False, reason=Reason.DUPLICATE, detail=_where(found[0].span))
+        return FORWARD
+
+    def advance(self, to_ms: int) -> None:
+        """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
+        self._timetable.time.advance(to_ms)
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
+
+        Args:
+            now_ms: the batch's clock; not asked, for only stream time counts here.
+        """
+        del now_ms
+        self._shelf.finish(row for _, row in self._timetable.take_due())
+        self._timetable.finish()
+
+    def _found(self, opened: list[First], timestamp_ms: int) -> list[First]:
+        if isinstance(self._windows, Sessions):
+            return touching(opened, timestamp_ms, self._windows.gap_ms)
+        return [first for first in opened if first.span.start_ms <= timestamp_ms < first.span.end_ms]
+
+    def _begin(self, row: bytes, opened: list[First], record: Record, now_ms: int) -> Verdict:
+        at_ms = record.timestamp_ms
+        span = Span(at_ms, at_ms) if isinstance(self._windows, Sessions) else self._windows.spans(at_ms)[0]
+        first = First(span, record.spot)
+        if self._end_of(first, now_ms) > now_ms:
+            self._shelf.replace(row, [*opened, first])
+        elif self._late == "drop":
+            return Verdict(
+                forward=False,
+                reason=Reason.LATE,
+                detail=f"{_where(span)} was closed at stream time {now_ms} ms",
+            )
+        return FORWARD
+
+    def _join(self, row: bytes, opened: list[First], found: list[First], timestamp_ms: int) -> None:
+        """Make one session of those found; it is listed where the last of them is, and moved on from there."""
+        span = joined(found, timestamp_ms)
+        if len(found) == 1 and found[0].span == span:
+            return
+        one = First(span, found[0].spot, found[-1].listed_ms)
+        self._shelf.replace(row, [first for first in opened if first not in found] + [one])
+
+    def _end_of(self, first: First, now_ms: int) -> int:
+        del now_ms
+        return closes_ms(self._windows, first.span, self._grace_ms)
+
+
+def _where(span: Span) -> str:
+    return f"the window from {span.start_ms} ms to {span.end_ms} ms"
+
+
+def _decode(content: bytes) -> list[First]:
+    return [
+        First(
+            Span(stored.start_ms, stored.start_ms + stored.length_ms),
+            Spot(stored.lane, stored.position),
+            stored.start_ms + stored.listed_after_ms,
+        )
+        for stored in FirstsRow.FromString(content).firsts
+    ]
+
+
+def _encode(firsts: list[First]) -> bytes:
+    row = FirstsRow()
+    for first in firsts:
+        row.firsts.add(
+            start_ms=first.span.start_ms,
+            length_ms=first.span.end_ms - first.span.start_ms,
+            lane=first.spot.lane,
+            position=first.spot.position,
+            listed_after_ms=(first.listed_ms or 0) - first.span.start_ms,
+        )
+    return row.SerializeToString(deterministic=True)

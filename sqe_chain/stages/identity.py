@@ -1,0 +1,77 @@
+"""What makes two records the same: their key, an id, or both; and the name of the row that remembers it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from hashlib import sha256
+from typing import Final
+
+from sqe_chain.errors import PoisonError
+from sqe_chain.stages.record import Record
+
+Identity = Callable[[Record], bytes | str | None]
+"""The id of a record; None: it has none, and is the same as no other."""
+
+SHORT: Final = b"e"
+LONG: Final = b"f"
+LONGEST_SHORT: Final = 128
+"""Bytes of an id up to which it stands in the row's name; of a longer one it is the SHA-256."""
+
+
+def by_key(record: Record) -> bytes | None:
+    """The same key: `deduplicate_by_key`."""
+    return record.key
+
+
+def by_key_and(identity: Identity) -> Identity:
+    r"""The same key and the same id: `deduplicate_by_key_value`. None where either is.
+
+    Args:
+        identity: gives the id.
+
+    >>> same = by_key_and(lambda record: record.value)
+    >>> same(Record(key=b"robot", value="7")), same(Record(key=b"robot")), same(Record(value="7"))
+    (b'\x00\x00\x00\x05robot7', None, None)
+    """
+
+    def both(record: Record) -> bytes | None:
+        found = None if record.key is None else identity(record)
+        if found is None or record.key is None:
+            return None
+        return len(record.key).to_bytes(4, "big") + record.key + _bytes(found)
+
+    return both
+
+
+def row_of(identity: Identity, record: Record) -> bytes | None:
+    """Name of the row that remembers the record's id: at most 129 bytes; None if it has no id.
+
+    Raises:
+        PoisonError: the id is neither bytes nor str.
+        Exception: whatever `identity` raises.
+    """
+    found = identity(record)
+    if found is None:
+        return None
+    name = _bytes(found)
+    return SHORT + name if len(name) <= LONGEST_SHORT else LONG + sha256(name).digest()
+
+
+def rows_of(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
+    """Those names, each once. Where the user's `identity` fails it gives none: `accept` will say so."""
+    seen: set[bytes] = set()
+    for record in records:
+        with suppress(Exception):
+            row = row_of(identity, record)
+            if row is not None and row not in seen:
+                seen.add(row)
+                yield row
+
+
+def _bytes(found: object) -> bytes:
+    if isinstance(found, str):
+        return found.encode()
+    if isinstance(found, bytes):
+        return found
+    raise PoisonError(f"an id is bytes or str, and None where there is none, not {type(found).__name__}")

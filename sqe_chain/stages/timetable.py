@@ -1,0 +1,238 @@
+"""The timetable: which rows are to be looked at when stream time comes to a certain moment, kept in rows.
+
+Purging and closing must find what is due without reading everything. So each row of a stage is listed at the
+moment at which it is due, in index rows, by buckets of stream time:
+
+    a                        the manifest: which buckets there are, and which index rows
+    b<end><group><part>      index rows: listings of the bucket that ends then
+    ...                      the stage's own rows, named behind `b` and before `z`
+    z                        stream time
+
+Why this survives a crash between two chunks of one batch (the rule of `sqe_chain.stages.table`):
+
+* Stream time depends on itself and on the records. It has the greatest name, so it is old until all is done.
+* The stage's own rows depend on themselves, on stream time, and on being found: on listings that became due
+  in this batch. Such listings are older than the batch (it lists nothing but the future), and it removes
+  none of them: their index rows go in a later batch.
+* Index rows depend on themselves and on the stage's rows. The name of an index row holds a group number, which
+  depends on `z`.
+* Those of buckets that had passed *before* the batch are removed. They are found by the manifest, where they
+  stay for a further batch, for the manifest is written first.
+
+Bounds: an index row grows until 4,096 records were seen, then another is begun, so a batch writes no more
+than that again of what it had written before. A listing takes the row's name and about 6 bytes. Index rows
+live for two batches longer than their bucket.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
+from zlib import crc32
+
+from sqe_chain._proto.windows_pb2 import ClockRow, IndexRow, ManifestRow
+from sqe_chain.stages.stream_time import JumpGuard, StreamTime
+from sqe_chain.stages.table import Table
+
+MANIFEST: Final = b"a"
+INDEX: Final = b"b"
+CLOCK: Final = b"z"
+
+GROUP_RECORDS: Final = 4_096
+BUCKETS: Final = 64
+"""About how many buckets a retention is cut into."""
+
+_PLACE: Final = struct.Struct(">QQI")
+_SIGN: Final = 1 << 63
+
+_Bucket = ManifestRow.Bucket
+
+
+def bucket_length(retention_ms: int) -> int:
+    """Length of a bucket for something that is kept for so long: a 64th of it, at least 1 ms."""
+    return max(1, retention_ms // BUCKETS)
+
+
+def _index_rows(bucket: _Bucket) -> list[bytes]:
+    """Names of every index row that a bucket may have."""
+    return [
+        INDEX + _PLACE.pack(bucket.end_ms + _SIGN, group, part)
+        for group in range(bucket.first_group, bucket.last_group + 1)
+        for part in range(bucket.parts)
+    ]
+
+
+class Timetable:
+    """Stream time and time index of one stage in one state partition, while a batch runs.
+
+    Args:
+        table: the stage's rows.
+        bucket_ms: length of a bucket, 1 or more; it may be another one in each run.
+        phase_ms: buckets end at this moment and at multiples of their length from it.
+        exact: listings keep their moment; else they become due with the end of their bucket, and no index row
+            is read more than once.
+        guard: see `JumpGuard`.
+
+    Attributes:
+        time: stream time.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        bucket_ms: int,
+        phase_ms: int = 0,
+        exact: bool = False,
+        guard: JumpGuard | None = None,
+    ) -> None:
+        self._table = table
+        self._bucket_ms = bucket_ms
+        self._phase_ms = phase_ms
+        self._exact = exact
+        self._guard = guard
+        self._begin()
+
+    def _begin(self) -> None:
+        self._clock = ClockRow.FromString(self._table.get(CLOCK) or b"")
+        self.time = StreamTime(self._clock, guard=self._guard)
+        manifest = ManifestRow.FromString(self._table.get(MANIFEST) or b"")
+        self._buckets = {bucket.end_ms: bucket for bucket in manifest.buckets}
+        before_ms = self.time.before_ms
+        self._unopened = sorted(
+            (bucket for bucket in manifest.buckets if before_ms is None or bucket.end_ms > before_ms),
+            key=lambda bucket: (-bucket.earliest_due_ms, -bucket.end_ms),
+        )
+        self._due: list[tuple[int, bytes]] = []
+        self._filed: set[tuple[int, bytes]] = set()
+        self._records = 0
+
+    def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
+        """Let a record move stream time; see `StreamTime.observe`. Every record, whatever becomes of it."""
+        self._records += 1
+        return self.time.observe(timestamp_ms, row)
+
+    def file(self, row: bytes, due_ms: int) -> None:
+        """List a row, with the end of the batch.
+
+        Args:
+            row: its name.
+            due_ms: first stream time at which it is due; later than stream time at the end of the batch.
+        """
+        self._filed.add((due_ms, row))
+
+    def remind(self, row: bytes, due_ms: int) -> None:
+        """List a row for what is left of this batch only; see `take_due`."""
+        heappush(self._due, (due_ms, row))
+
+    def take_due(self) -> Iterator[tuple[int, bytes]]:
+        """What became due in this batch and was not taken yet, in the order (moment, row).
+
+        While it is being iterated, `remind` may add more. A row may come more than once, and it may no
+        longer have anything due.
+        """
+        now_ms = self.time.now_ms
+        if now_ms is None:
+            return
+        if self._unopened and self._unopened[-1].earliest_due_ms <= now_ms:
+            self._open(now_ms)
+        if self._due and self._due[0][0] <= now_ms:
+            self._load_due(now_ms)
+        while self._due and self._due[0][0] <= now_ms:
+            yield heappop(self._due)
+
+    def finish(self) -> None:
+        """Write what was filed, remove index rows of the past, write stream time. Another batch may begin."""
+        before_ms, clock = self.time.before_ms, ClockRow()
+        clock.CopyFrom(self._clock)
+        if before_ms is not None:
+            self._remove_passed(before_ms)
+            clock.removed_to_ms = before_ms
+        self._write_listings()
+        self.time.save(clock)
+        clock.group_records += self._records
+        if clock.group_records >= GROUP_RECORDS:
+            clock.group += 1
+            clock.group_records = 0
+        manifest = ManifestRow(buckets=[self._buckets[end_ms] for end_ms in sorted(self._buckets)])
+        self._write(MANIFEST, manifest.SerializeToString(deterministic=True))
+        self._write(CLOCK, clock.SerializeToString(deterministic=True))
+        self._begin()
+
+    def _write(self, row: bytes, content: bytes) -> None:
+        stored = self._table.get(row)
+        if content and content != stored:
+            self._table.put(row, content)
+        elif not content and stored is not None:
+            self._table.delete(row)
+
+    def _open(self, now_ms: int) -> None:
+        """Read the listings of every bucket in which something is due; those from before the batch are done."""
+        rows: dict[bytes, int] = {}
+        while self._unopened and self._unopened[-1].earliest_due_ms <= now_ms:
+            bucket = self._unopened.pop()
+            rows |= dict.fromkeys(_index_rows(bucket), bucket.end_ms)
+        self._table.load(rows)
+        before_ms = self.time.before_ms
+        for row, end_ms in rows.items():
+            for listing in IndexRow.FromString(self._table.get(row) or b"").listings:
+                due_ms = end_ms - listing.before_end_ms
+                if before_ms is None or due_ms > before_ms:
+                    self._due.append((due_ms, listing.row))
+        heapify(self._due)
+
+    def _load_due(self, now_ms: int) -> None:
+        due: list[tuple[int, bytes]] = []
+        while self._due and self._due[0][0] <= now_ms:
+            due.append(heappop(self._due))
+        self._table.load(dict.fromkeys(row for _, row in due))
+        self._due += due
+        heapify(self._due)
+
+    def _write_listings(self) -> None:
+        parts = 1 + self._records // GROUP_RECORDS
+        group = self._clock.group
+        added: defaultdict[bytes, set[tuple[int, bytes]]] = defaultdict(set)
+        for due_ms, row in sorted(self._filed):
+            end_ms = self._end_of(due_ms)
+            listed_ms = due_ms if self._exact else end_ms
+            part = crc32(row) % parts
+            added[INDEX + _PLACE.pack(end_ms + _SIGN, group, part)].add((end_ms - listed_ms, row))
+            bucket = self._buckets.get(end_ms)
+            if bucket is None:
+                bucket = _Bucket(end_ms=end_ms, earliest_due_ms=listed_ms, first_group=group)
+                self._buckets[end_ms] = bucket
+            bucket.earliest_due_ms = min(bucket.earliest_due_ms, listed_ms)
+            bucket.last_group = group
+            bucket.parts = max(bucket.parts, part + 1)
+        self._table.load(added)
+        for name, listings in added.items():
+            old = IndexRow.FromString(self._table.get(name) or b"").listings
+            listings.update((listing.before_end_ms, listing.row) for listing in old)
+            content = IndexRow(
+                listings=[
+                    IndexRow.Listing(row=row, before_end_ms=before_end_ms)
+                    for before_end_ms, row in sorted(listings)
+                ]
+            )
+            self._table.put(name, content.SerializeToString(deterministic=True))
+
+    def _remove_passed(self, before_ms: int) -> None:
+        """Remove buckets that had passed before this batch: first their rows, in the next batch their mention."""
+        removed_to_ms = self._clock.removed_to_ms if self._clock.HasField("removed_to_ms") else None
+        rows: list[bytes] = []
+        for end_ms, bucket in list(self._buckets.items()):
+            if removed_to_ms is not None and end_ms <= removed_to_ms:
+                del self._buckets[end_ms]
+            elif end_ms <= before_ms:
+                rows += _index_rows(bucket)
+        self._table.load(rows)
+        for row in rows:
+            if self._table.get(row) is not None:
+                self._table.delete(row)
+
+    def _end_of(self, due_ms: int) -> int:
+        return due_ms + (self._phase_ms - due_ms) % self._bucket_ms

@@ -1,0 +1,184 @@
+"""Kinds of windows of event time, as in Kafka Streams: tumbling, hopping, sessions.
+
+>>> Hopping(size_ms=10, advance_ms=5).spans(12)
+[Span(start_ms=5, end_ms=15), Span(start_ms=10, end_ms=20)]
+>>> Tumbling(size_ms=10).spans(12)
+[Span(start_ms=10, end_ms=20)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from sqe_chain.errors import FlowError
+from sqe_chain.stages.stream_time import DAY_MS, JumpGuard
+from sqe_chain.stages.timetable import bucket_length
+
+WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
+"""Not `hold`: a window in a far future would never be closed."""
+
+
+class Span(NamedTuple):
+    """A window's place in event time.
+
+    Attributes:
+        start_ms: its first millisecond.
+        end_ms: the first millisecond behind it; of a session: the time of its last record.
+    """
+
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hopping:
+    """Windows of one size that begin at every multiple of the advance (since 1970), and overlap.
+
+    A record lies in all that begin at or before it and end behind it; in at most size / advance of them. As
+    in Kafka Streams, none begins before 1970 for a record that does not.
+
+    Attributes:
+        size_ms: length, 1 or more.
+        advance_ms: from one beginning to the next; 1 to the size.
+
+    Raises:
+        FlowError: a length is out of its bounds.
+    """
+
+    size_ms: int
+    advance_ms: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.advance_ms <= self.size_ms:
+            raise FlowError(
+                f"windows need a size of 1 ms or more, and an advance of 1 ms to their size, "
+                f"not {self.size_ms} and {self.advance_ms}"
+            )
+
+    def spans(self, timestamp_ms: int) -> list[Span]:
+        """The windows that a record of this time lies in, in the order of their beginnings."""
+        last_ms = timestamp_ms - timestamp_ms % self.advance_ms
+        count = (self.size_ms - 1 - timestamp_ms % self.advance_ms) // self.advance_ms + 1
+        starts = (last_ms - back * self.advance_ms for back in reversed(range(count)))
+        return [Span(at_ms, at_ms + self.size_ms) for at_ms in starts if at_ms >= 0 or timestamp_ms < 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Tumbling:
+    """Windows of one size, one behind the other, aligned to 1970.
+
+    Attributes:
+        size_ms: length, 1 or more.
+
+    Raises:
+        FlowError: the length is out of its bounds.
+    """
+
+    size_ms: int
+
+    def __post_init__(self) -> None:
+        Hopping(self.size_ms, self.size_ms)
+
+    @property
+    def advance_ms(self) -> int:
+        """From one beginning to the next."""
+        return self.size_ms
+
+    def spans(self, timestamp_ms: int) -> list[Span]:
+        """The window that a record of this time lies in."""
+        start_ms = timestamp_ms - timestamp_ms % self.size_ms
+        return [Span(start_ms, start_ms + self.size_ms)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """Records of a key that follow each other with no more than a gap between them, in whatever order they come.
+
+    A record that lies within the gap of two sessions makes one of them.
+
+    Attributes:
+        gap_ms: milliseconds without a record that a session may have; 0 or more. The gap itself still belongs to
+            it: at a gap of 10, records at 24 and 34 are one session.
+
+    Raises:
+        FlowError: the gap is out of its bounds.
+    """
+
+    gap_ms: int
+
+    def __post_init__(self) -> None:
+        if self.gap_ms < 0:
+            raise FlowError(f"the gap of a session is 0 ms or more, not {self.gap_ms}")
+
+
+Windowing = Tumbling | Hopping | Sessions
+
+
+def closes_ms(windowing: Windowing, span: Span, grace_ms: int) -> int:
+    """First stream time at which a window takes no record any more.
+
+    Args:
+        windowing: its kind.
+        span: its place.
+        grace_ms: how long it waits for late records.
+
+    >>> closes_ms(Tumbling(size_ms=10), Span(0, 10), 5), closes_ms(Sessions(gap_ms=10), Span(4, 7), 5)
+    (15, 23)
+    """
+    if isinstance(windowing, Sessions):
+        return span.end_ms + windowing.gap_ms + grace_ms + 1
+    return span.end_ms + grace_ms
+
+
+def life_ms(windowing: Windowing, grace_ms: int) -> int:
+    """How long a window that no further record prolongs is open, in stream time, at most."""
+    return grace_ms + (windowing.gap_ms + 1 if isinstance(windowing, Sessions) else windowing.size_ms)
+
+
+def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
+    """Length and phase of the timetable's buckets, so that windows close with the end of one.
+
+    About 64 of them in the life of a window, or one for each advance if there are fewer.
+    """
+    length_ms = bucket_length(life_ms(windowing, grace_ms))
+    if isinstance(windowing, Sessions):
+        return length_ms, 0
+    return -(-length_ms // windowing.advance_ms) * windowing.advance_ms, grace_ms + windowing.size_ms
+
+
+def guard_for_windows(guard: JumpGuard | None) -> JumpGuard | None:
+    """The guard, if it can be one for windows.
+
+    Raises:
+        FlowError: its policy is `hold`.
+    """
+    if guard is not None and guard.policy == "hold":
+        raise FlowError(
+            "windows cannot hold a record from too far ahead, they would never close: choose drop or stop"
+        )
+    return guard
+
+
+class HasSpan(Protocol):
+    """Something that stands for a window."""
+
+    span: Span
+
+
+Held = TypeVar("Held", bound=HasSpan)
+
+
+def touching(sessions: Iterable[Held], timestamp_ms: int, gap_ms: int) -> list[Held]:
+    """The sessions that a record of this time belongs to, in the order of their beginnings: none, one or two."""
+    return sorted(
+        (one for one in sessions if one.span.start_ms - gap_ms <= timestamp_ms <= one.span.end_ms + gap_ms),
+        key=lambda one: one.span,
+    )
+
+
+def joined(sessions: Iterable[HasSpan], timestamp_ms: int) -> Span:
+    """The span of one session made of these and a record."""
+    spans = [Span(timestamp_ms, timestamp_ms), *(one.span for one in sessions)]
+    return Span(min(span.start_ms for span in spans), max(span.end_ms for span in spans))

@@ -1,0 +1,358 @@
+"""Windows: fold the values of a key into one state for each window of event time, and give it when it is final.
+
+    >>> from google.protobuf.wrappers_pb2 import Int64Value
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> from sqe_chain.stages.windowing import Tumbling
+    >>> def add(state: Int64Value, screws: int) -> None:
+    ...     state.value += screws
+    >>> hours = WindowedAggregate(MemoryTable(), windows=Tumbling(size_ms=3_600_000), state=Int64Value, fold=add)
+    >>> for at_ms, screws in ((10, 3), (3_599_999, 4), (3_600_000, 5)):
+    ...     verdict = hours.accept(Record(key=b"robot-7", timestamp_ms=at_ms, value=screws))
+    >>> [(result.key, result.span, result.state.value) for result in hours.take_results()]
+    [(b'robot-7', Span(start_ms=0, end_ms=3600000), 7)]
+
+Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses)`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from sqe_chain._proto.windows_pb2 import WindowsRow
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.shelf import Shelf
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.table import Table
+from sqe_chain.stages.timetable import Timetable
+from sqe_chain.stages.windowing import (
+    WINDOW_GUARD,
+    Sessions,
+    Span,
+    Windowing,
+    bucket_of,
+    closes_ms,
+    guard_for_windows,
+    joined,
+    touching,
+)
+
+OPEN: Final = b"w"
+RETAINED: Final = b"r"
+
+_PLACE: Final = struct.Struct(">QQ")
+_SIGN: Final = 1 << 63
+
+State = TypeVar("State", bound=Message)
+
+
+class Result(NamedTuple):
+    """What a window holds.
+
+    Attributes:
+        key: the key.
+        span: the window's place; see `Span` for what its end is.
+        state: what its records were folded into.
+    """
+
+    key: bytes
+    span: Span
+    state: Message
+
+
+@dataclass(slots=True)
+class Window(Generic[State]):
+    """An open window of a key.
+
+    Attributes:
+        span: its place.
+        state: live.
+        listed_ms: where the stored timetable has it; None: not yet.
+        reminded_ms: where the timetable of this batch has it.
+    """
+
+    span: Span
+    state: State
+    listed_ms: int | None
+    reminded_ms: int
+
+
+class WindowedAggregate(Generic[State]):
+    """Fold records into windows; a window closes, once, when stream time passes its end and the lateness.
+
+    Guarantees, for one state partition:
+
+    * A record is folded into every open window that it lies in. It is late, and dropped, if all of them were
+      closed before. What a session was, once closed, no record joins any more.
+    * Results are final, and are given by the record (or `advance`) that moved stream time: in the order of the
+      moments at which they close, then of their keys, then of their beginnings.
+    * Cutting the records into batches elsewhere changes neither verdicts nor results.
+    * A batch that fails gives its results again. In a redo after a crash between two chunks of writing they may
+      differ: by then they were published.
+
+    Bound: one row for each key with an open window: its name, and for each open window (at most
+    (size + lateness) / advance + 1; for sessions lateness / gap + 2) its state and about 20 bytes; about 6 bytes
+    with the name again for each window in the time index; and for each retained window a row of its state and
+    the key twice, and about 40 bytes.
+
+    Args:
+        table: its rows.
+        windows: their kind.
+        state: protobuf class of the state; a new window begins with an empty one.
+        fold: changes a state by a value, (state, value) -> None. When it raises, the record is in no window.
+        merge: for sessions: changes the state of an earlier session by that of a later one, (state, later) -> None.
+        lateness_ms: how long stream time may be past the end of a window that still takes records; 0 or more.
+        retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 or more.
+        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+
+    Raises:
+        FlowError: a setting is out of its bounds, or sessions have no `merge`.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        windows: Windowing,
+        state: type[State],
+        fold: Callable[[State, Any], object],
+        merge: Callable[[State, State], object] | None = None,
+        lateness_ms: int = 0,
+        retention_ms: int = 0,
+        guard: JumpGuard | None = WINDOW_GUARD,
+    ) -> None:
+        if lateness_ms < 0 or retention_ms < 0:
+            raise FlowError(f"lateness and retention are 0 ms or more, not {lateness_ms} and {retention_ms}")
+        if isinstance(windows, Sessions) and merge is None:
+            raise FlowError("sessions need merge: a record between two of them makes one of their states")
+        self._table = table
+        self._windows = windows
+        self._state = state
+        self._fold = fold
+        self._merge = merge
+        self._lateness_ms = lateness_ms
+        self._retention_ms = retention_ms
+        self._guard = guard_for_windows(guard)
+        bucket_ms, phase_ms = bucket_of(windows, lateness_ms)
+        self._timetable = Timetable(table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard)
+        self._shelf = Shelf(table, self._timetable, decode=self._decode, encode=_encode, end_of=self._end_of)
+        self._results: list[Result] = []
+        self._due: set[bytes] = set()
+        self._closed: dict[bytes, tuple[int, bytes]] = {}
+
+    @property
+    def stream_time_ms(self) -> int | None:
+        """Stream time; None before the first record."""
+        return self._timetable.time.now_ms
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """Names of the rows that `accept` will look at for these records; it finds those that close by itself."""
+        return dict.fromkeys(OPEN + record.key for record in records if record.key is not None)
+
+    def accept(self, record: Record) -> Verdict:
+        """Close what the record's event time closes, then fold it; see `take_results`.
+
+        Raises:
+            PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
+            Exception: whatever `fold` or `merge` raises. The record is then in no window, but has moved stream time.
+        """
+        if record.key is None:
+            raise PoisonError(
+                f"{record.topic}[{record.partition}] offset {record.offset} has no key, and windows are kept by key: "
+                f"give it one, or choose a poison policy for it"
+            )
+        believed = self._timetable.observe(record.timestamp_ms)
+        now_ms = self._timetable.time.now_ms
+        if not believed and self._guard is not None:
+            return self._guard.refuse(record, now_ms)
+        self._close_due()
+        row = OPEN + record.key
+        folded = (
+            self._into_session(row, record)
+            if isinstance(self._windows, Sessions)
+            else self._into_all(row, record)
+        )
+        if folded:
+            return FORWARD
+        return Verdict(
+            forward=False,
+            reason=Reason.LATE,
+            detail=f"every window of event time {record.timestamp_ms} ms was closed at stream time {now_ms} ms",
+        )
+
+    def take_results(self) -> list[Result]:
+        """The windows that have closed since this was asked last, in order."""
+        results, self._results = self._results, []
+        return results
+
+    def advance(self, to_ms: int) -> None:
+        """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
+        self._timetable.time.advance(to_ms)
+        self._close_due()
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
+
+        Args:
+            now_ms: the batch's clock; not asked, for only stream time counts here.
+        """
+        del now_ms
+        self._close_due()
+        stream_time_ms = self._timetable.time.now_ms
+        for row, (end_ms, content) in sorted(self._closed.items()):
+            if stream_time_ms is None or end_ms > stream_time_ms:
+                self._table.put(row, content)
+                self._timetable.file(row, end_ms)
+        for row in sorted(self._due):
+            if row.startswith(RETAINED) and self._table.get(row) is not None:
+                self._table.delete(row)
+        self._shelf.finish(row for row in self._due if row.startswith(OPEN))
+        self._timetable.finish()
+        self._due.clear()
+        self._closed.clear()
+
+    def _into_all(self, row: bytes, record: Record) -> bool:
+        """Fold a record into each of its windows that is open; False if none is."""
+        now_ms = self._timetable.time.now_ms
+        if now_ms is None or isinstance(self._windows, Sessions):
+            raise AssertionError("asked for windows of a fixed size, after a record was observed")
+        held = {window.span: window for window in self._shelf.all_at(row)}
+        folded: dict[Span, State] = {}
+        for span in self._windows.spans(record.timestamp_ms):
+            if self._closes(span) > now_ms:
+                folded[span] = self._folded(held[span].state if span in held else None, record.value)
+        for span, state in folded.items():
+            if span in held:
+                held[span].state = state
+            else:
+                held[span] = self._opened(row, span, state)
+        if folded:
+            self._shelf.replace(row, list(held.values()))
+        return bool(folded)
+
+    def _into_session(self, row: bytes, record: Record) -> bool:
+        """Fold a record into its session, joining two if it lies between them; False if it was closed."""
+        now_ms = self._timetable.time.now_ms
+        if now_ms is None or not isinstance(self._windows, Sessions) or self._merge is None:
+            raise AssertionError("asked for sessions, after a record was observed")
+        opened = self._shelf.at(row)
+        found = touching(opened, record.timestamp_ms, self._windows.gap_ms)
+        span = joined(found, record.timestamp_ms)
+        if self._closes(span) <= now_ms:
+            return False
+        state: State | None = None
+        for window in found:
+            if state is None:
+                state = self._copy(window.state)
+            else:
+                self._merge(state, window.state)
+        state = self._folded(state, record.value)
+        one = self._opened(row, span, state) if not found else found[-1]
+        one.span, one.state = span, state
+        self._shelf.replace(row, [window for window in opened if window not in found] + [one])
+        return True
+
+    def _opened(self, row: bytes, span: Span, state: State) -> Window[State]:
+        at_ms = self._closes(span)
+        self._timetable.remind(row, at_ms)
+        return Window(span, state, None, at_ms)
+
+    def _folded(self, state: State | None, value: object) -> State:
+        """A changed copy, so that a fold that fails leaves nothing behind."""
+        changed = self._state() if state is None else self._copy(state)
+        self._fold(changed, value)
+        return changed
+
+    def _copy(self, state: State) -> State:
+        copy = self._state()
+        copy.CopyFrom(state)
+        return copy
+
+    def _close_due(self) -> None:
+        for due_ms, row in self._timetable.take_due():
+            self._due.add(row)
+            if row.startswith(OPEN):
+                self._close(row, due_ms)
+
+    def _close(self, row: bytes, due_ms: int) -> None:
+        """Close the windows of a key that end now; look again at those that were prolonged."""
+        kept: list[Window[State]] = []
+        windows = self._shelf.all_at(row)
+        for window in sorted(windows, key=lambda one: one.span):
+            at_ms = self._closes(window.span)
+            if at_ms <= due_ms:
+                self._give(row[len(OPEN) :], window, at_ms)
+                continue
+            kept.append(window)
+            if window.reminded_ms <= due_ms:
+                window.reminded_ms = at_ms
+                self._timetable.remind(row, at_ms)
+        if len(kept) < len(windows):
+            self._shelf.replace(row, kept)
+
+    def _give(self, key: bytes, window: Window[State], at_ms: int) -> None:
+        self._results.append(Result(key, window.span, window.state))
+        if self._retention_ms:
+            start_ms, end_ms = window.span
+            row = RETAINED + _PLACE.pack(start_ms + _SIGN, end_ms + _SIGN) + key
+            self._closed[row] = at_ms + self._retention_ms, _encode([window])
+
+    def _closes(self, span: Span) -> int:
+        return closes_ms(self._windows, span, self._lateness_ms)
+
+    def _end_of(self, window: Window[State], now_ms: int) -> int:
+        del now_ms
+        return self._closes(window.span)
+
+    def _decode(self, content: bytes) -> list[Window[State]]:
+        return [
+            Window(
+                Span(stored.start_ms, stored.start_ms + stored.length_ms),
+                self._state.FromString(stored.state),
+                stored.start_ms + stored.listed_after_ms,
+                stored.start_ms + stored.listed_after_ms,
+            )
+            for stored in WindowsRow.FromString(content).windows
+        ]
+
+
+def _encode(windows: list[Window[Any]]) -> bytes:
+    row = WindowsRow()
+    for window in sorted(windows, key=lambda one: one.span):
+        row.windows.add(
+            start_ms=window.span.start_ms,
+            length_ms=window.span.end_ms - window.span.start_ms,
+            state=window.state.SerializeToString(deterministic=True),
+            listed_after_ms=0 if window.listed_ms is None else window.listed_ms - window.span.start_ms,
+        )
+    return row.SerializeToString(deterministic=True)
+
+
+def results_in(rows: Mapping[bytes, bytes], state: type[Message]) -> list[Result]:
+    """Every window in a table's rows, for reports and audits: open ones and retained ones.
+
+    Args:
+        rows: names and contents of all rows.
+        state: protobuf class of the state.
+
+    Returns:
+        In the order (key, window).
+    """
+    found: list[Result] = []
+    for name, content in rows.items():
+        if name.startswith(OPEN):
+            key = name[len(OPEN) :]
+        elif name.startswith(RETAINED):
+            key = name[len(RETAINED) + _PLACE.size :]
+        else:
+            continue
+        for stored in WindowsRow.FromString(content).windows:
+            span = Span(stored.start_ms, stored.start_ms + stored.length_ms)
+            found.append(Result(key, span, state.FromString(stored.state)))
+    return sorted(found, key=lambda result: result[:2])

@@ -1,0 +1,297 @@
+"""Windows close once, at their moment and in order, with all that came in time, however batches are cut and torn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torn import Rows, torn
+
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.stages import timetable
+from sqe_chain.stages.record import Reason, Record
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.table import MemoryTable, Table
+from sqe_chain.stages.windowing import Hopping, Sessions, Span, Tumbling, Windowing
+from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
+
+Told = tuple[bytes, Span, str]
+Step = Record | int
+"""A record, or a moment to which stream time is moved from outside."""
+
+
+def write(state: StringValue, value: str) -> None:
+    """Not commutative, so that the order of folding shows."""
+    state.value += value
+
+
+def append(state: StringValue, later: StringValue) -> None:
+    state.value += later.value
+
+
+def event(at_ms: int, value: str = "x", key: bytes | None = b"k") -> Record:
+    return Record(key=key, value=value, timestamp_ms=at_ms)
+
+
+def stage_on(table: Table, windows: Windowing, **options: object) -> WindowedAggregate[StringValue]:
+    return WindowedAggregate(table, windows=windows, state=StringValue, fold=write, merge=append, **options)  # type: ignore[arg-type]
+
+
+def told(results: list[Result]) -> list[Told]:
+    return [(result.key, result.span, result.state.value) for result in results]  # type: ignore[attr-defined]
+
+
+def run(
+    table: Table, batch: list[Step], windows: Windowing, **options: object
+) -> tuple[list[bool], list[Told]]:
+    stage = stage_on(table, windows, **options)
+    verdicts = []
+    for step in batch:
+        if isinstance(step, int):
+            stage.advance(step)
+        else:
+            verdicts.append(stage.accept(step).forward)
+    results = told(stage.take_results())
+    assert stage.take_results() == []
+    stage.finish(0)
+    return verdicts, results
+
+
+def test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness() -> None:
+    stage = stage_on(MemoryTable(), Tumbling(10), lateness_ms=5)
+    for at_ms, value in ((3, "a"), (12, "b"), (9, "c"), (14, "d")):
+        assert stage.accept(event(at_ms, value)).forward
+    assert stage.take_results() == []
+    assert stage.accept(event(15, "e")).forward
+    assert told(stage.take_results()) == [(b"k", Span(0, 10), "ac")]
+    late = stage.accept(event(9))
+    assert (late.forward, late.reason) == (False, Reason.LATE)
+    stage.advance(25)
+    assert told(stage.take_results()) == [(b"k", Span(10, 20), "bde")]
+
+
+def test_a_record_lies_in_several_hopping_windows_and_in_those_that_are_still_open() -> None:
+    _, results = run(
+        MemoryTable(), [event(12, "a"), event(16, "b"), event(14, "c"), event(9, "d"), 100], Hopping(10, 5)
+    )
+    assert results == [
+        (b"k", Span(5, 15), "a"),
+        (b"k", Span(10, 20), "abc"),
+        (b"k", Span(15, 25), "b"),
+    ]
+
+
+def test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness() -> None:
+    stage = stage_on(MemoryTable(), Sessions(10), lateness_ms=20)
+    for at_ms, value in ((0, "a"), (20, "c"), (10, "b"), (30, "d")):
+        assert stage.accept(event(at_ms, value)).forward
+    stage.advance(60)
+    assert stage.take_results() == []
+    stage.advance(61)
+    assert told(stage.take_results()) == [(b"k", Span(0, 30), "acbd")]
+    assert stage.accept(event(30)).reason is Reason.LATE
+    assert stage.accept(event(31)).forward
+
+
+def test_results_come_by_moment_then_key_then_beginning() -> None:
+    batch: list[Step] = [
+        event(at_ms, key=key) for at_ms, key in ((0, b"b"), (0, b"a"), (12, b"a"), (3, b"c"))
+    ]
+    _, results = run(MemoryTable(), [*batch, 50], Tumbling(10), lateness_ms=10)
+    assert [(key, span.start_ms) for key, span, _ in results] == [(b"a", 0), (b"b", 0), (b"c", 0), (b"a", 10)]
+
+
+def test_a_prolonged_session_closes_behind_those_that_end_before_it() -> None:
+    table = MemoryTable()
+    run(table, [event(0, key=b"a"), event(5, key=b"b")], Sessions(10))
+    run(table, [event(9, key=b"a")], Sessions(10))
+    _, results = run(table, [99], Sessions(10))
+    assert [(key, span) for key, span, _ in results] == [(b"b", Span(5, 5)), (b"a", Span(0, 9))]
+
+
+def test_closed_windows_can_be_read_for_as_long_as_they_are_retained() -> None:
+    table = MemoryTable()
+    run(table, [event(5, "a"), event(12, "b")], Tumbling(10), retention_ms=100)
+    assert told(results_in(table.rows(), StringValue)) == [
+        (b"k", Span(0, 10), "a"),
+        (b"k", Span(10, 20), "b"),
+    ]
+    run(table, [event(109, "c")], Tumbling(10), retention_ms=100)
+    assert [state for _, _, state in told(results_in(table.rows(), StringValue))] == ["a", "b", "c"]
+    run(table, [110], Tumbling(10), retention_ms=100)
+    assert [state for _, _, state in told(results_in(table.rows(), StringValue))] == ["b", "c"]
+    for _ in range(4):
+        run(table, [10_000], Tumbling(10), retention_ms=100)
+    run(table, [20_000], Tumbling(10), retention_ms=100)
+    assert results_in(table.rows(), StringValue) == []
+
+
+def test_a_fold_that_fails_leaves_no_window_half_changed() -> None:
+    def fold(state: Int64Value, value: object) -> None:
+        state.value += 1
+        if state.value == 2:
+            raise ValueError("two is too many")
+
+    stage = WindowedAggregate(MemoryTable(), windows=Hopping(10, 5), state=Int64Value, fold=fold)
+    stage.accept(event(7))
+    with pytest.raises(ValueError, match="two is"):
+        stage.accept(event(12))
+    stage.advance(100)
+    assert [(result.span.start_ms, result.state.value) for result in stage.take_results()] == [(0, 1), (5, 1)]
+
+
+def test_a_result_is_not_changed_any_more() -> None:
+    stage = stage_on(MemoryTable(), Hopping(10, 5))
+    stage.accept(event(7, "a"))
+    stage.accept(event(11, "b"))
+    first = stage.take_results()
+    stage.accept(event(12, "c"))
+    stage.finish(0)
+    assert told(first) == [(b"k", Span(0, 10), "a")]
+
+
+def test_a_record_without_key_is_poison() -> None:
+    with pytest.raises(PoisonError, match="no key"):
+        stage_on(MemoryTable(), Tumbling(10)).accept(event(1, key=None))
+
+
+def test_a_wrong_clock_closes_nothing_and_opens_nothing() -> None:
+    table = MemoryTable()
+    batch: list[Step] = [event(0), event(500), event(1)]
+    verdicts, results = run(table, batch, Tumbling(10), guard=JumpGuard(max_jump_ms=100, policy="drop"))
+    assert (verdicts, results) == ([True, False, True], [])
+    assert told(results_in(table.rows(), StringValue)) == [(b"k", Span(0, 10), "xx")]
+
+
+@pytest.mark.parametrize(
+    "options", [{"lateness_ms": -1}, {"retention_ms": -1}, {"guard": JumpGuard(policy="hold")}]
+)
+def test_settings_that_cannot_work_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(FlowError):
+        stage_on(MemoryTable(), Tumbling(10), **options)
+
+
+def test_sessions_need_merge() -> None:
+    with pytest.raises(FlowError, match="merge"):
+        WindowedAggregate(MemoryTable(), windows=Sessions(1), state=StringValue, fold=write)
+
+
+@dataclass
+class Naive:
+    """The definition: every open window is looked at with every record."""
+
+    windows: Windowing
+    lateness_ms: int
+    now_ms: int | None = None
+    opened: list[tuple[bytes, Span, str]] = field(default_factory=list)
+
+    def step(self, step: Step) -> tuple[list[bool], list[Told]]:
+        moved_to_ms = step if isinstance(step, int) else step.timestamp_ms
+        self.now_ms = moved_to_ms if self.now_ms is None else max(self.now_ms, moved_to_ms)
+        closed = [one for one in self.opened if self.closes_ms(one[1]) <= self.now_ms]
+        closed.sort(key=lambda one: (self.closes_ms(one[1]), one[0], one[1]))
+        self.opened = [one for one in self.opened if one not in closed]
+        return [] if isinstance(step, int) else [self.fold(step)], closed
+
+    def closes_ms(self, span: Span) -> int:
+        if isinstance(self.windows, Sessions):
+            return span.end_ms + self.windows.gap_ms + 1 + self.lateness_ms
+        return span.end_ms + self.lateness_ms
+
+    def fold(self, record: Record) -> bool:
+        assert record.key is not None
+        assert self.now_ms is not None
+        at_ms, value = record.timestamp_ms, str(record.value)
+        if isinstance(self.windows, Sessions):
+            gap_ms = self.windows.gap_ms
+            found = sorted(
+                one
+                for one in self.opened
+                if one[0] == record.key and one[1].start_ms - gap_ms <= at_ms <= one[1].end_ms + gap_ms
+            )
+            ends = [at_ms, *(end for _, span, _ in found for end in span)]
+            span = Span(min(ends), max(ends))
+            if not found and self.closes_ms(span) <= self.now_ms:
+                return False
+            self.opened = [one for one in self.opened if one not in found]
+            self.opened.append((record.key, span, "".join(one[2] for one in found) + value))
+            return True
+        spans = [span for span in self.windows.spans(at_ms) if self.closes_ms(span) > self.now_ms]
+        held = {one[1]: one[2] for one in self.opened if one[0] == record.key}
+        self.opened = [one for one in self.opened if one[0] != record.key]
+        held |= {span: held.get(span, "") + value for span in spans}
+        self.opened += [(record.key, span, value) for span, value in held.items()]
+        return bool(spans)
+
+
+steps = st.one_of(
+    st.builds(
+        event,
+        st.integers(0, 120),
+        st.sampled_from(["x", "y", "z"]),
+        st.sampled_from([b"", b"a", b"b", b"\xff" * 9]),
+    ),
+    st.integers(0, 120),
+)
+batches = st.lists(st.lists(steps, max_size=8), max_size=8)
+kinds = st.sampled_from(
+    [
+        Tumbling(1),
+        Tumbling(10),
+        Tumbling(70),
+        Hopping(10, 3),
+        Hopping(70, 30),
+        Sessions(0),
+        Sessions(4),
+        Sessions(30),
+    ]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches, kinds, st.sampled_from([0, 3, 50, 300]), st.sampled_from([0, 7, 200]))
+def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhere(
+    lists: list[list[Step]], windows: Windowing, lateness_ms: int, retention_ms: int
+) -> None:
+    naive = Naive(windows, lateness_ms)
+    options = {"lateness_ms": lateness_ms, "retention_ms": retention_ms}
+    rows: Rows = {}
+    closed: list[Told] = []
+    with patch.object(timetable, "GROUP_RECORDS", 3):
+        for batch in lists:
+            expected: tuple[list[bool], list[Told]] = [], []
+            for step in batch:
+                verdicts, results = naive.step(step)
+                expected[0].extend(verdicts)
+                expected[1].extend(results)
+            assert run(MemoryTable(rows), batch, windows, **options) == expected
+            rows = torn(rows, lambda table, batch=batch: run(table, batch, windows, **options))
+            closed += expected[1]
+            retained = [one for one in closed if naive.closes_ms(one[1]) + retention_ms > (naive.now_ms or 0)]
+            assert told(results_in(rows, StringValue)) == sorted(retained + naive.opened)
+
+
+@pytest.mark.parametrize(
+    ("windows", "windows_of_a_key"), [(Tumbling(1_000), 2), (Hopping(1_000, 250), 6), (Sessions(300), 1)]
+)
+def test_the_bound_holds_for_fifty_windows(windows: Windowing, windows_of_a_key: int) -> None:
+    """A key of 20 bytes begins each 25 ms, has a record at its beginning and 250 ms later; 20 batches a second."""
+    table = MemoryTable()
+    most = 0
+    for batch in range(20 * 50):
+        stage = stage_on(table, windows, lateness_ms=100)
+        for at_ms in range(batch * 50, batch * 50 + 50, 25):
+            for age_ms in range(0, 500, 250):
+                stage.accept(event(at_ms, "x", b"%020d" % (at_ms - age_ms)))
+        stage.take_results()
+        stage.finish(0)
+        rows = table.rows()
+        most = max(most, sum(row.startswith(b"w") for row in rows))
+        size = sum(len(row) + len(content) for row, content in rows.items())
+        each = 21 + windows_of_a_key * (9 + 20 + 1.5 * (21 + 6))
+        assert size <= each * 80 + 64 * 40
+    assert 20 < most <= 80
