@@ -45,6 +45,8 @@ BUILDS = (
             "sqe_chain/v1/head.proto",
             "sqe_chain/v1/filters.proto",
             "sqe_chain/v1/windows.proto",
+            "sqe_chain/v1/dropped.proto",
+            "sqe_chain/v1/window_result.proto",
         ),
         ROOT / "sqe_chain" / "_proto",
     ),

@@ -34,10 +34,27 @@ from sqe_chain.declaration import (
     wants_context,
 )
 from sqe_chain.errors import FlowError
+from sqe_chain.filtering import FilterSpec, FilterSteps
 from sqe_chain.marks import DEFAULT_MAX_LANES, Recreated
 from sqe_chain.ports import ViewKind
 
-Kind = Literal["source", "map", "filter", "flat_map", "key_by", "merge", "aggregate", "changes", "output"]
+Kind = Literal[
+    "source",
+    "map",
+    "filter",
+    "flat_map",
+    "key_by",
+    "merge",
+    "aggregate",
+    "sieve",
+    "changes",
+    "dropped",
+    "output",
+]
+STAGES = ("aggregate", "sieve")
+"""Kinds of nodes that hold state: a fold by key, and a filter that remembers."""
+SIDES = ("changes", "dropped")
+"""Kinds of nodes that take something else from a stage than what it gives on."""
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 Nulls = Literal["poison", "skip", "decode"]
 
@@ -68,6 +85,7 @@ class Node:
         store: name of the store a stage wants; None for the service's default.
         buckets: into how many buckets a stage's state partitions are split in the store.
         view: how a stage shows its states to other programs; None: it does not.
+        spec: what a sieve does.
     """
 
     index: int
@@ -88,6 +106,7 @@ class Node:
     store: str | None = None
     buckets: int = 1
     view: ViewKind | None = None
+    spec: FilterSpec | None = None
 
 
 @dataclass
@@ -193,7 +212,7 @@ class Flow:
 
     def stages(self) -> list[Node]:
         """The stages, in the order of their declaration."""
-        return self._of("aggregate")
+        return [node for node in self.nodes if node.kind in STAGES]
 
     def renamed(self, name: str) -> Flow:
         """The same flow under another name: another writer, with states of its own."""
@@ -228,7 +247,7 @@ class Flow:
             if node.kind == "source":
                 return None
             node = self.nodes[node.parents[0]]
-            if node.kind == "aggregate":
+            if node.kind in STAGES:
                 return node
 
     def level(self, stage: Node) -> int:
@@ -263,7 +282,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(FilterSteps["Filter"]):
     """What a step gives: units on their way. May be used more than once."""
 
     flow: Flow
@@ -309,7 +328,7 @@ class Stream:
         if other.flow is not self.flow:
             raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
-            if stream.node.kind == "aggregate" or self.flow.stage_of(stream.node):
+            if stream.node.kind in STAGES or self.flow.stage_of(stream.node):
                 raise FlowError(f"{where}: streams behind a stage cannot be merged; merge before the stage")
         if other.node.index == self.node.index:
             raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
@@ -348,10 +367,7 @@ class Stream:
             FlowError: name clash, no protobuf type, no bucket, no such view, or a stage behind `changes()`.
         """
         where = place()
-        check_name("stage", name, where)
-        for other in self.flow.stages():
-            if other.name == name:
-                raise FlowError(f"{where}: stage {name!r} exists already at {other.place}")
+        self._check_stage(name, where)
         if not (isinstance(state, type) and issubclass(state, Message)):
             raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
         check_callable("fold", fold, where)
@@ -361,11 +377,6 @@ class Stream:
             raise FlowError(f"{where}: buckets={buckets!r}; 1 to {MAX_BUCKETS}")
         if view is not None:
             check_choice("view", view, ("json", "hash"), where)
-        if self._behind_changes():
-            raise FlowError(
-                f"{where}: a stage cannot stand behind changes(): its result would depend on where "
-                "batches end; emit from the fold instead"
-            )
         stream = self.flow._add(  # noqa: SLF001
             "aggregate",
             where,
@@ -430,9 +441,38 @@ class Stream:
             headers=headers,
         )
 
+    def _filtered(
+        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None = None
+    ) -> Filter:
+        self._check_stage(name, where)
+        if spec.settings.get("malformed") == "dead_letter" and not self.flow.dead_letters:
+            raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
+        stream = self.flow._add(  # noqa: SLF001
+            "sieve",
+            where,
+            parents=(self.node.index,),
+            name=name,
+            store=store,
+            spec=spec,
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
+        )
+        return Filter(stream.flow, stream.node)
+
+    def _check_stage(self, name: str, where: str) -> None:
+        check_name("stage", name, where)
+        for other in self.flow.stages():
+            if other.name == name:
+                raise FlowError(f"{where}: stage {name!r} exists already at {other.place}")
+        if self._behind_changes():
+            raise FlowError(
+                f"{where}: a stage cannot stand behind changes(): its result would depend on where "
+                "batches end; emit from the fold instead"
+            )
+
     def _behind_changes(self) -> bool:
         node = self.node
-        while node.kind not in ("changes", "aggregate", "source"):
+        while node.kind not in ("changes", *STAGES, "source"):
             node = self.flow.nodes[node.parents[0]]
         return node.kind == "changes"
 
@@ -457,3 +497,15 @@ class Stage(Stream):
         May feed `map`, `filter` and `to`, no further stage.
         """
         return self.flow._add("changes", place(), parents=(self.node.index,))  # noqa: SLF001
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Stream):
+    """A filter that remembers. As a stream it gives what goes on."""
+
+    def dropped(self) -> Stream:
+        """What does not go on: one `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record, with the reason.
+
+        May feed what any stream behind a stage may feed.
+        """
+        return self.flow._add("dropped", place(), parents=(self.node.index,))  # noqa: SLF001

@@ -102,20 +102,31 @@ class CellStates:
         self._part = part
         self._first: Header | None = None
         self.done = False
-        self._cursor: bytes | None = None
+        self.cursor: bytes | None = None
 
     def load(self, keys: Sequence[bytes]) -> list[Loaded]:
         """The states of these keys: see `PartitionStates.load`."""
+        states = self.rows(keys)
+        if self.done:
+            return [APPLIED] * len(keys)
+        cursor = self.cursor
+        if cursor is None:
+            return list(states)
+        return [APPLIED if key <= cursor else state for key, state in zip(keys, states, strict=True)]
+
+    def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """What stands under these keys, be it of before this batch or, up to the cursor, of behind it.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not where the plan before left it.
+            Unavailable: the store does not answer.
+        """
         flow = self._step.store_flow(self._stage)
         before, states, after = self._store.read(flow, self._stage, self._part, keys)
         for header in (before, after):
             self._check(header)
-        if self.done:
-            return [APPLIED] * len(keys)
-        cursor = self._cursor
-        if cursor is None:
-            return list(states)
-        return [APPLIED if key <= cursor else state for key, state in zip(keys, states, strict=True)]
+        return states
 
     @property
     def where(self) -> str:
@@ -135,7 +146,7 @@ class CellStates:
         if found.number > step.before_number:
             self.done = True
         elif found.number == step.before_number and found.plan_id == step.before_id:
-            self._cursor = found.cursor if found.begun_id else None
+            self.cursor = found.cursor if found.begun_id else None
         else:
             raise StoreInconsistent(
                 f"{self.where}: stands at plan {found.number} ({found.plan_id}), expected was "

@@ -6,17 +6,19 @@ A unit is pushed as ``(value, key, path, origin)``. What reaches a stage or an o
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterable
 from functools import partial
 from struct import Struct
-from typing import Any
+from typing import Any, Literal
 
 from google.protobuf.message import Message
 
 from sqe_chain.context import Context, Origin
 from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow import Flow, Kind, Node
+from sqe_chain.filtering import FilterSpec
+from sqe_chain.flow import SIDES, STAGES, Flow, Kind, Node
 from sqe_chain.partitioner import key_bytes
 
 Serialize = Callable[[Any], bytes]
@@ -29,8 +31,8 @@ NUMBERS = tuple(_UINT32.pack(number) for number in range(256))
 
 SAME_OBJECT = "a flat_map gave the same object twice: create a new one for each value"
 
-Unit = tuple[bytes, Any, str, bytes, Origin]
-"""A value on its way into a stage: key, value (an object; for a shuffle its bytes), full protobuf name of
+Unit = tuple[Any, Any, str, bytes, Origin]
+"""A value on its way into a stage: key (bytes; into a sieve also None, and with an id both as one), value (an object; for a shuffle its bytes), full protobuf name of
 a serialized value (else ""), path, origin. A plain tuple: it is made for every message."""
 
 Made = tuple[int, bytes | None, str, bytes | None]
@@ -74,17 +76,17 @@ class Compiler:
         self._now_ms = now_ms
         self._shuffled = shuffled
 
-    def behind(self, node: Node, *, changes: bool = False) -> Push | None:
+    def behind(self, node: Node, side: Literal["", "changes", "dropped"] = "") -> Push | None:
         """The function that takes what a node gives; None when nobody wants it.
 
         Args:
             node: source, step or stage.
-            changes: of a stage: the steps behind `changes()`, not those behind its emissions.
+            side: of a stage: the steps behind `changes()` or `dropped()`, not those behind what it gives on.
         """
         children = [
             child
             for child in self._flow.children(node.index)
-            if node.kind != "aggregate" or (child.kind == "changes") is changes
+            if (child.kind if child.kind in SIDES else "") == side
         ]
         pushes = [self._compile(child) for child in children]
         if not pushes:
@@ -92,14 +94,14 @@ class Compiler:
         return pushes[0] if len(pushes) == 1 else _fan_out(pushes)
 
     def _compile(self, node: Node) -> Push:
-        if node.kind == "aggregate":
+        if node.kind in STAGES:
             return self._stage(node)
         if node.kind == "output":
             return self._output(node)
         down = self.behind(node)
         if down is None:
             raise AssertionError(f"{node.place}: checked when declared")
-        if node.kind in ("merge", "changes"):
+        if node.kind == "merge" or node.kind in SIDES:
             return down
         function = node.key if node.kind == "key_by" else node.function
         if function is None:
@@ -115,7 +117,7 @@ class Compiler:
     def _reaches_a_stage(self, node: Node) -> bool:
         """Whether units go on to a stage: only there do paths matter."""
         children = self._flow.children(node.index)
-        return any(child.kind == "aggregate" or self._reaches_a_stage(child) for child in children)
+        return any(child.kind in STAGES or self._reaches_a_stage(child) for child in children)
 
     def _key_of(self, node: Node) -> UserFunction | None:
         """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
@@ -124,17 +126,30 @@ class Compiler:
             return function
         return lambda value, key, origin: function(value, Context(origin, key, now_ms))
 
+    def _key_and_id(self, spec: FilterSpec) -> UserFunction:
+        """The id goes along with the key: it decides the state partition."""
+        identity: Any = spec.function
+        now_ms = self._now_ms
+
+        def both(value: object, key: bytes | None, origin: Origin) -> bytes:
+            found = identity(value, Context(origin, key, now_ms)) if spec.takes_context else identity(value)
+            return marshal.dumps((key, None if found is None else key_bytes(found)), 2)
+
+        return both
+
     def _stage(self, node: Node) -> Push:
         append = self._collector.units[node.index].append
         to_key, with_context = self._key_of(node), node.key_takes_context
-        shuffled = node.index in self._shuffled
+        shuffled, keyed = node.index in self._shuffled, node.kind == "aggregate"
+        if node.spec is not None and node.spec.spread == "id":
+            to_key, with_context = self._key_and_id(node.spec), True
         known: dict[type, tuple[str, Serialize]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
             if own.__class__ is str:
                 own = own.encode()
-            elif own.__class__ is not bytes:
+            elif own.__class__ is not bytes and (keyed or own is not None):
                 own = key_bytes(own)
             found = known.get(value.__class__)
             if found is None:
@@ -205,7 +220,7 @@ def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two k
 
 def _deleted_type(flow: Flow, node: Node) -> str:
     """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
-    while node.kind not in ("source", "aggregate"):
+    while node.kind not in ("source", *STAGES):
         if node.kind == "changes":
             stage = flow.stage_of(node)
             return stage.payload.DESCRIPTOR.full_name if stage and stage.payload else ""

@@ -34,6 +34,10 @@ class Metrics:
             "excluded": counter("excluded", "Messages left out by the poison policy"),
             "outputs": counter("outputs", "Messages published"),
         }
+        names = ["flow", "stage", "reason"]
+        text = "Messages that filters dropped, or spoke about"
+        self._filtered = Counter("sqe_chain_filtered", text, names, registry=registry)
+        self._flow = flow
         self._batches = counter("batches", "Batches committed")
         self._rows = counter("store_rows", "States written")
         self._waits = counter("waits", "Waits for a broker or store that was away")
@@ -56,6 +60,11 @@ class Metrics:
             self._batches.inc()
             self._seconds.observe(_number(fields, "batch_ms") / 1_000)
             self._lag.set(_number(fields, "lag"))
+        elif name == "filtered":
+            counts = fields.get("counts")
+            for place, count in counts.items() if isinstance(counts, dict) else ():
+                stage, _, reason = place.rpartition("/")
+                self._filtered.labels(self._flow, stage, reason).inc(count)
         elif name == "persisted":
             self._rows.inc(_number(fields, "rows"))
             self._persisted.set_to_current_time()

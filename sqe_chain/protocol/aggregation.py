@@ -42,7 +42,13 @@ from sqe_chain.protocol.surroundings import (
     SEAL,
     Surroundings,
 )
-from sqe_chain.protocol.verifying import check_new_stages, check_redone, check_stores, verify_records
+from sqe_chain.protocol.verifying import (
+    check_filters,
+    check_new_stages,
+    check_redone,
+    check_stores,
+    verify_records,
+)
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Report
 from sqe_chain.states import Claim, Step
@@ -76,6 +82,7 @@ class Aggregation:
         around.flow.check()
         self._level_of = {stage.index: around.flow.level(stage) for stage in around.flow.stages()}
         self._in_place = around.settings.in_place
+        check_filters(around)
         check_stores(around)
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         around.notice_weak_topics(infos)
@@ -152,6 +159,9 @@ class Aggregation:
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
         )
+        if report.dropped:
+            counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
+            around.tell("filtered", plan=plan.number, counts=counts)
         if records:
             self._bytes_per_record = max(
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records

@@ -12,7 +12,7 @@ from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.context import Context, Origin, Place, new_origin
 from sqe_chain.envelope import EnvelopeHead, is_enveloped, parse_head, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import STAGES, Flow, Node
 from sqe_chain.marks import PartitionMarks
 from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.plan import Exclusion
@@ -284,9 +284,9 @@ def wants_message_key(flow: Flow, source: Node) -> bool:
         node = pending.pop()
         if node.takes_context or node.key_takes_context:
             return True
-        if node.key is None and node.kind in ("aggregate", "output"):
+        if node.key is None and node.kind in (*STAGES, "output"):
             return True
-        if node.kind not in ("aggregate", "output", "key_by"):
+        if node.kind not in (*STAGES, "output", "key_by"):
             pending += flow.children(node.index)
     return False
 

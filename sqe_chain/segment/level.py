@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
@@ -14,10 +14,12 @@ from sqe_chain.flow import Flow, Node
 from sqe_chain.outputs import Gatherer
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.plan import TEXT_LIMIT, Exclusion
-from sqe_chain.ports import Output
+from sqe_chain.ports import Output, StateStore
+from sqe_chain.segment.folding import Folding
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
+from sqe_chain.segment.sieving import Sieving, spread_of
 from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.states import PartitionStates
+from sqe_chain.states import CellStates, PartitionStates
 from sqe_chain.steps import Collector, Compiler, Unit
 
 BLOCK = 1_000
@@ -54,22 +56,29 @@ class Shuffle:
     """Makes rows of the units that leave a level."""
 
     def __init__(self, flow: Flow) -> None:
-        self._partitioner = Partitioner(flow.state_partitions)
+        partitioner = Partitioner(flow.state_partitions)
+        self._spread: dict[int, Callable[[Unit], int]] = {
+            stage.index: spread_of(stage.spec, flow.state_partitions)
+            if stage.spec
+            else lambda unit: partitioner(unit[0])
+            for stage in flow.stages()
+        }
         self._needs = {stage.index: carried_need(flow, stage) for stage in flow.stages()}
 
     def rows(self, stage: int, units: Sequence[Unit]) -> list[UnitRow]:
         """Rows of serialized units, in the same order."""
-        need, partitioner = self._needs[stage], self._partitioner
+        need, spread = self._needs[stage], self._spread[stage]
         last: Origin | None = None
         carried = b""
         rows: list[UnitRow] = []
-        for key, value, type_name, path, origin in units:
+        for unit in units:
+            key, value, type_name, path, origin = unit
             if origin is not last:
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
             place = origin.place
             rows.append(
                 (
-                    partitioner(key),
+                    spread(unit),
                     stage,
                     place.topic,
                     place.partition,
@@ -86,6 +95,8 @@ class Shuffle:
 
 def carried_need(flow: Flow, stage: Node) -> int:
     """What units of a stage must carry of their input: 0 coordinates, 1 for envelopes, 2 for contexts."""
+    if stage.spec is not None:
+        return 2
     need = 2 if stage.takes_context else 0
     pending = flow.children(stage.index)
     while pending:
@@ -109,7 +120,6 @@ class Level:
         self._collector = Collector(flow)
         self._gatherer = Gatherer(flow, part, job.max_bytes)
         self._shuffle = Shuffle(flow)
-        self._partitioner = Partitioner(flow.state_partitions)
         self._ready: list[Output] = []
         self._compiler = Compiler(
             flow, self._collector, job.clock_ms, frozenset(stage.index for stage in flow.stages())
@@ -117,26 +127,46 @@ class Level:
         self._current: Origin | None = None
         self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
         self._wanted = level < job.top_level
-        self._stages: dict[int, tuple[Aggregate, PartitionStates]] = {}
+        self._stages: dict[int, Folding | Sieving] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in stages_at(flow, level):
-            layout = flow.state_partitions, stage.buckets
-            states = PartitionStates(stores(stage), job.step, stage.name, part, layout)
-            aggregate = Aggregate(
-                stage,
-                job.clock_ms,
-                self._compiler.behind(stage),
-                self._before_input,
-                self._fail,
-                careful=flow.poison != "stop",
-            )
-            self._stages[stage.index] = aggregate, states
+            make = self._folding_of if stage.kind == "aggregate" else self._sieving_of
+            self._stages[stage.index] = make(stage, job, stores(stage))
+
+    def _folding_of(self, stage: Node, job: Job, store: StateStore) -> Folding:
+        flow = self._flow
+        layout = flow.state_partitions, stage.buckets
+        aggregate = Aggregate(
+            stage,
+            job.clock_ms,
+            self._compiler.behind(stage),
+            self._before_input,
+            self._fail,
+            careful=flow.poison != "stop",
+        )
+        states = PartitionStates(store, job.step, stage.name, self._part, layout)
+        return Folding(aggregate, states, self._part, Partitioner(flow.state_partitions))
+
+    def _sieving_of(self, stage: Node, job: Job, store: StateStore) -> Sieving:
+        return Sieving(
+            stage,
+            CellStates(store, job.step, stage.name, self._part),
+            (self._part, self._flow.state_partitions),
+            job.clock_ms,
+            (self._compiler.behind(stage), self._compiler.behind(stage, "dropped")),
+            self._before_input,
+            self._fail,
+            self._report.dropped,
+        )
 
     def aggregate(self, stage: int) -> Aggregate:
-        """The work on one of the level's stages."""
-        return self._stages[stage][0]
+        """The work on one of the level's aggregates."""
+        work = self._stages[stage]
+        if isinstance(work, Sieving):
+            raise AssertionError(f"stage {stage} is no aggregate")  # noqa: TRY004 - ours, no user can cause it
+        return work.aggregate
 
     def fold(self, stage: int, units: Sequence[Unit]) -> None:
         """Fold units of one stage, in the order of units.
@@ -144,22 +174,13 @@ class Level:
         In place, units of a key that belongs to another state partition are strays: they are counted,
         and the attempt is worth nothing.
         """
-        aggregate, states = self._stages[stage]
-        if states.done:
+        work = self._stages[stage]
+        if work.done:
             return
         if stage != self._folding:
             self._before_input(None)
             self._folding = stage
-        missing = {unit[0] for unit in units}.difference(aggregate.entries)
-        if missing:
-            strays = {key for key in missing if self._partitioner(key) != self._part}
-            if strays:
-                self._report.strays += len(strays)
-                units = [unit for unit in units if unit[0] not in strays]
-                missing -= strays
-            keys = sorted(missing)
-            aggregate.add(keys, states.load(keys))
-        aggregate.fold(units)
+        self._report.strays += work.take(units)
 
     def blocks(self) -> Iterator[Block]:
         """What is ready so far."""
@@ -174,28 +195,31 @@ class Level:
 
     def finish(self) -> Iterator[Block]:
         """Changed states and what `changes()` gives, after the last unit."""
-        for index, (aggregate, states) in self._stages.items():
+        for index, work in self._stages.items():
             self._before_input(None)
-            rows: dict[int, list[tuple[bytes, bytes | None]]] = {}
-            for key, data in aggregate.changed():
-                rows.setdefault(states.cell(key), []).append((key, data))
-            push = self._compiler.behind(aggregate.node, changes=True)
-            if push is not None:
-                self._changing = True
-                try:
-                    aggregate.push_changes(push)
-                    self._before_input(None)
-                except Exception as error:
-                    raise PoisonError(
-                        f"flow {self._flow.name!r}: the steps behind changes() of stage {aggregate.node.name!r} failed: "
-                        f"{type(error).__name__}: {error}; no single input is to blame: mend the code, start again"
-                    ) from error
-                self._changing = False
+            rows = work.changed()
+            if isinstance(work, Folding):
+                self._push_changes(work.aggregate)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
                 yield States(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         yield from self.blocks()
+
+    def _push_changes(self, aggregate: Aggregate) -> None:
+        push = self._compiler.behind(aggregate.node, "changes")
+        if push is None:
+            return
+        self._changing = True
+        try:
+            aggregate.push_changes(push)
+            self._before_input(None)
+        except Exception as error:
+            raise PoisonError(
+                f"flow {self._flow.name!r}: the steps behind changes() of stage {aggregate.node.name!r} failed: "
+                f"{type(error).__name__}: {error}; no single input is to blame: mend the code, start again"
+            ) from error
+        self._changing = False
 
     def _before_input(self, origin: Origin | None) -> None:
         """Gather what the input before has given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -91,6 +92,7 @@ class Report:
         outputs: records to publish.
         output_size: their bytes.
         strays: keys found in place that belong to another state partition.
+        dropped: (stage, reason) -> records that filters have dropped, or spoken about.
         notices: texts worth a warning.
     """
 
@@ -101,6 +103,7 @@ class Report:
     outputs: int = 0
     output_size: int = 0
     strays: int = 0
+    dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
 
     def add(self, other: Report) -> None:
@@ -112,6 +115,7 @@ class Report:
         self.outputs += other.outputs
         self.output_size += other.output_size
         self.strays += other.strays
+        self.dropped += other.dropped
         self.notices += other.notices
 
 

@@ -17,7 +17,7 @@ from sqe_chain.flow import Flow, Node
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.plan import Plan
-from sqe_chain.ports import Commit, Header, StateStore, TopicPartition
+from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.rebuild import Rebuilding
@@ -108,6 +108,7 @@ class Rehearsal:
         offset: int | None = None,
         leader_epoch: int | None = None,
         timestamp_ms: int = 0,
+        headers: Headers | None = None,
     ) -> int:
         """Append one record to an input.
 
@@ -120,6 +121,7 @@ class Rehearsal:
             offset: at or beyond the log's end; by default the end.
             leader_epoch: by default the log's present one.
             timestamp_ms: event time.
+            headers: Kafka headers.
 
         Returns:
             The record's offset.
@@ -134,7 +136,14 @@ class Rehearsal:
             else wrap(payload, key=record_key, timestamp_ms=timestamp_ms)
         )
         return self.log.append(
-            topic, partition, value, record_key, None, timestamp_ms, leader_epoch=leader_epoch, offset=offset
+            topic,
+            partition,
+            value,
+            record_key,
+            headers,
+            timestamp_ms,
+            leader_epoch=leader_epoch,
+            offset=offset,
         )
 
     def crash(self, *, step: int, when: When = "before", after_passes: int = 0) -> None:

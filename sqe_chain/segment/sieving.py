@@ -1,0 +1,269 @@
+"""A filter that remembers, with its rows in its state partition."""
+
+from __future__ import annotations
+
+import marshal
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from sqe_chain._proto.dropped_pb2 import Dropped
+from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH
+from sqe_chain.context import Context, Origin
+from sqe_chain.declaration import UserFunction
+from sqe_chain.errors import PoisonError
+from sqe_chain.filtering import FilterSpec
+from sqe_chain.flow import Node
+from sqe_chain.partitioner import Partitioner
+from sqe_chain.stages.declared import Extract, Filter, filter_of
+from sqe_chain.stages.record import Record, Spot, Verdict
+from sqe_chain.stages.windows import WindowedAggregate
+from sqe_chain.states import CellStates
+from sqe_chain.steps import Push, Unit, number
+
+Rows = list[tuple[bytes, bytes | None]]
+Failed = Callable[[Origin, Exception], None]
+
+_ZERO: Final = bytes(ORDINAL_LENGTH)
+
+
+class CellTable:
+    """A `stages.table.Table` over one cell.
+
+    What is behind a cursor was written by an earlier attempt at this batch; it is read as it is, and not written
+    again: that is what the rule of tables is made for.
+    """
+
+    def __init__(self, states: CellStates) -> None:
+        self._states = states
+        self._known: dict[bytes, bytes | None] = {}
+        self._changed: set[bytes] = set()
+
+    def get(self, row: bytes) -> bytes | None:
+        """See `Table.get`."""
+        if row not in self._known:
+            self.load((row,))
+        return self._known[row]
+
+    def put(self, row: bytes, content: bytes) -> None:
+        """See `Table.put`."""
+        self._known[row] = content
+        self._changed.add(row)
+
+    def delete(self, row: bytes) -> None:
+        """See `Table.delete`."""
+        self._known[row] = None
+        self._changed.add(row)
+
+    def load(self, rows: Iterable[bytes]) -> None:
+        """See `Table.load`: one read for all of them."""
+        missing = sorted(set(rows).difference(self._known))
+        if missing:
+            self._known.update(zip(missing, self._states.rows(missing), strict=True))
+
+    def changes(self) -> Rows:
+        """What is to be written, in the order of names."""
+        cursor = self._states.cursor
+        return [(row, self._known[row]) for row in sorted(self._changed) if cursor is None or row > cursor]
+
+
+class Sieving:
+    """One filter in one state partition.
+
+    Args:
+        node: the stage.
+        states: its cell.
+        place: the state partition, and how many there are.
+        now_ms: the batch's clock.
+        forward: takes what goes on; None when nobody wants it.
+        drop: takes what does not; None when nobody wants it.
+        before_input: called with the next input before its first unit is looked at.
+        failed: called when the filter or the steps behind it raise. Raises to stop at once.
+        counts: (stage, reason) -> records, added to.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        states: CellStates,
+        place: tuple[int, int],
+        now_ms: int,
+        pushes: tuple[Push | None, Push | None],
+        before_input: Callable[[Origin], None],
+        failed: Failed,
+        counts: Counter[tuple[str, str]],
+    ) -> None:
+        if node.spec is None:
+            raise AssertionError("a sieve is declared with what it does")
+        self._node = node
+        self._spec = spec = node.spec
+        self._states = states
+        self._part, partitions = place
+        self._spread = spread_of(spec, partitions)
+        self._now_ms = now_ms
+        self._forward, self._drop = pushes
+        self._before_input = before_input
+        self._failed = failed
+        self._counts = counts
+        self._table = CellTable(states)
+        self._origin: Origin | None = None
+        self._input: Origin | None = None
+        self._failing: Origin | None = None
+        epoch = self._extractor(spec.epoch, takes_context=spec.epoch_takes_context)
+        extract = self._extractor(spec.function, takes_context=spec.takes_context)
+        wanted = self._id if spec.spread == "id" else extract
+        self._filter: Filter | None = None
+        self._make = partial(filter_of, spec, self._table, wanted, epoch)
+
+    @property
+    def done(self) -> bool:
+        """Whether the batch is known to be applied already."""
+        return self._states.done
+
+    def take(self, units: Sequence[Unit]) -> int:
+        """Look at units, in their order; returns how many belong to another state partition."""
+        mine = [unit for unit in units if self._spread(unit) == self._part]
+        if self._filter is None:
+            self._states.rows(())  # the header comes first
+            self._filter = self._make()
+        if self.done:
+            return len(units) - len(mine)
+        records = [self._record(unit) for unit in mine]
+        current = self._filter
+        self._table.load(current.rows_for([record for record, _ in records]))
+        for (record, key), unit in zip(records, mine, strict=True):
+            origin = unit[4]
+            if origin is not self._input:
+                self._before_input(origin)
+                self._input = origin
+            if origin is self._failing:
+                continue
+            try:
+                self._look_at(current, record, key, unit)
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                self._failed(origin, error)
+                self._failing = origin
+        return len(units) - len(mine)
+
+    def changed(self) -> dict[int, Rows]:
+        """Cell -> changed rows in the order of names, after the last unit."""
+        if self._filter is None or self.done:
+            return {}
+        self._filter.finish(self._now_ms)
+        rows = self._table.changes()
+        return {self._part: rows} if rows else {}
+
+    def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
+        self._origin = origin = unit[4]
+        verdict = current.accept(record)
+        if verdict.reason is not None:
+            self._counts[self._node.name, str(verdict.reason)] += 1
+        if verdict.dead_letter:
+            raise PoisonError(f"stage {self._node.name!r}: {verdict.detail}")
+        if isinstance(current, WindowedAggregate):
+            self._give_results(current, unit)
+        elif verdict.forward and self._forward is not None:
+            self._forward(unit[1], key, unit[3], origin)
+        if not verdict.forward and self._drop is not None:
+            self._drop(self._dropped(record, verdict), key, unit[3], origin)
+
+    def _give_results(self, windows: WindowedAggregate[Any], unit: Unit) -> None:
+        """Windows close under the input that moved stream time past their end."""
+        for index, result in enumerate(windows.take_results()):
+            if self._forward is not None:
+                value = WindowResult(
+                    key=result.key,
+                    start_ms=result.span.start_ms,
+                    end_ms=result.span.end_ms,
+                    type=result.state.DESCRIPTOR.full_name,
+                    state=result.state.SerializeToString(deterministic=True),
+                )
+                self._forward(value, result.key, unit[3] + number(index), unit[4])
+
+    def _record(self, unit: Unit) -> tuple[Record, bytes | None]:
+        key, value, _, path, origin = unit
+        if self._spec.spread == "id":
+            key, identity = marshal.loads(key)  # noqa: S302 - made by the step before
+            value = (value, identity)
+        place = origin.place
+        roots = self._spec.kind == "roots"
+        record = Record(
+            value=value,
+            key=key,
+            timestamp_ms=origin.timestamp_ms,
+            topic=place.topic,
+            topic_id=place.topic_id,
+            partition=place.partition,
+            offset=origin.offset,
+            spot=Spot(origin.lane, origin.position + path),
+            headers=origin.headers,
+            root=_root(origin) if roots else ("", b"", 0),
+            root_position=_root_position(origin.position) if roots else b"",
+        )
+        return record, key
+
+    def _extractor(self, function: UserFunction | None, *, takes_context: bool) -> Extract | None:
+        """The user's function, for records."""
+        if function is None:
+            return None
+        if not takes_context:
+            return lambda record: function(record.value)
+
+        def with_context(record: Record) -> object:
+            if self._origin is None:
+                raise AssertionError("a record has an origin")
+            return function(record.value, Context(self._origin, record.key, self._now_ms))
+
+        return with_context
+
+    @staticmethod
+    def _id(record: Record) -> Any:  # noqa: ANN401 - bytes, or None
+        return record.value[1]  # type: ignore[index]  # put there by `_record`
+
+    def _dropped(self, record: Record, verdict: Verdict) -> Dropped:
+        value: Any = record.value
+        if self._spec.spread == "id":
+            value, _ = value
+        original = verdict.original
+        return Dropped(
+            stage=self._node.name,
+            reason=str(verdict.reason),
+            detail=verdict.detail,
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            lane=record.spot.lane,
+            position=record.spot.position,
+            original_lane=None if original is None else original.lane,
+            original_position=None if original is None else original.position,
+            timestamp_ms=record.timestamp_ms,
+            key=record.key,
+            type=value.DESCRIPTOR.full_name,
+            payload=value.SerializeToString(deterministic=True),
+        )
+
+
+def spread_of(spec: FilterSpec, partitions: int) -> Callable[[Unit], int]:
+    """The state partition of a unit."""
+    if spec.spread == "partition":
+        return lambda unit: int(unit[4].place.partition) % partitions
+    if spec.spread == "lane":
+        return lambda unit: int(unit[4].lane) % partitions
+    partitioner = Partitioner(partitions)
+    if spec.spread == "key":
+        return lambda unit: partitioner(unit[0] or b"")
+    return lambda unit: partitioner(marshal.loads(unit[0])[1] or b"")  # noqa: S302 - made by the step before
+
+
+def _root(origin: Origin) -> tuple[str, bytes, int]:
+    root = Context(origin, None, 0).root
+    return root.topic, root.topic_id, root.partition
+
+
+def _root_position(position: bytes) -> bytes:
+    """Without trailing ordinals of 0: a republisher that makes one of one changes nothing."""
+    while len(position) > ROOT_LENGTH and position.endswith(_ZERO):
+        position = position[:-ORDINAL_LENGTH]
+    return position

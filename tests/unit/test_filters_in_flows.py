@@ -1,0 +1,212 @@
+"""Filters as stages of a flow: what goes on, what is dropped and why, exact through crashes, chunks and replays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain import Flow
+from sqe_chain._proto.dropped_pb2 import Dropped
+from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain.context import Context
+from sqe_chain.envelope import read
+from sqe_chain.errors import FlowError
+from sqe_chain.flow import Filter, Stream
+from sqe_chain.stages.sqe_key import SqeKey
+from sqe_chain.stages.windowing import Sessions, Tumbling
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+
+Declare = Callable[[Stream], Filter]
+
+
+def word(text: str) -> StringValue:
+    return StringValue(value=text)
+
+
+def service_of(declare: Declare, name: str, max_rows: int = 5_000, **options: object) -> Rehearsal:
+    """Words -> the filter -> counts by word; what is dropped goes to a topic."""
+    flow = Flow(name, state_partitions=2, **options)  # type: ignore[arg-type]
+    kept = declare(flow.source("words", StringValue))
+    kept.dropped().to("dropped", partitions=1)
+    kept.aggregate("per-word", key=lambda text: text.value, state=Int64Value, fold=count)
+    store = MemoryStore(name, max_rows=max_rows)
+    store.restore_all()
+    return Rehearsal(flow, store=store, partitions={"words": 2})
+
+
+def count(total: Int64Value, _: StringValue) -> None:
+    total.value += 1
+
+
+def counted(service: Rehearsal) -> dict[str, int]:
+    return {key.decode(): state.value for key, state in service.states("per-word").items()}
+
+
+def dropped(service: Rehearsal) -> list[Dropped]:
+    return [
+        payload
+        for message in service.log.records("dropped")
+        for payload in read(message.value()).payloads_as(Dropped)
+    ]
+
+
+def test_duplicates_by_key_within_the_interval() -> None:
+    service = service_of(lambda words: words.deduplicate_by_key("once", 10_000), "dedup-key")
+    for text, key, at_ms in (("a", "k", 1_000), ("b", "k", 5_000), ("c", "other", 5_000), ("d", "k", 11_001)):
+        service.feed("words", word(text), key=key, timestamp_ms=at_ms)
+    service.feed("words", word("e"), timestamp_ms=11_001)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "c": 1, "d": 1, "e": 1}
+    (out,) = dropped(service)
+    assert (out.stage, out.reason, out.key, out.timestamp_ms) == ("once", "duplicate", b"k", 5_000)
+    assert StringValue.FromString(out.payload).value == "b"
+    assert out.HasField("original_position")
+    (event,) = service.events("filtered")
+    assert event["counts"] == {"once/duplicate": 1}
+
+
+def test_duplicates_by_an_id_whatever_their_keys() -> None:
+    service = service_of(lambda words: words.deduplicate("once", lambda text: text.value, 10_000), "dedup-id")
+    for number, text in enumerate(["a", "b", "a", "c", "b", "a"]):
+        service.feed("words", word(text), key=f"key-{number}", partition=number % 2, timestamp_ms=1_000)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1}
+    assert sorted(StringValue.FromString(out.payload).value for out in dropped(service)) == ["a", "a", "b"]
+
+
+def test_duplicates_by_key_and_id() -> None:
+    service = service_of(
+        lambda words: words.deduplicate_by_key_value("once", lambda text, _: text.value, 10_000), "dedup-both"
+    )
+    for text, key in (("a", "k"), ("a", "l"), ("a", "k"), ("b", "k")):
+        service.feed("words", word(text), key=key, timestamp_ms=1_000)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 2, "b": 1}
+
+
+def sequence(_: StringValue, context: Context) -> int:
+    return int(dict(context.headers or [])["seq"] or b"")
+
+
+def test_stale_numbers_of_an_input_partition() -> None:
+    service = service_of(lambda words: words.drop_stale("rising", sequence=sequence), "stale")
+    for text, number, partition in (
+        ("a", 1, 0),
+        ("b", 2, 0),
+        ("c", 1, 1),
+        ("b", 2, 0),
+        ("a", 1, 0),
+        ("d", 5, 0),
+    ):
+        headers = [("seq", str(number).encode())]
+        service.feed("words", word(text), partition=partition, headers=headers)  # type: ignore[arg-type]
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert [out.reason for out in dropped(service)] == ["stale", "stale"]
+    (event,) = service.events("filtered")
+    assert event["counts"] == {"rising/gap": 1, "rising/stale": 2}
+
+
+def test_sqe_records_are_known_by_their_keys() -> None:
+    service = service_of(lambda words: words.drop_replays("sqe"), "sqe")
+    for text, offset in (("a", 1), ("b", 2), ("a", 1), ("c", 3), ("b", 2)):
+        service.feed("words", word(text), key=SqeKey(7, 0, offset).to_bytes())
+    service.feed("words", word("d"), key="no key of SQE")
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert [out.reason for out in dropped(service)] == ["replay", "replay"]
+
+
+def test_keys_remember_the_root_they_have_reached() -> None:
+    """A topic in between that was filled again brings old roots on a new lane."""
+    service = service_of(lambda words: words.drop_replays("roots", by="key"), "roots")
+    for text in ("a", "b", "c"):
+        service.feed("words", word(text), key="k", partition=0)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize(
+    ("windows", "left"), [(Tumbling(10_000), {"a": 1, "c": 1}), (Sessions(10_000), {"a": 1})]
+)
+def test_the_first_of_each_window_goes_on(windows: object, left: dict[str, int]) -> None:
+    service = service_of(lambda words: words.distinct("first", windows), f"distinct-{type(windows).__name__}")
+    for text, at_ms in (("a", 1_000), ("b", 9_000), ("c", 11_000), ("d", 12_000)):
+        service.feed("words", word(text), key="k", timestamp_ms=at_ms)
+    service.run_until_caught_up()
+    assert counted(service) == left
+
+
+def test_screws_of_each_robot_and_hour() -> None:
+    """Late ones while the window is open, none behind it; results come when event time has passed the end."""
+    flow = Flow("hours", state_partitions=2)
+    hours = flow.source("words", StringValue).windowed(
+        "per-hour",
+        Tumbling(3_600_000),
+        key=lambda text: text.value,
+        state=Int64Value,
+        fold=count,
+        lateness_ms=600_000,
+    )
+    hours.to("hours", partitions=1)
+    hours.dropped().to("late", partitions=1)
+    store = MemoryStore("hours")
+    store.restore_all()
+    service = Rehearsal(flow, store=store)
+    minutes = (0, 30, 59, 61, 58, 71, 20, 90)  # 58: late, but in time; 71 closes the first hour; 20: too late
+    for minute in minutes:
+        service.feed("words", word("robot-7"), timestamp_ms=minute * 60_000)
+        service.run_until_caught_up()
+    service.feed("words", word("robot-7"), timestamp_ms=131 * 60_000)
+    service.run_until_caught_up()
+    results = [
+        payload
+        for message in service.log.records("hours")
+        for payload in read(message.value()).payloads_as(WindowResult)
+    ]
+    found = [(one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value) for one in results]
+    assert found == [(b"robot-7", 0, 4), (b"robot-7", 1, 3)]
+    assert len(service.log.records("late")) == 1
+
+
+WORDS = [f"word-{number % 7}" for number in range(40)]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("max_rows", [2, 5_000])
+def test_a_crash_around_every_single_write(when: str, max_rows: int) -> None:
+    """What was dropped stays dropped, what went on is counted once, and rows are those of a run without a crash."""
+    declare: Declare = lambda words: words.deduplicate("once", lambda text: text.value, 3_000)  # noqa: E731
+
+    def run(name: str, *, crash: bool) -> tuple[dict[str, int], dict[bytes, bytes], int]:
+        service = service_of(declare, name, max_rows)
+        for number in range(30):
+            for text in WORDS[number : number + 5]:
+                service.feed("words", word(text), partition=number % 2, timestamp_ms=1_000 * number)
+            if crash:
+                service.crash_at_write(number, when)  # type: ignore[arg-type]
+            service.run_until_caught_up()
+        store = service.stores[""]
+        rows = {key: row for part in (0, 1) for key, row in store.scan(name, "once", part)}
+        return counted(service), rows, service.crashes
+
+    plain, rows, _ = run("crash-plain", crash=False)
+    crashed, rows_after, crashes = run("crash-plain", crash=True)
+    assert crashes > 5
+    assert crashed == plain
+    assert rows_after.keys() == rows.keys()  # their contents name lanes, hence topic ids
+
+
+def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> None:
+    service = service_of(lambda words: words.distinct("first", "ten seconds"), "wrong")
+    with pytest.raises(FlowError, match=r"test_filters_in_flows\.py:\d+: distinct needs"):
+        service.start()
+    with pytest.raises(FlowError, match="poison='dead_letter'"):
+        service_of(
+            lambda words: words.drop_stale("s", sequence=lambda _: 1, malformed="dead_letter"), "letters"
+        )
+    with pytest.raises(FlowError, match="exists already"):
+        service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
