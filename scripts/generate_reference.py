@@ -25,7 +25,8 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": ("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-    "sqe_chain.flow": ("Flow", "Stream", "Stage"),
+    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter"),
+    "sqe_chain.stages": ("Tumbling", "Hopping", "Sessions", "SqeKey"),
     "sqe_chain.context": ("Context",),
     "sqe_chain.testing": ("Rehearsal", "Crash"),
     "sqe_chain.errors": (),

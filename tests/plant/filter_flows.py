@@ -12,9 +12,8 @@ import os
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from services._proto.fastening_pb2 import Fastening
-from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.flow import Flow
-from sqe_chain.stages.windowing import Tumbling
+from sqe_chain.stages import Tumbling, WindowResult
 
 HOUR_MS = 3_600_000
 WINDOW_MS = 10_000

@@ -8,14 +8,11 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain._proto.dropped_pb2 import Dropped
-from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.context import Context
 from sqe_chain.envelope import read
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Filter, Stream
-from sqe_chain.stages.sqe_key import SqeKey
-from sqe_chain.stages.windowing import Sessions, Tumbling
+from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
