@@ -74,6 +74,13 @@ def state(  # noqa: PLR0913 - options of a command
         with open_stores(flow, store or ()) as stores:
             wanted = [_key(text) for text in keys or ()]
             stored = _states(flow, node, stores[""], stores[node.store or ""], wanted)
+            if node.spec is not None:
+                if match or where or output:
+                    raise ConfigurationError(
+                        f"stage {node.name!r} is a filter: its rows can be listed, not chosen or written to a file"
+                    )
+                _show_rows(islice(stored, limit), as_lines=json)
+                return
             found = _chosen(node, stored, selection(match, where or (), _type_of(node)))
             if output is not None:
                 existing = ((key, state) for key, state in islice(found, limit) if state is not None)
@@ -133,6 +140,15 @@ def _key(text: str) -> bytes:
         raise ConfigurationError(
             f"key {text!r}: what follows 0x must be hexadecimal digits in pairs"
         ) from None
+
+
+def _show_rows(rows: Stored, *, as_lines: bool) -> None:
+    """What a filter keeps; what it means says proto/sqe_chain/v1/filters.proto and windows.proto."""
+    for row, content in rows:
+        if as_lines:
+            print_json({"row": as_json(row), "hex": None if content is None else content.hex()})
+        else:
+            OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
 def _type_of(node: Node) -> type[Message]:

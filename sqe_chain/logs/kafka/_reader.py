@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import re
 import time
 from contextlib import suppress
@@ -31,6 +32,9 @@ BLOCK = 1000
 
 _ATTEMPTS = 10
 """How often one range may turn out to go on in a later leader epoch."""
+
+_SEEKS = 200
+"""How often a seek is tried, a millisecond apart, before the partition is assigned anew."""
 
 _PATIENCE_S = 0.01
 """How long one call waits for a full block. It returns early only when the block is full."""
@@ -123,8 +127,12 @@ class Reader:
             return
         # assign() alone does not compare epochs (librdkafka #5158); seek() does, before it fetches.
         deadline = time.monotonic() + self._settings.timeout_s
-        while True:
+        for attempt in itertools.count(1):
             try:
+                if (
+                    attempt % _SEEKS == 0
+                ):  # a fetch that was refused before the seek has stopped the partition
+                    self._consumer.assign([place])
                 self._consumer.seek(place)
             except KafkaException as error:
                 if error.args[0].name() != "_STATE":  # the assignment has not begun yet

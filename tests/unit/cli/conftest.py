@@ -43,6 +43,10 @@ two_stores.source("words", StringValue).aggregate(
     "slow", key=word_of, state=Int64Value, fold=add, store="slow"
 )
 
+once = Flow("cli-once")
+_kept = once.source("words", StringValue).deduplicate("once", word_of, 60_000)
+_kept.aggregate("kept", key=word_of, state=Int64Value, fold=add)
+
 a_number = 7
 """
 

@@ -349,6 +349,18 @@ def test_states_are_written_to_a_file_that_appears_when_it_is_whole(
     assert [path.name for path in tmp_path.glob("states*")] == [file.name]
 
 
+def test_the_rows_of_a_filter_are_listed(flows: ModuleType, feed: Feed, store: str, command: Command) -> None:
+    feed("one", "two", "one")
+    found = command("run", "cli_flows:once", *RUN, "--store", store, "--allow-weak-durability")
+    assert found.exit_code == 0, found.stderr
+    lines = command("state", "cli_flows:once", "once", "--store", store, "--json")
+    rows = [json.loads(line)["row"] for line in lines.stdout.splitlines()]
+    assert {"eone", "etwo"} <= {row for row in rows if isinstance(row, str)}
+    assert "eone: " in command("state", "cli_flows:once", "once", "--store", store).stdout
+    refused = command("state", "cli_flows:once", "once", "--store", store, "--match", "e*")
+    assert (refused.exit_code, "is a filter" in refused.stderr) == (2, True)
+
+
 def test_state_says_what_it_does_not_know(
     flows: ModuleType, log: MemoryLog, store: str, command: Command
 ) -> None:
