@@ -16,9 +16,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, Envelope, read, republish, wrap
 from sqe_chain.chain import path_hash, read_lane
+from sqe_chain.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.replays import SqeReplays
-from sqe_chain.stages.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.stages.table import MemoryTable
 
 PROTO = Path(__file__).resolve().parent.parent / "proto"

@@ -85,6 +85,7 @@ class Node:
         store: name of the store a stage wants; None for the service's default.
         buckets: into how many buckets a stage's state partitions are split in the store.
         view: how a stage shows its states to other programs; None: it does not.
+        process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
         spec: what a sieve does.
     """
 
@@ -107,6 +108,7 @@ class Node:
     buckets: int = 1
     view: ViewKind | None = None
     spec: FilterSpec | None = None
+    process_id: int | None = None
 
 
 @dataclass
@@ -269,6 +271,11 @@ class Flow:
                     f"{node.place}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
                     "would be a loop"
                 )
+            if node.process_id is not None and len(self.input_topics()) > 1:
+                raise FlowError(
+                    f"{node.place}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
+                    f"{', '.join(self.input_topics())}; read one topic in a flow that writes for SQE"
+                )
             if node.kind not in ("output", "aggregate") and not self.children(node.index):
                 raise FlowError(f"{node.place}: nothing is done with this {node.kind} of flow {self.name!r}")
 
@@ -414,7 +421,40 @@ class Stream(FilterSteps["Filter"]):
         Raises:
             FlowError: a name clash, a loop into the flow's own input, or partitions below 1.
         """
+        return self._to(topic, place(), partitions, key, name, headers=headers)
+
+    def to_sqe(
+        self, topic: str, *, partitions: int, process_id: int, name: str | None = None, headers: bool = True
+    ) -> None:
+        """Publish bare payloads under SQE's record keys, for readers that know those only.
+
+        A key tells process, source partition and source offset, so an input may give one payload here at most, and
+        the flow reads one topic. The destination is the source partition modulo the number of partitions.
+
+        Args:
+            topic: output topic.
+            partitions: N; permanent.
+            process_id: `sqe_chain.sqe_key.process_id` of what these readers take this flow for.
+            name: permanent name of the output; by default the topic.
+            headers: pass the input's headers on (before any stage).
+
+        Raises:
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no 64-bit number.
+        """
         where = place()
+        if not isinstance(process_id, int) or not -(1 << 63) <= process_id < 1 << 63:
+            raise FlowError(f"{where}: process_id={process_id!r}; a whole number of 64 bits with a sign")
+        self._to(topic, where, partitions, None, name, headers=headers, process_id=process_id)
+
+    def _to(
+        self,
+        topic: str,
+        where: str,
+        partitions: int,
+        key: UserFunction | None,
+        name: str | None,
+        **more: Any,  # noqa: ANN401 - the fields of Node
+    ) -> None:
         check_topic(topic, where)
         output = name or topic
         check_name("output", output, where, TOPIC_LENGTH)
@@ -438,7 +478,7 @@ class Stream(FilterSteps["Filter"]):
             name=output,
             topics=(topic,),
             partitions=partitions,
-            headers=headers,
+            **more,
         )
 
     def _filtered(
@@ -504,8 +544,9 @@ class Filter(Stream):
     """A filter that remembers. As a stream it gives what goes on."""
 
     def dropped(self) -> Stream:
-        """What does not go on: one `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record, with the reason.
+        """One `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record that does not go on, with the reason.
 
-        May feed what any stream behind a stage may feed.
+        Also for one that goes on behind missing numbers (`gap`), or without any (`malformed="pass"`). May feed what
+        any stream behind a stage may feed.
         """
         return self.flow._add("dropped", place(), parents=(self.node.index,))  # noqa: SLF001

@@ -17,6 +17,7 @@ from sqe_chain.errors import OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow, Node
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Headers, Output
+from sqe_chain.sqe_key import SqeKey
 from sqe_chain.steps import Made
 from sqe_chain.template import OutputTemplate, key_field
 
@@ -48,6 +49,7 @@ class _Target:
         self.name = f"{flow.name}/{node.name}"
         self.topic = node.topics[0]
         self.partitions = node.partitions
+        self.process_id = node.process_id
         self.largest = max_bytes - RECORD_OVERHEAD
         self.headers = node.headers and shard is None
         self.keys: dict[bytes, tuple[int, bytes]] = {}
@@ -158,6 +160,9 @@ class Gatherer:
         undo: list[tuple[dict[int, bytes], int, bytes]],
     ) -> None:
         """Append the records of one output, for one input."""
+        if target.process_id is not None:
+            self._for_sqe(target, target.process_id, collections, origin, outputs)
+            return
         place, offset, epoch, lane, position, head, message, _ = origin
         writing = target.lanes.get(lane) or target.writing(origin)
         if head is not None:
@@ -184,6 +189,29 @@ class Gatherer:
                 undo.append((previous, partition, before))
                 previous[partition] = own
             outputs.append((topic, partition, key, value, headers, timestamp_ms))
+
+    @staticmethod
+    def _for_sqe(
+        target: _Target,
+        process_id: int,
+        collections: abc.Collection[Collection],
+        origin: Origin,
+        outputs: list[Output],
+    ) -> None:
+        """Append the one bare payload that an input gave, under SQE's record key."""
+        payloads = [payload for _, _, own in collections for payload in own]
+        if len(payloads) > 1:
+            raise PoisonError(
+                f"output {target.name!r} got {len(payloads)} payloads from {origin}: SQE's record keys tell one record of a "
+                "source offset only; give one, or use to()"
+            )
+        key = SqeKey(process_id, origin.place.partition, origin.offset)
+        headers = origin.headers if target.headers else None
+        size = len(payloads[0] or b"") + (headers_size(headers) if headers else 0)
+        if size > target.largest:
+            raise target.too_large(origin, size)
+        partition = key.destination(target.partitions)
+        outputs.append((target.topic, partition, key.to_bytes(), payloads[0], headers, origin.timestamp_ms))
 
 
 def headers_size(headers: Headers) -> int:

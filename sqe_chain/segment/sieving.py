@@ -166,7 +166,7 @@ class Sieving:
             self._give_results(current, unit)
         elif verdict.forward and self._forward is not None:
             self._forward(unit[1], key, unit[3], origin)
-        if not verdict.forward and self._drop is not None:
+        if verdict.reason is not None and self._drop is not None:
             self._drop(self._dropped(record, verdict), key, unit[3], origin)
 
     def _give_results(self, windows: WindowedAggregate[Any], unit: Unit) -> None:

@@ -6,7 +6,7 @@ beside that: kinds of windows, SQE's record key, and the messages that filters a
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
-from sqe_chain.stages.sqe_key import SqeKey
+from sqe_chain.sqe_key import SqeKey
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
 
 __all__ = ["Dropped", "Hopping", "Sessions", "SqeKey", "Tumbling", "WindowResult"]

@@ -24,7 +24,7 @@ from services.stored import stored_states
 from sqe_chain import wrap
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.stages.sqe_key import SqeKey
+from sqe_chain.sqe_key import SqeKey
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -24,7 +24,7 @@ MODULES = (
     "stages.replays",
     "stages.root_replays",
     "stages.sequences",
-    "stages.sqe_key",
+    "sqe_key",
     "stages.stream_time",
     "stages.windowing",
     "stages.windows",

@@ -10,8 +10,9 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain import Flow
 from sqe_chain.context import Context
 from sqe_chain.envelope import read
-from sqe_chain.errors import FlowError
+from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow import Filter, Stream
+from sqe_chain.sqe_key import process_id, read_sqe_key
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
@@ -102,7 +103,7 @@ def test_stale_numbers_of_an_input_partition() -> None:
         service.feed("words", word(text), partition=partition, headers=headers)  # type: ignore[arg-type]
     service.run_until_caught_up()
     assert counted(service) == {"a": 1, "b": 1, "c": 1, "d": 1}
-    assert [out.reason for out in dropped(service)] == ["stale", "stale"]
+    assert [out.reason for out in dropped(service)] == ["stale", "stale", "gap"]
     (event,) = service.events("filtered")
     assert event["counts"] == {"rising/gap": 1, "rising/stale": 2}
 
@@ -115,6 +116,50 @@ def test_sqe_records_are_known_by_their_keys() -> None:
     service.run_until_caught_up()
     assert counted(service) == {"a": 1, "b": 1, "c": 1, "d": 1}
     assert [out.reason for out in dropped(service)] == ["replay", "replay"]
+
+
+def test_what_is_written_for_sqe_is_filtered_by_its_keys_and_comes_back_into_envelopes() -> None:
+    """Envelopes in, SQE's keys out; the writer dies before its commit, and the reader drops what comes again."""
+    there = Flow("to-sqe")
+    there.source("words", StringValue).to_sqe("sqe", partitions=2, process_id=process_id("t", "s", "hosts"))
+    writer = Rehearsal(there, partitions={"words": 3})
+    for number, text in enumerate(["a", "b", "a"]):
+        writer.feed("words", word(text), partition=number)
+    writer.crash(step=7, when="before")
+    writer.run_until_caught_up()
+    records = writer.log.records("sqe")
+    assert len(records) == 6
+    keys = {read_sqe_key(message.key()) for message in records}
+    assert {(key.partition, key.offset) for key in keys if key} == {(0, 0), (1, 0), (2, 0)}
+    assert all(
+        message.partition() == key.partition % 2
+        for message in records
+        if (key := read_sqe_key(message.key()))
+    )
+
+    back = Flow("from-sqe", state_partitions=2)
+    fresh = back.source("sqe", StringValue, raw=True).drop_replays("fresh")
+    fresh.aggregate("per-word", key=lambda text: text.value, state=Int64Value, fold=count)
+    reader = Rehearsal(back, partitions={"sqe": 2}, log=writer.log)
+    reader.run_until_caught_up()
+    assert counted(reader) == {"a": 2, "b": 1}
+
+
+def test_what_sqe_cannot_tell_apart_is_not_written_for_it() -> None:
+    flow = Flow("to-sqe-twice")
+    flow.source("words", StringValue).flat_map(lambda text: [word(text.value), word("more")]).to_sqe(
+        "sqe", partitions=1, process_id=7
+    )
+    writer = Rehearsal(flow)
+    writer.feed("words", word("a"))
+    with pytest.raises(PoisonError, match="one record of a source offset only"):
+        writer.run_until_caught_up()
+    two = Flow("to-sqe-two")
+    two.source(["words", "more"], StringValue).to_sqe("sqe", partitions=1, process_id=7)
+    with pytest.raises(FlowError, match="read one topic"):
+        two.check()
+    with pytest.raises(FlowError, match="64 bits"):
+        Flow("wide").source("words", StringValue).to_sqe("sqe", partitions=1, process_id=1 << 63)
 
 
 def test_keys_remember_the_root_they_have_reached() -> None:
