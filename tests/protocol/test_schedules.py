@@ -150,7 +150,7 @@ def cursor_not_looked_at(patch: Patch) -> None:
 
     def check(self: CellStates, header: Any) -> None:
         real(self, header)
-        self._cursor = None
+        self.cursor = None
 
     patch.setattr(CellStates, "_check", check)
 
