@@ -20,7 +20,10 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.alone
 @pytest.mark.timeout(2400)  # images may have to be built first
 def test_a_beaten_stack_ends_exact(tmp_path: Path) -> None:
-    """A pair killed, a takeover, a disconnection, a single kill, everything restarted: all counted, once."""
+    """A pair killed, a takeover, a disconnection, a single kill, everything restarted: all counted, once.
+
+    How many replays that brings depends on the moment of a single kill; tests/chaos/test_demo.py asks for them.
+    """
     command = [sys.executable, "-m", "services.compose_chaos", "--faults", "5", "--directory", str(tmp_path)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=2300, check=False)
     if run.returncode == NO_DOCKER:
@@ -34,6 +37,5 @@ def test_a_beaten_stack_ends_exact(tmp_path: Path) -> None:
     )
     assert found, run.stdout
     assert int(found[1]) > 10_000
-    assert int(found[2]) > 0, "the republisher was killed while it spoke"
     assert re.search(r"pid \d+ -> \d+", run.stdout)
     assert "the paused one ended with status 4" in run.stdout
