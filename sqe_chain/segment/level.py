@@ -198,6 +198,7 @@ class Level:
         for index, work in self._stages.items():
             self._before_input(None)
             rows = work.changed()
+            self._before_input(None)
             if isinstance(work, Folding):
                 self._push_changes(work.aggregate)
             for cell, changed in sorted(rows.items()):

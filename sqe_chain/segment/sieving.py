@@ -6,6 +6,8 @@ import marshal
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from heapq import merge
+from itertools import islice
 from typing import Any, Final
 
 from sqe_chain._proto.dropped_pb2 import Dropped
@@ -26,6 +28,8 @@ from sqe_chain.steps import Push, Unit, number
 Rows = list[tuple[bytes, bytes | None]]
 Failed = Callable[[Origin, Exception], None]
 
+_BLOCK: Final = 1_000
+"""Units whose rows are read together."""
 _ZERO: Final = bytes(ORDINAL_LENGTH)
 
 
@@ -72,6 +76,10 @@ class CellTable:
 class Sieving:
     """One filter in one state partition.
 
+    Filters compare event times. Read one input partition after the other, a batch that spans an hour would make the
+    second partition an hour late. So units wait for the end of the batch, and are then taken as Kafka Streams does: of
+    the input partitions the one whose next record is the earliest. Each keeps its own order.
+
     Args:
         node: the stage.
         states: its cell.
@@ -115,6 +123,7 @@ class Sieving:
         extract = self._extractor(spec.function, takes_context=spec.takes_context)
         wanted = self._id if spec.spread == "id" else extract
         self._filter: Filter | None = None
+        self._waiting: dict[tuple[str, int], list[Unit]] = {}
         self._make = partial(filter_of, spec, self._table, wanted, epoch)
 
     @property
@@ -123,17 +132,33 @@ class Sieving:
         return self._states.done
 
     def take(self, units: Sequence[Unit]) -> int:
-        """Look at units, in their order; returns how many belong to another state partition."""
+        """Keep units for the end of the batch; returns how many belong to another state partition."""
         mine = [unit for unit in units if self._spread(unit) == self._part]
         if self._filter is None:
             self._states.rows(())  # the header comes first
             self._filter = self._make()
-        if self.done:
-            return len(units) - len(mine)
-        records = [self._record(unit) for unit in mine]
+        if not self.done:
+            for unit in mine:
+                place = unit[4].place
+                self._waiting.setdefault((place.topic, place.partition), []).append(unit)
+        return len(units) - len(mine)
+
+    def changed(self) -> dict[int, Rows]:
+        """Look at all units; cell -> changed rows in the order of names."""
         current = self._filter
+        if current is None or self.done:
+            return {}
+        merged = merge(*(self._waiting.pop(place) for place in sorted(self._waiting)), key=_time_of)
+        while block := list(islice(merged, _BLOCK)):
+            self._look_at_all(current, block)
+        current.finish(self._now_ms)
+        rows = self._table.changes()
+        return {self._part: rows} if rows else {}
+
+    def _look_at_all(self, current: Filter, units: Sequence[Unit]) -> None:
+        records = [self._record(unit) for unit in units]
         self._table.load(current.rows_for([record for record, _ in records]))
-        for (record, key), unit in zip(records, mine, strict=True):
+        for (record, key), unit in zip(records, units, strict=True):
             origin = unit[4]
             if origin is not self._input:
                 self._before_input(origin)
@@ -145,15 +170,6 @@ class Sieving:
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self._failed(origin, error)
                 self._failing = origin
-        return len(units) - len(mine)
-
-    def changed(self) -> dict[int, Rows]:
-        """Cell -> changed rows in the order of names, after the last unit."""
-        if self._filter is None or self.done:
-            return {}
-        self._filter.finish(self._now_ms)
-        rows = self._table.changes()
-        return {self._part: rows} if rows else {}
 
     def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
         self._origin = origin = unit[4]
@@ -255,6 +271,11 @@ def spread_of(spec: FilterSpec, partitions: int) -> Callable[[Unit], int]:
     if spec.spread == "key":
         return lambda unit: partitioner(unit[0] or b"")
     return lambda unit: partitioner(marshal.loads(unit[0])[1] or b"")  # noqa: S302 - made by the step before
+
+
+def _time_of(unit: Unit) -> int:
+    """Units of one input have one time, so they stay together; input partitions of one time go by their names."""
+    return unit[4].timestamp_ms
 
 
 def _root(origin: Origin) -> tuple[str, bytes, int]:

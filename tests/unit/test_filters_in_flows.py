@@ -252,3 +252,50 @@ def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> Non
         )
     with pytest.raises(FlowError, match="exists already"):
         service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
+
+
+def test_a_record_without_a_number_becomes_a_dead_letter_and_the_rest_goes_on() -> None:
+    service = service_of(
+        lambda words: words.drop_stale("rising", sequence=sequence, malformed="dead_letter"),
+        "stale-letters",
+        poison="dead_letter",
+    )
+    for text, number in (("a", b"1"), ("bad", b"one"), ("b", b"2"), ("c", b"2")):
+        service.feed("words", word(text), headers=[("seq", number)])
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1}
+    (letter,) = service.log.records("stale-letters.dead-letters")
+    assert read(letter.value()).payload_as(StringValue).value == "bad"
+    assert dict(letter.headers() or [])["sqe-offset"] == b"1"
+
+
+def test_a_record_without_a_number_stops_the_service_by_its_place() -> None:
+    service = service_of(lambda words: words.drop_stale("rising", sequence=sequence), "stale-stops")
+    service.feed("words", word("bad"), headers=[("seq", b"one")])
+    with pytest.raises(PoisonError, match=r"words\[0\]@0"):
+        service.run_until_caught_up()
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_filters_give_the_same_wherever_they_run(partitions: int) -> None:
+    """In place (as many state partitions as input partitions) and behind a shuffle; two filters in a row."""
+    flow = Flow(f"layouts-{partitions}", state_partitions=2)
+    kept = (
+        flow.source("words", StringValue)
+        .deduplicate_by_key("by-key", 10_000)
+        .drop_stale("rising", sequence=lambda text: int(text.value), scope="key")
+    )
+    kept.aggregate("per-key", key=lambda text: str(int(text.value) % 5), state=Int64Value, fold=count)
+    store = MemoryStore(f"layouts-{partitions}")
+    store.restore_all()
+    service = Rehearsal(flow, store=store, partitions={"words": partitions})
+    for number in range(60):
+        key = f"key-{number % 6}"
+        service.feed("words", word(str(number // 2)), key=key, timestamp_ms=number * 1_000)
+        if number % 20 == 0:
+            service.run_until_caught_up()
+    service.run_until_caught_up()
+    states = {key.decode(): state.value for key, state in service.states("per-key").items()}
+    # Each key comes every 6 s: of any three the first goes on, 12 s later the next; numbers rise.
+    assert sum(states.values()) == 30
+    assert states == dict.fromkeys("01234", 6)
