@@ -45,7 +45,7 @@ def add_window(total: Int64Value, result: WindowResult) -> None:
 
 
 relay = Flow(f"{_PLANT}-relay")
-relay.source(f"{_PLANT}.direct", Fastening).to(f"{_PLANT}.relayed", partitions=2)
+relay.source(f"{_PLANT}.direct", Fastening).to(f"{_PLANT}.relayed", key=robot_of, partitions=2)
 
 filters = Flow(f"{_PLANT}-filters", state_partitions=2)
 _said = filters.source([f"{_PLANT}.direct", f"{_PLANT}.relayed"], Fastening)
