@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from sqe_chain.flow import Node
 from sqe_chain.states import View
+
+
+def as_dict(state: Message) -> Any:  # noqa: ANN401 - the JSON of some of protobuf's own types is no object
+    """A state as protobuf's JSON mapping has it, with the field names of the .proto."""
+    return MessageToDict(state, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 def view_of(stage: Node) -> View | None:
@@ -38,10 +44,6 @@ def _as_hash(message_type: type[Message], state: bytes) -> dict[str, str]:
 
 
 def _fields(message_type: type[Message], state: bytes) -> dict[str, object]:
-    found: object = MessageToDict(
-        message_type.FromString(state),
-        preserving_proto_field_name=True,
-        always_print_fields_with_no_presence=True,
-    )
+    found = as_dict(message_type.FromString(state))
     # The JSON of some of protobuf's own types (wrappers, timestamps) is no object.
     return found if isinstance(found, dict) else {"value": found}

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import gzip
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Annotated, cast
 
 import typer
-from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from sqe_chain.cli.connecting import EngineChoice
 from sqe_chain.cli.console import ERR, reported
+from sqe_chain.cli.files import appearing, check_new, counted
 from sqe_chain.cli.launch import Wanted, prepared
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
@@ -29,8 +28,6 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.surroundings import Settings
-
-_SHOWN_EVERY = 1_000
 
 TakeoverOption = Annotated[
     bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
@@ -54,19 +51,15 @@ def export_states(
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = load_flow(target)
-        if file.exists():
-            raise ConfigurationError(f"{file} is there already; give the name of a new file")
-        partial = file.with_name(f"{file.name}.partial")
+        check_new(file)
         settings = Settings(takeover=takeover, allow_weak_durability=True, owner=this_process().as_text())
-        with prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found:
-            try:
-                with _opened(partial, file.suffix == ".gz", "wt") as out:
-                    for line in _shown(exported(found.around), "states written"):
-                        out.write(line + "\n")
-                partial.rename(file)
-            finally:
-                with suppress(FileNotFoundError):
-                    partial.unlink()
+        with (
+            prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found,
+            appearing(file) as partial,
+            _opened(partial, file.suffix == ".gz", "wt") as out,
+        ):
+            for line in counted(exported(found.around), "states written"):
+                out.write(line + "\n")
 
 
 def import_states(
@@ -93,7 +86,7 @@ def import_states(
             prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found,
             _opened(file, file.suffix == ".gz", "rt") as lines,
         ):
-            plan = imported(found.around, _shown(_whole(file, lines), "states read"))
+            plan = imported(found.around, counted(_whole(file, lines), "states read"))
         ERR.print(f"flow {flow.name!r} stands at plan {plan.number} in the new store")
 
 
@@ -119,14 +112,3 @@ def _whole(file: Path, lines: Iterable[str]) -> Iterator[str]:
         yield from lines
     except (EOFError, OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{file} cannot be read as an export: {error}") from error
-
-
-def _shown(lines: Iterable[str], what: str) -> Iterator[str]:
-    """The same lines, counted on the terminal if there is one."""
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} {task.description}"))
-    with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
-        task = progress.add_task(what, total=None)
-        for number, line in enumerate(lines):
-            if number % _SHOWN_EVERY == 0:
-                progress.update(task, completed=number)
-            yield line

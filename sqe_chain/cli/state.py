@@ -10,25 +10,24 @@ from typing import Annotated
 import typer
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
-from rich.progress import Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, reported
+from sqe_chain.cli.files import counted
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
 from sqe_chain.cli.selection import Selection, selection
-from sqe_chain.cli.state_files import as_dict, write_states
+from sqe_chain.cli.state_files import write_states
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow, Node
 from sqe_chain.partitioner import cell_of
 from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
+from sqe_chain.views import as_dict
 
 Stored = Iterator[tuple[bytes, bytes | None]]
 States = Iterator[tuple[bytes, Message | None]]
-Row = tuple[bytes, Message]
-_SHOWN_EVERY = 1_000
 
 
 def state(  # noqa: PLR0913 - options of a command
@@ -84,7 +83,7 @@ def state(  # noqa: PLR0913 - options of a command
             found = _chosen(node, stored, selection(match, where or (), _type_of(node)))
             if output is not None:
                 existing = ((key, state) for key, state in islice(found, limit) if state is not None)
-                count = write_states(output, _counted(existing), _type_of(node))
+                count = write_states(output, counted(existing, "states"), _type_of(node))
                 ERR.print(f"{count} states written to {output}")
             elif json:
                 for key, state in islice(found, limit):
@@ -163,17 +162,6 @@ def _chosen(node: Node, stored: Stored, wanted: Selection) -> States:
         state = None if data is None else _parsed(node, key, data)
         if wanted.takes(key, state) if state is not None else wanted == Selection():
             yield key, state
-
-
-def _counted(states: Iterator[Row]) -> Iterator[Row]:
-    """The same, counted on the terminal if there is one."""
-    columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} {task.description}"))
-    with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
-        task = progress.add_task("states", total=None)
-        for number, row in enumerate(states):
-            if number % _SHOWN_EVERY == 0:
-                progress.update(task, completed=number)
-            yield row
 
 
 def _parsed(node: Node, key: bytes, data: bytes) -> Message:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
 from sqe_chain.cli.console import as_json
+from sqe_chain.cli.files import appearing, check_new
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.views import as_dict
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file; what is held in memory."""
@@ -37,33 +37,16 @@ def write_states(file: Path, states: Found, state: type[Message]) -> int:
     Raises:
         ConfigurationError: the file is there, its ending is unknown, or pyarrow is missing.
     """
-    if file.exists():
-        raise ConfigurationError(f"{file} is there already; give the name of a new file")
+    check_new(file)
     for ending, write in (
         (".jsonl", _write_lines),
         (".jsonl.gz", _write_compressed),
         (".parquet", _write_parquet),
     ):
         if file.name.endswith(ending):
-            with _new(file) as partial:
+            with appearing(file) as partial:
                 return write(partial, states, state)
     raise ConfigurationError(f"{file}: the name must end with .jsonl, .jsonl.gz or .parquet")
-
-
-def as_dict(state: Message) -> Any:  # noqa: ANN401 - the JSON of some of protobuf's own types is no object
-    """A state as protobuf's JSON mapping has it, with the field names of the .proto."""
-    return MessageToDict(state, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-
-
-@contextmanager
-def _new(file: Path) -> Iterator[Path]:
-    partial = file.with_name(f"{file.name}.partial")
-    try:
-        yield partial
-        partial.rename(file)
-    finally:
-        with suppress(FileNotFoundError):
-            partial.unlink()
 
 
 def _write_lines(file: Path, states: Found, _: type[Message]) -> int:
