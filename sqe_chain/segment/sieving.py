@@ -116,13 +116,13 @@ class Sieving:
         self._failed = failed
         self._counts = counts
         self._table = CellTable(states)
-        self._origin: Origin | None = None
         self._input: Origin | None = None
         self._failing: Origin | None = None
         epoch = self._extractor(spec.epoch, takes_context=spec.epoch_takes_context)
         extract = self._extractor(spec.function, takes_context=spec.takes_context)
         wanted = self._id if spec.spread == "id" else extract
         self._filter: Filter | None = None
+        self._roots: dict[int, tuple[str, bytes, int]] = {}
         self._waiting: dict[tuple[str, int], list[Unit]] = {}
         self._make = partial(filter_of, spec, self._table, wanted, epoch)
 
@@ -172,7 +172,7 @@ class Sieving:
                 self._failing = origin
 
     def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
-        self._origin = origin = unit[4]
+        origin = unit[4]
         verdict = current.accept(record)
         if verdict.reason is not None:
             self._counts[self._node.name, str(verdict.reason)] += 1
@@ -183,7 +183,7 @@ class Sieving:
         elif verdict.forward and self._forward is not None:
             self._forward(unit[1], key, unit[3], origin)
         if verdict.reason is not None and self._drop is not None:
-            self._drop(self._dropped(record, verdict), key, unit[3], origin)
+            self._drop(self._dropped(record, verdict, unit[1]), key, unit[3], origin)
 
     def _give_results(self, windows: WindowedAggregate[Any], unit: Unit) -> None:
         """Windows close under the input that moved stream time past their end."""
@@ -199,14 +199,14 @@ class Sieving:
                 self._forward(value, result.key, unit[3] + number(index), unit[4])
 
     def _record(self, unit: Unit) -> tuple[Record, bytes | None]:
+        """The unit as filters see it, and its key. A fold takes the payload; extractors take the whole unit."""
         key, value, _, path, origin = unit
         if self._spec.spread == "id":
-            key, identity = marshal.loads(key)  # noqa: S302 - made by the step before
-            value = (value, identity)
+            key, _ = marshal.loads(key)  # noqa: S302 - made by the step before
         place = origin.place
         roots = self._spec.kind == "roots"
         record = Record(
-            value=value,
+            value=value if self._spec.kind == "windows" else unit,
             key=key,
             timestamp_ms=origin.timestamp_ms,
             topic=place.topic,
@@ -214,8 +214,7 @@ class Sieving:
             partition=place.partition,
             offset=origin.offset,
             spot=Spot(origin.lane, origin.position + path),
-            headers=origin.headers,
-            root=_root(origin) if roots else ("", b"", 0),
+            root=self._root(origin) if roots else ("", b"", 0),
             root_position=_root_position(origin.position) if roots else b"",
         )
         return record, key
@@ -225,23 +224,24 @@ class Sieving:
         if function is None:
             return None
         if not takes_context:
-            return lambda record: function(record.value)
-
-        def with_context(record: Record) -> object:
-            if self._origin is None:
-                raise AssertionError("a record has an origin")
-            return function(record.value, Context(self._origin, record.key, self._now_ms))
-
-        return with_context
+            return lambda record: function(_unit_of(record)[1])
+        return lambda record: function(
+            _unit_of(record)[1], Context(_unit_of(record)[4], record.key, self._now_ms)
+        )
 
     @staticmethod
     def _id(record: Record) -> Any:  # noqa: ANN401 - bytes, or None
-        return record.value[1]  # type: ignore[index]  # put there by `_record`
+        return marshal.loads(_unit_of(record)[0])[1]  # noqa: S302 - made by the step before
 
-    def _dropped(self, record: Record, verdict: Verdict) -> Dropped:
-        value: Any = record.value
-        if self._spec.spread == "id":
-            value, _ = value
+    def _root(self, origin: Origin) -> tuple[str, bytes, int]:
+        """Root topic, its id, and partition: the same for all of a lane."""
+        found = self._roots.get(origin.lane)
+        if found is None:
+            root = Context(origin, None, 0).root
+            found = self._roots[origin.lane] = root.topic, root.topic_id, root.partition
+        return found
+
+    def _dropped(self, record: Record, verdict: Verdict, value: Any) -> Dropped:  # noqa: ANN401 - a protobuf message
         original = verdict.original
         return Dropped(
             stage=self._node.name,
@@ -278,9 +278,9 @@ def _time_of(unit: Unit) -> int:
     return unit[4].timestamp_ms
 
 
-def _root(origin: Origin) -> tuple[str, bytes, int]:
-    root = Context(origin, None, 0).root
-    return root.topic, root.topic_id, root.partition
+def _unit_of(record: Record) -> Unit:
+    unit: Any = record.value
+    return unit  # type: ignore[no-any-return]  # put there by `Sieving._record`
 
 
 def _root_position(position: bytes) -> bytes:
