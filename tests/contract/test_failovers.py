@@ -5,17 +5,16 @@ Method: real servers with real failovers; the log in memory.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
+from patience import until_available
 from redis_servers import RedisCluster, SentinelGroup, described, require
 
 from plant import Plant, load, totals
-from sqe_chain.errors import StoreInconsistent, Unavailable
+from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.states import Claim, Step, persist
@@ -23,7 +22,6 @@ from sqe_chain.stores import open_store
 
 pytestmark = pytest.mark.timeout(300)
 
-T = TypeVar("T")
 BORN = Header(1, "run-a", 0, "plan-0")
 STEP = Step("chunks", Claim(1, "run-a"), 0, "plan-0")
 ROWS = [(b"key-%02d" % number, b"state %d" % number) for number in range(40)]
@@ -35,17 +33,6 @@ def group() -> Iterator[SentinelGroup]:
     """A group of its own for each test: a failover cannot be undone."""
     with SentinelGroup() as started:
         yield started
-
-
-def until_available(call: Callable[[], T]) -> T:
-    """Call again while the store is away, as the protocol does; 30 s at most."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return call()
-        except Unavailable:
-            assert time.monotonic() < deadline, "the store did not come back"
-            time.sleep(0.05)
 
 
 # --- between two chunks --------------------------------------------------------------------------------

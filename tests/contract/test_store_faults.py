@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 from lossy import LossyWire
+from patience import until_available
 from redis_servers import RedisCluster, administer, described, require
 from store_faults import FAULTS, IMPOSSIBLE, STORES
 
@@ -36,9 +36,9 @@ from sqe_chain.stores import WithSchema, open_store
 pytestmark = pytest.mark.timeout(300)
 
 BORN = Header(1, "run-a", 0, "plan-0")
-T = TypeVar("T")
 PATIENCE_S = 60
 TIMEOUT_S = 1.0
+patient = partial(until_available, patience_s=PATIENCE_S)
 KEYS = [b"%03d" % number for number in range(50)]
 LARGE = 4_000
 """Bytes of a state where a disk shall be filled."""
@@ -84,7 +84,7 @@ class Steps:
 
     def check(self) -> None:
         """What stands, once the store is well again."""
-        found, states, after = patiently(lambda: self.store.read(self.flow, "s", 0, KEYS))
+        found, states, after = patient(lambda: self.store.read(self.flow, "s", 0, KEYS))
         assert found in (self.acknowledged, self.tried), "an acknowledged step is lost, or another was done"
         assert found is not None
         assert found == after
@@ -93,24 +93,12 @@ class Steps:
         )
         before, tried = self.acknowledged, self.tried
         if tried != before:
-            again = patiently(
+            again = patient(
                 lambda: self.store.write(self.flow, "s", 0, before, tried, rows_of(tried, self.size))
             )
             assert again == tried, "sending it again did not get through"
             self.acknowledged = tried
         self.step()
-
-
-def patiently(action: Callable[[], T]) -> T:
-    """Try again while the store is away, as the protocol does."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return action()
-        except Unavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
 
 
 @dataclass
@@ -132,7 +120,7 @@ class Target:
         store = open_store(self.url, **options)
         self.opened.callback(store.close)
         steps = Steps(store, self.flow, size)
-        patiently(steps.begin)
+        patient(steps.begin)
         return steps
 
     @property
@@ -191,7 +179,7 @@ def _of(
         return Target(f"{server.url}?{timeout}", flow, server, opened)
     store = open_store(server.url)
     assert isinstance(store, WithSchema)
-    patiently(partial(store.make_schema, {"": 1}))
+    patient(partial(store.make_schema, {"": 1}))
     store.close()
     return Target(f"{server.url}?timeout_s={3 * TIMEOUT_S}", flow, server, opened)
 

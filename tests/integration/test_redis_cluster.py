@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
+from patience import until_available
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
 from redis_servers import RedisCluster, administer, described, require
@@ -19,12 +19,10 @@ from sqe_chain.stores.redis import layout
 from sqe_chain.stores.redis.connections import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from sqe_chain.ports import StateStore
     from sqe_chain.stores.redis.connections import Answer, Command
-
-Found = TypeVar("Found")
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")
@@ -45,17 +43,6 @@ def store(cluster: RedisCluster) -> Iterator[StateStore]:
     opened.close()
     yield opened
     opened.close()
-
-
-def until_available(call: Callable[[], Found]) -> Found:
-    """Call again and again while the store is away, as a service does; 30 s at most."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return call()
-        except Unavailable:
-            assert time.monotonic() < deadline, "the store did not come back"
-            time.sleep(0.05)
 
 
 def rows(header: Header) -> list[tuple[bytes, bytes | None]]:

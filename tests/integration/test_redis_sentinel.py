@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
+from patience import until_available
 from redis_servers import HOST, SERVICE, SentinelGroup, administer, require
 
 from sqe_chain.dev.server import free_port
@@ -15,10 +16,8 @@ from sqe_chain.ports import Header
 from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
-
-Found = TypeVar("Found")
 
 BORN = Header(1, "run-a", 0, "plan-0")
 NEXT = replace(BORN, number=1)
@@ -30,17 +29,6 @@ def group() -> Iterator[SentinelGroup]:
     """A group of its own for each test: a failover cannot be undone."""
     with SentinelGroup() as started:
         yield started
-
-
-def until_available(call: Callable[[], Found]) -> Found:
-    """Call again and again while the store is away, as a service does; 30 s at most."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return call()
-        except Unavailable:
-            assert time.monotonic() < deadline, "the store did not come back"
-            time.sleep(0.05)
 
 
 def test_the_new_master_is_found_by_three_sentinels_of_whom_one_is_away() -> None:
