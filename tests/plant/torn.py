@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from sqe_chain.stages.record import Record, Verdict
@@ -49,8 +50,32 @@ def applied(rows: Mapping[bytes, bytes], changes: Iterable[tuple[bytes, bytes | 
     return result
 
 
+def check_torn(
+    rows: Mapping[bytes, bytes],
+    changes: Mapping[bytes, bytes | None],
+    run: Callable[[Rows], Mapping[bytes, bytes | None]],
+) -> Rows:
+    """Run a batch again for each place where its writing can be cut off; the end must be the same.
+
+    Args:
+        rows: the table before the batch.
+        changes: what it writes in one piece.
+        run: gives what it writes over other rows.
+
+    Returns:
+        The table after the batch.
+    """
+    names, complete = sorted(changes), applied(rows, changes.items())
+    for written in range(len(names) + 1):
+        mixed = applied(rows, [(name, changes[name]) for name in names[:written]])
+        again = run(mixed)
+        behind = [(name, again[name]) for name in again if not written or name > names[written - 1]]
+        assert applied(mixed, behind) == complete, f"cut off after {written} of {len(names)} rows"
+    return complete
+
+
 def torn(rows: Mapping[bytes, bytes], batch: Callable[[Changes], object]) -> Rows:
-    """Run a batch in one piece, and once for each place where it can be torn; the end must be the same.
+    """Run a batch in one piece, and once for each place where it can be torn.
 
     Args:
         rows: the table before the batch.
@@ -59,17 +84,13 @@ def torn(rows: Mapping[bytes, bytes], batch: Callable[[Changes], object]) -> Row
     Returns:
         The table after the batch.
     """
-    whole = Changes(rows)
-    batch(whole)
-    changes = sorted(whole.changes.items())
-    complete = applied(rows, changes)
-    for count in range(1, len(changes)):
-        mixed = applied(rows, changes[:count])
-        redo = Changes(mixed)
-        batch(redo)
-        behind = sorted(change for change in redo.changes.items() if change[0] > changes[count - 1][0])
-        assert applied(mixed, behind) == complete, f"torn behind {changes[count - 1][0]!r}"
-    return complete
+
+    def run(before: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
+        table = Changes(before)
+        batch(table)
+        return table.changes
+
+    return check_torn(rows, run(rows), run)
 
 
 class Filter(Protocol):
@@ -150,10 +171,6 @@ def run_torn_batch(
 ) -> Batch:
     """The same as `run_batch`, and it mends itself wherever its writing is cut off."""
     whole = run_batch(make, rows, records, now_ms)
-    names = sorted(whole.changes)
-    for written in range(len(names) + 1):
-        mixed = applied(rows, [(name, whole.changes[name]) for name in names[:written]])
-        again = run_batch(make, mixed, records, now_ms).changes
-        behind = [(name, again[name]) for name in again if not written or name > names[written - 1]]
-        assert applied(mixed, behind) == whole.rows, f"cut off after {written} of {len(names)} rows"
+    again = partial(run_batch, make, records=records, now_ms=now_ms)
+    assert check_torn(rows, whole.changes, lambda mixed: again(mixed).changes) == whole.rows
     return whole
