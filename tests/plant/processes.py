@@ -6,6 +6,7 @@ which knows the stores' documented layout and nothing of the package; what they 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -121,7 +122,8 @@ class Run:
 
     def _bury(self) -> None:
         for pid in members_of_session(self.identity.pid):  # Spark's workers make a group of their own
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
+                os.kill(pid, signal.SIGKILL)
         assert wait_until(lambda: not members_of_session(self.identity.pid), TIMEOUT_S)
 
     def close(self) -> None:
