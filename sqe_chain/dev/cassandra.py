@@ -147,6 +147,7 @@ class CassandraServer(Server):
             *(f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m", "-Xss256k", "-XX:MaxDirectMemorySize=256m"),
             *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
             "-XX:+ExitOnOutOfMemoryError",
+            f"-XX:ErrorFile={self.data_dir / 'crash.log'}",  # not where the user happens to be
             f"-javaagent:{agent}",
             "-Djdk.attach.allowAttachSelf=true",
             *(part for name in _EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")),

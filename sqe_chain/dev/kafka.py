@@ -188,6 +188,7 @@ class KafkaServer(Server):
             *compiler,
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
+            f"-XX:ErrorFile={self.data_dir / 'crash.log'}",  # not where the user happens to be
             "-Djava.awt.headless=true",
             f"-Djava.io.tmpdir={self._scratch}",
             "-Djava.net.preferIPv4Stack=true",
