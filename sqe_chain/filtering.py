@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from sqe_chain.declaration import UserFunction, check_callable, check_choice, place, wants_context
 from sqe_chain.errors import FlowError
@@ -14,6 +14,9 @@ Spread = Literal["key", "partition", "lane", "id"]
 Filtered = TypeVar("Filtered")
 
 DAY_MS = 86_400_000
+
+STANDARD: Final = "standard"
+"""The guard that a stage has by itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,8 @@ class FilterSpec:
         spread: what decides the state partition of a record: its key, the input partition or lane that it came
             from, or its id.
         settings: arguments of the stage.
-        function: the user's function for the id, or the sequence number; None: there is none.
+        function: the user's function for the id or the sequence number, or the fold of windows; None: there is
+            none.
         takes_context: whether it wants the context as second argument.
         epoch: the user's function for the producer's epoch.
         epoch_takes_context: whether that wants the context.
@@ -134,6 +138,7 @@ class FilterSteps(Generic[Filtered]):
         interval_ms: int,
         *,
         late: Literal["forward", "drop"] = "forward",
+        guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
     ) -> Filtered:
@@ -143,13 +148,16 @@ class FilterSteps(Generic[Filtered]):
             name: stage name; permanent.
             interval_ms: milliseconds before and after the first; both ends belong to it.
             late: what becomes of records older than stream time less the interval.
+            guard: how far ahead of the others one record's event time may be, and what becomes of one that is
+                farther: a `JumpGuard` of `sqe_chain.stages`. "standard": a day, and `hold`. None: every time is
+                believed.
             compat: exactly what the KIP says.
             store: name of the store for this stage; by default the service's.
 
         Raises:
             FlowError: name clash, an interval below 0, or a stage behind `changes()`.
         """
-        spec = _deduplicate("key", None, interval_ms, late, compat, where := place())
+        spec = _deduplicate("key", None, interval_ms, late, guard, compat, where := place())
         return self._filtered(name, spec, store, where)
 
     def deduplicate_by_key_value(
@@ -159,6 +167,7 @@ class FilterSteps(Generic[Filtered]):
         interval_ms: int,
         *,
         late: Literal["forward", "drop"] = "forward",
+        guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
     ) -> Filtered:
@@ -169,13 +178,14 @@ class FilterSteps(Generic[Filtered]):
             id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
             interval_ms: see `deduplicate_by_key`, like the rest.
             late: see there.
+            guard: see there.
             compat: see there.
             store: see there.
 
         Raises:
             FlowError: see there.
         """
-        spec = _deduplicate("key", id, interval_ms, late, compat, where := place())
+        spec = _deduplicate("key", id, interval_ms, late, guard, compat, where := place())
         return self._filtered(name, spec, store, where)
 
     def deduplicate(
@@ -185,6 +195,7 @@ class FilterSteps(Generic[Filtered]):
         interval_ms: int,
         *,
         late: Literal["forward", "drop"] = "forward",
+        guard: object = STANDARD,
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
     ) -> Filtered:
@@ -195,13 +206,14 @@ class FilterSteps(Generic[Filtered]):
             id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
             interval_ms: see `deduplicate_by_key`, like the rest.
             late: see there.
+            guard: see there.
             compat: see there.
             store: see there.
 
         Raises:
             FlowError: see there.
         """
-        spec = _deduplicate("id", id, interval_ms, late, compat, where := place())
+        spec = _deduplicate("id", id, interval_ms, late, guard, compat, where := place())
         return self._filtered(name, spec, store, where)
 
     def distinct(
@@ -211,6 +223,7 @@ class FilterSteps(Generic[Filtered]):
         *,
         grace_ms: int = 0,
         late: Literal["drop", "forward"] = "drop",
+        guard: object = STANDARD,
         store: str | None = None,
     ) -> Filtered:
         """The first record of each key in each window goes on (the alternative that KIP-655 rejected).
@@ -220,12 +233,13 @@ class FilterSteps(Generic[Filtered]):
             windows: `Tumbling` or `Sessions` of `sqe_chain.stages.windowing`.
             grace_ms: how long after its end a window still knows what it had.
             late: what becomes of records behind that.
+            guard: as for `deduplicate_by_key`, but it can only drop or stop. "standard": 31 days, and `drop`.
             store: name of the store for this stage; by default the service's.
 
         Raises:
             FlowError: name clash, or a stage behind `changes()`.
         """
-        settings = {"windows": windows, "grace_ms": grace_ms, "late": late}
+        settings = {"windows": windows, "grace_ms": grace_ms, "late": late} | _guarded(guard)
         return self._filtered(name, FilterSpec("distinct", "key", settings), store, place())
 
     def windowed(  # noqa: PLR0913 - a declaration names what it needs
@@ -239,6 +253,7 @@ class FilterSteps(Generic[Filtered]):
         merge: UserFunction | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
+        guard: object = STANDARD,
         store: str | None = None,
     ) -> Filtered:
         """Fold each value into the windows of its key that its event time lies in.
@@ -250,11 +265,12 @@ class FilterSteps(Generic[Filtered]):
             name: stage name; permanent.
             windows: `Tumbling`, `Hopping` or `Sessions` of `sqe_chain.stages.windowing`.
             state: protobuf type of what a window holds; a new one begins with an empty one.
-            fold: ``(state, value) -> None``: changes the state in place.
+            fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
             key: ``value -> bytes | str``; without it the stream's key is kept.
             merge: for sessions: ``(state, later) -> None``, when a value joins two of them.
             lateness_ms: how long windows stay open for values that come late.
             retention_ms: how long final windows are kept in the store, to be read.
+            guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
 
         Raises:
@@ -267,21 +283,31 @@ class FilterSteps(Generic[Filtered]):
         settings = {
             "windows": windows,
             "state": state,
-            "fold": fold,
             "merge": merge,
             "lateness_ms": lateness_ms,
             "retention_ms": retention_ms,
-        }
-        return self._filtered(name, FilterSpec("windows", "key", settings), store, where, key)
+        } | _guarded(guard)
+        spec = FilterSpec("windows", "key", settings, fold, wants_context(fold, 2, where))
+        return self._filtered(name, spec, store, where, key)
 
 
 def _deduplicate(
-    spread: Spread, identity: UserFunction | None, interval_ms: int, late: str, compat: str | None, where: str
+    spread: Spread,
+    identity: UserFunction | None,
+    interval_ms: int,
+    late: str,
+    guard: object,
+    compat: str | None,
+    where: str,
 ) -> FilterSpec:
     if interval_ms < 0:
         raise FlowError(f"{where}: interval_ms={interval_ms}; 0 or more")
     check_choice("late", late, ("forward", "drop"), where)
     if identity is not None:
         check_callable("id", identity, where)
-    settings = {"interval_ms": interval_ms, "late": late, "compat": compat}
+    settings = {"interval_ms": interval_ms, "late": late, "compat": compat} | _guarded(guard)
     return FilterSpec("deduplicate", spread, settings, identity, wants_context(identity, 1, where))
+
+
+def _guarded(guard: object) -> dict[str, object]:
+    return {} if guard == STANDARD else {"guard": guard}

@@ -276,7 +276,10 @@ class Flow:
                     f"{node.place}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
                     f"{', '.join(self.input_topics())}; read one topic in a flow that writes for SQE"
                 )
-            if node.kind not in ("output", "aggregate") and not self.children(node.index):
+            left = node.kind in ("output", "aggregate") or (
+                node.spec and node.spec.settings.get("retention_ms")
+            )
+            if not left and not self.children(node.index):
                 raise FlowError(f"{node.place}: nothing is done with this {node.kind} of flow {self.name!r}")
 
     def _of(self, kind: Kind) -> list[Node]:

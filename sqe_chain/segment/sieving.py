@@ -5,7 +5,6 @@ from __future__ import annotations
 import marshal
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from heapq import merge
 from itertools import islice
 from typing import Any, Final
@@ -19,7 +18,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.filtering import FilterSpec
 from sqe_chain.flow import Node
 from sqe_chain.partitioner import Partitioner
-from sqe_chain.stages.declared import Extract, Filter, filter_of
+from sqe_chain.stages.declared import Extract, Filter, Fold, filter_of
 from sqe_chain.stages.record import Record, Spot, Verdict
 from sqe_chain.stages.windows import WindowedAggregate
 from sqe_chain.states import CellStates
@@ -67,10 +66,14 @@ class CellTable:
         if missing:
             self._known.update(zip(missing, self._states.rows(missing), strict=True))
 
+    def settled(self, row: bytes) -> bool:
+        """See `Table.settled`."""
+        cursor = self._states.cursor
+        return cursor is not None and row <= cursor
+
     def changes(self) -> Rows:
         """What is to be written, in the order of names."""
-        cursor = self._states.cursor
-        return [(row, self._known[row]) for row in sorted(self._changed) if cursor is None or row > cursor]
+        return [(row, self._known[row]) for row in sorted(self._changed) if not self.settled(row)]
 
 
 class Sieving:
@@ -118,13 +121,9 @@ class Sieving:
         self._table = CellTable(states)
         self._input: Origin | None = None
         self._failing: Origin | None = None
-        epoch = self._extractor(spec.epoch, takes_context=spec.epoch_takes_context)
-        extract = self._extractor(spec.function, takes_context=spec.takes_context)
-        wanted = self._id if spec.spread == "id" else extract
         self._filter: Filter | None = None
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         self._waiting: dict[tuple[str, int], list[Unit]] = {}
-        self._make = partial(filter_of, spec, self._table, wanted, epoch)
 
     @property
     def done(self) -> bool:
@@ -135,8 +134,7 @@ class Sieving:
         """Keep units for the end of the batch; returns how many belong to another state partition."""
         mine = [unit for unit in units if self._spread(unit) == self._part]
         if self._filter is None:
-            self._states.rows(())  # the header comes first
-            self._filter = self._make()
+            self._begin()
         if not self.done:
             for unit in mine:
                 place = unit[4].place
@@ -154,6 +152,25 @@ class Sieving:
         current.finish(self._now_ms)
         rows = self._table.changes()
         return {self._part: rows} if rows else {}
+
+    def _begin(self) -> None:
+        """Read the header and what the filter needs at once."""
+        spec, states = self._spec, self._states
+        states.rows(())
+        self._filter = filter_of(
+            spec,
+            self._table,
+            extract=self._id
+            if spec.spread == "id"
+            else self._extractor(spec.function, takes_context=spec.takes_context),
+            epoch=self._extractor(spec.epoch, takes_context=spec.epoch_takes_context),
+            fold=self._fold(),
+            clock_ms=self._now_ms,
+        )
+        if states.cursor is not None:
+            # Written in part, so all behind it is done. What would go on now was decided over other rows.
+            self._forward = self._drop = None
+            self._counts = Counter()
 
     def _look_at_all(self, current: Filter, units: Sequence[Unit]) -> None:
         records = [self._record(unit) for unit in units]
@@ -199,14 +216,14 @@ class Sieving:
                 self._forward(value, result.key, unit[3] + number(index), unit[4])
 
     def _record(self, unit: Unit) -> tuple[Record, bytes | None]:
-        """The unit as filters see it, and its key. A fold takes the payload; extractors take the whole unit."""
-        key, value, _, path, origin = unit
+        """The unit as filters see it, and its key. The functions below take the whole unit as its value."""
+        key, _, _, path, origin = unit
         if self._spec.spread == "id":
             key, _ = marshal.loads(key)  # noqa: S302 - made by the step before
         place = origin.place
         roots = self._spec.kind == "roots"
         record = Record(
-            value=value if self._spec.kind == "windows" else unit,
+            value=unit,
             key=key,
             timestamp_ms=origin.timestamp_ms,
             topic=place.topic,
@@ -220,14 +237,32 @@ class Sieving:
         return record, key
 
     def _extractor(self, function: UserFunction | None, *, takes_context: bool) -> Extract | None:
-        """The user's function, for records."""
-        if function is None:
+        """The user's function for ids, numbers or epochs, for records."""
+        if function is None or self._spec.kind == "windows":
             return None
         if not takes_context:
             return lambda record: function(_unit_of(record)[1])
         return lambda record: function(
             _unit_of(record)[1], Context(_unit_of(record)[4], record.key, self._now_ms)
         )
+
+    def _fold(self) -> Fold | None:
+        """The user's fold, for units."""
+        fold: Any = self._spec.function
+        if self._spec.kind != "windows":
+            return None
+        if not self._spec.takes_context:
+            return lambda state, unit: fold(state, unit[1])
+
+        def fold_with_context(state: object, unit: Unit) -> None:
+            context = Context(unit[4], unit[0], self._now_ms)
+            fold(state, unit[1], context)
+            if context.state_deleted:
+                raise PoisonError(
+                    f"stage {self._node.name!r}: a window's state cannot be deleted, it ends with its window"
+                )
+
+        return fold_with_context
 
     @staticmethod
     def _id(record: Record) -> Any:  # noqa: ANN401 - bytes, or None

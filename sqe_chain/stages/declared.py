@@ -18,6 +18,7 @@ from sqe_chain.stages.table import MemoryTable, Table
 from sqe_chain.stages.windows import WindowedAggregate
 
 Extract = Callable[[Record], Any]
+Fold = Callable[[Any, Any], object]
 
 
 class Filter(Protocol):
@@ -34,7 +35,13 @@ class Filter(Protocol):
 
 
 def filter_of(
-    spec: FilterSpec, table: Table, extract: Extract | None, epoch: Extract | None = None
+    spec: FilterSpec,
+    table: Table,
+    *,
+    extract: Extract | None = None,
+    epoch: Extract | None = None,
+    fold: Fold | None = None,
+    clock_ms: int | None = None,
 ) -> Filter:
     """The stage of a declared filter.
 
@@ -43,6 +50,8 @@ def filter_of(
         table: its rows.
         extract: gives a record's id or sequence number.
         epoch: gives the epoch of its producer.
+        fold: of windows: changes a state by a record's value.
+        clock_ms: the batch's clock.
 
     Raises:
         FlowError: settings that the stage does not take.
@@ -59,11 +68,13 @@ def filter_of(
             return StaleSequences(table, sequence=extract, epoch=epoch, **settings)
         case "deduplicate":
             identity = by_key if extract is None else extract if spec.spread == "id" else by_key_and(extract)
-            return Deduplicate(table, identity=identity, **settings)
+            return Deduplicate(table, identity=identity, clock_ms=clock_ms, **settings)
         case "distinct":
-            return Distinct(table, **settings)
+            return Distinct(table, clock_ms=clock_ms, **settings)
         case "windows":
-            return WindowedAggregate(table, **settings)
+            if fold is None:
+                raise AssertionError("checked when declared")
+            return WindowedAggregate(table, fold=fold, clock_ms=clock_ms, **settings)
 
 
 def check_filter(spec: FilterSpec, where: str) -> None:
@@ -77,10 +88,16 @@ def check_filter(spec: FilterSpec, where: str) -> None:
         FlowError: they are not.
     """
     try:
-        filter_of(spec, MemoryTable(), _nothing, _nothing if spec.epoch else None)
+        filter_of(
+            spec,
+            MemoryTable(),
+            extract=_nothing if spec.function else None,
+            epoch=_nothing if spec.epoch else None,
+            fold=_nothing,
+        )
     except (FlowError, TypeError) as error:
         raise FlowError(f"{where}: {error}") from error
 
 
-def _nothing(_: Record) -> None:
+def _nothing(*_: object) -> None:
     return None

@@ -26,7 +26,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.shelf import Shelf
-from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.stream_time import JumpGuard, check_guard
 from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable, bucket_length
 
@@ -84,6 +84,7 @@ class Deduplicate:
         identity: gives a record's id: `by_key`, `by_key_and`, or a function of one's own.
         late: `forward`: a late record goes on unless its duplicate is still remembered; `drop`: it does not.
         guard: for stream time; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
         compat: `kip655`: the KIP's exact behaviour: the same record is known by its offset, and there is no
             guard, whatever `guard` says.
 
@@ -99,6 +100,7 @@ class Deduplicate:
         identity: Identity = by_key,
         late: Late = "forward",
         guard: JumpGuard | None = DEFAULT_GUARD,
+        clock_ms: int | None = None,
         compat: Literal["kip655"] | None = None,
     ) -> None:
         if interval_ms < 0:
@@ -107,12 +109,15 @@ class Deduplicate:
             raise FlowError(f"a late record can be forwarded or dropped (forward, drop), not {late!r}")
         if compat not in {None, "kip655"}:
             raise FlowError(f"a deduplication can be like kip655, not like {compat!r}")
+        check_guard(guard)
         self._interval_ms = interval_ms
         self._identity = identity
         self._late = late
         self._by_offset = compat is not None
         self._guard = None if self._by_offset else guard
-        self._timetable = Timetable(table, bucket_ms=bucket_length(interval_ms), guard=self._guard)
+        self._timetable = Timetable(
+            table, bucket_ms=bucket_length(interval_ms), guard=self._guard, clock_ms=clock_ms
+        )
         self._shelf = Shelf(
             table, self._timetable, decode=_decode, encode=_encode, end_of=partial(_end_of, interval_ms)
         )
@@ -140,10 +145,10 @@ class Deduplicate:
         if time.confirmed:
             self._believe(time.confirmed, before_ms)
         now_ms = time.now_ms
+        if row is not None and not believed and self._guard is not None and self._guard.policy != "hold":
+            return self._guard.refuse(record, now_ms)
         if row is None or now_ms is None:
             return FORWARD
-        if not believed and self._guard is not None and self._guard.policy != "hold":
-            return self._guard.refuse(record, now_ms)
         late = record.timestamp_ms < now_ms - self._interval_ms
         if late and self._late == "drop":
             return Verdict(forward=False, reason=Reason.LATE, detail=self._lateness(record, now_ms))

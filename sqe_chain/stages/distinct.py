@@ -78,6 +78,7 @@ class Distinct:
         identity: gives a record's id.
         late: `drop`: a late record is dropped; `forward`: it goes on, and leaves no trace.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
 
     Raises:
         FlowError: a setting is out of its bounds.
@@ -92,6 +93,7 @@ class Distinct:
         identity: Identity = by_key,
         late: Literal["drop", "forward"] = "drop",
         guard: JumpGuard | None = WINDOW_GUARD,
+        clock_ms: int | None = None,
     ) -> None:
         if not isinstance(windows, Tumbling | Sessions):
             raise FlowError("distinct needs tumbling windows or sessions: others overlap")
@@ -105,7 +107,9 @@ class Distinct:
         self._late = late
         self._guard = guard_for_windows(guard)
         bucket_ms, phase_ms = bucket_of(windows, grace_ms)
-        self._timetable = Timetable(table, bucket_ms=bucket_ms, phase_ms=phase_ms, guard=guard)
+        self._timetable = Timetable(
+            table, bucket_ms=bucket_ms, phase_ms=phase_ms, guard=guard, clock_ms=clock_ms
+        )
         self._shelf = Shelf(table, self._timetable, decode=_decode, encode=_encode, end_of=self._end_of)
 
     @property
@@ -127,10 +131,10 @@ class Distinct:
         row = row_of(self._identity, record)
         believed = self._timetable.observe(record.timestamp_ms)
         now_ms = self._timetable.time.now_ms
+        if row is not None and not believed and self._guard is not None:
+            return self._guard.refuse(record, now_ms)
         if row is None or now_ms is None:
             return FORWARD
-        if not believed and self._guard is not None:
-            return self._guard.refuse(record, now_ms)
         opened = self._shelf.at(row)
         found = self._found(opened, record.timestamp_ms)
         if not found:

@@ -38,7 +38,8 @@ class JumpGuard:
 
     A record farther ahead does not move stream time. But a topic may have been silent for long: when
     `confirmations` records in a row are too far ahead, and within `max_jump_ms` of each other, stream time
-    follows them. The very first record of a state partition has nothing to be compared with.
+    follows them. The very first record of a state partition is compared with the service's clock; until one is
+    believed, those from too far ahead go on and are not remembered, if the policy is `hold`.
 
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 or more.
@@ -70,12 +71,13 @@ class JumpGuard:
 
         Args:
             record: the record.
-            now_ms: stream time.
+            now_ms: stream time; None: there is none yet, and the record is too far ahead of the clock.
 
         Raises:
             PoisonError: the policy is `stop`.
         """
-        found = f"event time {record.timestamp_ms} ms is more than {self.max_jump_ms} ms ahead of stream time {now_ms} ms"
+        than = "the service's clock" if now_ms is None else f"stream time {now_ms} ms"
+        found = f"event time {record.timestamp_ms} ms is more than {self.max_jump_ms} ms ahead of {than}"
         if self.policy == "stop":
             raise PoisonError(
                 f"{record.topic}[{record.partition}] offset {record.offset}: {found}. Either its clock is wrong "
@@ -84,12 +86,20 @@ class JumpGuard:
         return Verdict(forward=False, reason=Reason.MALFORMED, detail=found)
 
 
+def check_guard(guard: object) -> None:
+    """Raises FlowError if this is neither a guard nor None."""
+    if guard is not None and not isinstance(guard, JumpGuard):
+        raise FlowError(f"guard={guard!r}: a JumpGuard, or None")
+
+
 class StreamTime:
     """Stream time of one state partition while a batch runs.
 
     Args:
         clock: the stored row; None: nothing was seen yet.
         guard: None: every timestamp is believed.
+        clock_ms: the service's clock, which the guard compares the very first record with; None: that one is
+            believed.
 
     Attributes:
         now_ms: stream time; None before the first record.
@@ -98,13 +108,25 @@ class StreamTime:
             them.
     """
 
-    __slots__ = ("_ahead", "_ahead_lowest_ms", "_ahead_rows", "_guard", "before_ms", "confirmed", "now_ms")
+    __slots__ = (
+        "_ahead",
+        "_ahead_lowest_ms",
+        "_ahead_rows",
+        "_clock_ms",
+        "_guard",
+        "before_ms",
+        "confirmed",
+        "now_ms",
+    )
 
-    def __init__(self, clock: ClockRow | None = None, *, guard: JumpGuard | None = None) -> None:
+    def __init__(
+        self, clock: ClockRow | None = None, *, guard: JumpGuard | None = None, clock_ms: int | None = None
+    ) -> None:
         clock = clock or ClockRow()
         self.now_ms = clock.stream_time_ms if clock.HasField("stream_time_ms") else None
         self.before_ms = self.now_ms
         self._guard = guard
+        self._clock_ms = clock_ms
         self._ahead = clock.ahead
         self._ahead_lowest_ms = clock.ahead_lowest_ms
         self._ahead_rows = list(clock.ahead_rows)
@@ -121,19 +143,17 @@ class StreamTime:
             False if it is too far ahead to be believed: stream time stays.
         """
         now_ms, guard = self.now_ms, self._guard
-        if now_ms is None:
-            self.now_ms = timestamp_ms
-            return True
-        if guard is not None and timestamp_ms - now_ms > guard.max_jump_ms:
+        known_ms = self._clock_ms if now_ms is None else now_ms
+        if guard is not None and known_ms is not None and timestamp_ms - known_ms > guard.max_jump_ms:
             self._count(timestamp_ms, guard)
             if self._ahead < guard.confirmations:
-                if row is not None:
+                if row is not None and now_ms is not None:
                     self._ahead_rows.append(row)
                 return False
             self.confirmed += self._ahead_rows
         if self._ahead:
             self._begin_run(0, 0)
-        if timestamp_ms > now_ms:
+        if now_ms is None or timestamp_ms > now_ms:
             self.now_ms = timestamp_ms
         return True
 

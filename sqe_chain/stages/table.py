@@ -5,7 +5,8 @@ names, in several atomic steps if there are many. After a crash between two of t
 again over a table whose first rows are new and whose others are old, and only rows behind the last one
 written are written. So a stage keeps one rule: **what a row becomes depends, beside the batch's records, on
 its own old content and on rows whose names are not smaller**, for those are old as well; or on rows that the
-batch leaves as they are.
+batch leaves as they are. A row that is settled already is never made again from its new content by code of the
+user: that might fail on it.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class Table(Protocol):
 
     def load(self, rows: Iterable[bytes]) -> None:
         """Say which rows will be asked for soon, so that they are read together."""
+
+    def settled(self, row: bytes) -> bool:
+        """Whether an earlier attempt at this batch has written the row: what is put there now is not written."""
 
 
 class MemoryTable:
@@ -54,6 +58,11 @@ class MemoryTable:
 
     def load(self, rows: Iterable[bytes]) -> None:
         """See `Table.load`: everything is there."""
+
+    def settled(self, row: bytes) -> bool:
+        """See `Table.settled`: a table in memory is never written in part."""
+        del row
+        return False
 
     def rows(self) -> dict[bytes, bytes]:
         """A copy of everything, to keep and to load again."""

@@ -75,6 +75,7 @@ class Timetable:
         exact: listings keep their moment; else they become due with the end of their bucket, and no index row
             is read more than once.
         guard: see `JumpGuard`.
+        clock_ms: see `StreamTime`.
 
     Attributes:
         time: stream time.
@@ -88,17 +89,19 @@ class Timetable:
         phase_ms: int = 0,
         exact: bool = False,
         guard: JumpGuard | None = None,
+        clock_ms: int | None = None,
     ) -> None:
         self._table = table
         self._bucket_ms = bucket_ms
         self._phase_ms = phase_ms
         self._exact = exact
         self._guard = guard
+        self._clock_ms = clock_ms
         self._begin()
 
     def _begin(self) -> None:
         self._clock = ClockRow.FromString(self._table.get(CLOCK) or b"")
-        self.time = StreamTime(self._clock, guard=self._guard)
+        self.time = StreamTime(self._clock, guard=self._guard, clock_ms=self._clock_ms)
         manifest = ManifestRow.FromString(self._table.get(MANIFEST) or b"")
         self._buckets = {bucket.end_ms: bucket for bucket in manifest.buckets}
         before_ms = self.time.before_ms

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from sqe_chain.errors import FlowError
-from sqe_chain.stages.stream_time import DAY_MS, JumpGuard
+from sqe_chain.stages.stream_time import DAY_MS, JumpGuard, check_guard
 from sqe_chain.stages.timetable import bucket_length
 
 WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
@@ -152,8 +152,9 @@ def guard_for_windows(guard: JumpGuard | None) -> JumpGuard | None:
     """The guard, if it can be one for windows.
 
     Raises:
-        FlowError: its policy is `hold`.
+        FlowError: it is none, or its policy is `hold`.
     """
+    check_guard(guard)
     if guard is not None and guard.policy == "hold":
         raise FlowError(
             "windows cannot hold a record from too far ahead, they would never close: choose drop or stop"

@@ -94,7 +94,7 @@ class WindowedAggregate(Generic[State]):
       moments at which they close, then of their keys, then of their beginnings.
     * Cutting the records into batches elsewhere changes neither verdicts nor results.
     * A batch that fails gives its results again. In a redo after a crash between two chunks of writing they may
-      differ: by then they were published.
+      differ, and a window that was written is not folded again: by then all was published.
 
     Bound: one row for each key with an open window: its name, and for each open window (at most
     (size + lateness) / advance + 1; for sessions lateness / gap + 2) its state and about 20 bytes; about 6 bytes
@@ -110,12 +110,13 @@ class WindowedAggregate(Generic[State]):
         lateness_ms: how long stream time may be past the end of a window that still takes records; 0 or more.
         retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 or more.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
 
     Raises:
         FlowError: a setting is out of its bounds, or sessions have no `merge`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, each with its name
         self,
         table: Table,
         *,
@@ -126,6 +127,7 @@ class WindowedAggregate(Generic[State]):
         lateness_ms: int = 0,
         retention_ms: int = 0,
         guard: JumpGuard | None = WINDOW_GUARD,
+        clock_ms: int | None = None,
     ) -> None:
         if lateness_ms < 0 or retention_ms < 0:
             raise FlowError(f"lateness and retention are 0 ms or more, not {lateness_ms} and {retention_ms}")
@@ -140,7 +142,9 @@ class WindowedAggregate(Generic[State]):
         self._retention_ms = retention_ms
         self._guard = guard_for_windows(guard)
         bucket_ms, phase_ms = bucket_of(windows, lateness_ms)
-        self._timetable = Timetable(table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard)
+        self._timetable = Timetable(
+            table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard, clock_ms=clock_ms
+        )
         self._shelf = Shelf(table, self._timetable, decode=self._decode, encode=_encode, end_of=self._end_of)
         self._results: list[Result] = []
         self._due: set[bytes] = set()
@@ -173,6 +177,8 @@ class WindowedAggregate(Generic[State]):
             return self._guard.refuse(record, now_ms)
         self._close_due()
         row = OPEN + record.key
+        if self._table.settled(row):
+            return FORWARD
         folded = (
             self._into_session(row, record)
             if isinstance(self._windows, Sessions)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 from sqe_chain.stages.record import Record, Verdict
@@ -21,9 +20,13 @@ Rows = dict[bytes, bytes]
 class Changes:
     """A table that keeps what is written apart from what it was made on."""
 
-    def __init__(self, rows: Mapping[bytes, bytes]) -> None:
+    def __init__(self, rows: Mapping[bytes, bytes], cursor: bytes | None = None) -> None:
         self.rows = dict(rows)
         self.changes: dict[bytes, bytes | None] = {}
+        self._cursor = cursor
+
+    def settled(self, row: bytes) -> bool:
+        return self._cursor is not None and row <= self._cursor
 
     def get(self, row: bytes) -> bytes | None:
         return self.changes[row] if row in self.changes else self.rows.get(row)
@@ -53,14 +56,14 @@ def applied(rows: Mapping[bytes, bytes], changes: Iterable[tuple[bytes, bytes | 
 def check_torn(
     rows: Mapping[bytes, bytes],
     changes: Mapping[bytes, bytes | None],
-    run: Callable[[Rows], Mapping[bytes, bytes | None]],
+    run: Callable[[Rows, bytes | None], Mapping[bytes, bytes | None]],
 ) -> Rows:
     """Run a batch again for each place where its writing can be cut off; the end must be the same.
 
     Args:
         rows: the table before the batch.
         changes: what it writes in one piece.
-        run: gives what it writes over other rows.
+        run: gives what it writes over other rows, of which those up to a name are settled.
 
     Returns:
         The table after the batch.
@@ -68,8 +71,9 @@ def check_torn(
     names, complete = sorted(changes), applied(rows, changes.items())
     for written in range(len(names) + 1):
         mixed = applied(rows, [(name, changes[name]) for name in names[:written]])
-        again = run(mixed)
-        behind = [(name, again[name]) for name in again if not written or name > names[written - 1]]
+        cursor = names[written - 1] if written else None
+        again = run(mixed, cursor)
+        behind = [(name, again[name]) for name in again if cursor is None or name > cursor]
         assert applied(mixed, behind) == complete, f"cut off after {written} of {len(names)} rows"
     return complete
 
@@ -85,12 +89,12 @@ def torn(rows: Mapping[bytes, bytes], batch: Callable[[Changes], object]) -> Row
         The table after the batch.
     """
 
-    def run(before: Mapping[bytes, bytes]) -> dict[bytes, bytes | None]:
-        table = Changes(before)
+    def run(before: Mapping[bytes, bytes], cursor: bytes | None) -> dict[bytes, bytes | None]:
+        table = Changes(before, cursor)
         batch(table)
         return table.changes
 
-    return check_torn(rows, run(rows), run)
+    return check_torn(rows, run(rows, None), run)
 
 
 class Filter(Protocol):
@@ -107,13 +111,17 @@ MakeFilter = Callable[[Table], Filter]
 class WatchedTable(MemoryTable):
     """Knows what was announced and what was changed."""
 
-    def __init__(self, rows: Mapping[bytes, bytes]) -> None:
+    def __init__(self, rows: Mapping[bytes, bytes], cursor: bytes | None = None) -> None:
         super().__init__(rows)
+        self._cursor = cursor
         self.announced: set[bytes] = set()
         self.changes: dict[bytes, bytes | None] = {}
 
     def load(self, rows: Iterable[bytes]) -> None:
         self.announced.update(rows)
+
+    def settled(self, row: bytes) -> bool:
+        return self._cursor is not None and row <= self._cursor
 
     def get(self, row: bytes) -> bytes | None:
         assert row in self.announced, f"row {row!r} was not announced"
@@ -142,10 +150,14 @@ class Batch:
 
 
 def run_batch(
-    make: MakeFilter, rows: Mapping[bytes, bytes], records: Sequence[Record], now_ms: int = 0
+    make: MakeFilter,
+    rows: Mapping[bytes, bytes],
+    records: Sequence[Record],
+    now_ms: int = 0,
+    cursor: bytes | None = None,
 ) -> Batch:
-    """One batch by a new filter over a copy of the rows."""
-    table = WatchedTable(rows)
+    """One batch by a new filter over a copy of the rows, those up to the cursor settled."""
+    table = WatchedTable(rows, cursor)
     filtering = make(table)
     table.load(filtering.rows_for(records))
     verdicts = [filtering.accept(record) for record in records]
@@ -171,6 +183,9 @@ def run_torn_batch(
 ) -> Batch:
     """The same as `run_batch`, and it mends itself wherever its writing is cut off."""
     whole = run_batch(make, rows, records, now_ms)
-    again = partial(run_batch, make, records=records, now_ms=now_ms)
-    assert check_torn(rows, whole.changes, lambda mixed: again(mixed).changes) == whole.rows
+
+    def again(mixed: Rows, cursor: bytes | None) -> dict[bytes, bytes | None]:
+        return run_batch(make, mixed, records, now_ms, cursor).changes
+
+    assert check_torn(rows, whole.changes, again) == whole.rows
     return whole

@@ -242,6 +242,108 @@ def test_a_crash_around_every_single_write(when: str, max_rows: int) -> None:
     assert rows_after.keys() == rows.keys()  # their contents name lanes, hence topic ids
 
 
+@pytest.mark.parametrize("max_rows", [1, 2, 5_000])
+def test_a_fold_that_takes_no_value_twice_is_exact_through_crashes(max_rows: int) -> None:
+    """Windows are written row by row; in a redo nothing that was written is folded again, or given to steps behind."""
+
+    def take(state: StringValue, text: StringValue, context: Context) -> None:
+        assert context.timestamp_ms >= 0
+        if text.value in state.value:
+            raise ValueError(f"{text.value} was folded before")
+        state.value += text.value + " "
+
+    def checked(result: WindowResult) -> StringValue:
+        words = StringValue.FromString(result.state).value.split()
+        if len(words) != 5:
+            raise ValueError(f"{words} are not all of the window")
+        return StringValue(value=" ".join(sorted(words)))
+
+    flow = Flow("folded-once", state_partitions=2, poison="skip")
+    windows = flow.source("words", StringValue).windowed(
+        "ten-seconds", Tumbling(10_000), key=lambda text: text.value[0], state=StringValue, fold=take
+    )
+    windows.map(checked).to("results", partitions=1)
+    store = MemoryStore(f"folded-once-{max_rows}", max_rows=max_rows)
+    store.restore_all()
+    service = Rehearsal(flow, store=store)
+    for number in range(60):
+        for key in "abc":
+            service.feed("words", word(f"{key}{number}"), timestamp_ms=2_000 * number)
+        service.crash_at_write(number, "after" if number % 2 else "before")
+        service.run_until_caught_up()
+    results = {  # a crash behind a publication publishes again, at the same positions
+        payload.value for one in service.published("results") for payload in one.payloads_as(StringValue)
+    }
+    assert results == {
+        " ".join(sorted(f"{key}{number}" for number in range(start, start + 5)))
+        for start in range(0, 55, 5)
+        for key in "abc"
+    }
+    assert service.crashes > 10
+
+
+def test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_before() -> None:
+    """What is purged with the batch is gone when it is redone: its duplicate looks new then."""
+
+    def only_first(text: StringValue) -> StringValue:
+        if text.value == "again":
+            raise ValueError("this one was dropped")
+        return text
+
+    crashes = 0
+    for number in range(12):
+        name = f"purged-{number}"
+        flow = Flow(name, state_partitions=1, poison="skip")
+        once = flow.source("words", StringValue).deduplicate_by_key("once", 1_000)
+        once.map(only_first).aggregate("words", state=Int64Value, fold=count)
+        store = MemoryStore(name, max_rows=1)
+        store.restore_all()
+        service = Rehearsal(flow, store=store)
+        service.feed("words", word("first"), key="x", timestamp_ms=0)
+        service.run_until_caught_up()
+        service.feed("words", word("again"), key="x", timestamp_ms=500)
+        service.feed("words", word("first"), key="y", timestamp_ms=10_000)
+        service.crash_at_write(number, "after")
+        service.run_until_caught_up()
+        assert {key: state.value for key, state in service.states("words").items()} == {b"x": 1, b"y": 1}
+        crashes += service.crashes
+    assert crashes > 5
+
+
+def test_the_state_of_a_window_is_not_deleted_by_its_fold() -> None:
+    def delete(_state: Int64Value, _text: StringValue, context: Context) -> None:
+        context.delete_state()
+
+    flow = Flow("deletes", state_partitions=1)
+    flow.source("words", StringValue).windowed(
+        "w", Tumbling(10), state=Int64Value, fold=delete, retention_ms=1
+    )
+    service = Rehearsal(flow)
+    service.feed("words", word("a"), key="k")
+    with pytest.raises(PoisonError, match="ends with its window"):
+        service.run_until_caught_up()
+
+
+def test_one_wrong_clock_at_the_very_beginning_makes_nothing_late() -> None:
+    """Stream time is not known yet: what comes first is compared with the service's clock."""
+    service = service_of(
+        lambda words: words.deduplicate_by_key("once", 10_000, late="drop"),
+        "first-clock",
+    )
+    service.feed("words", word("wrong"), key="k", timestamp_ms=9_999_999_999_999)
+    for text, at_ms in (("a", 1_000), ("b", 2_000), ("c", 12_000)):
+        service.feed("words", word(text), key="k", timestamp_ms=at_ms)
+    service.run_until_caught_up()
+    assert counted(service) == {"wrong": 1, "a": 1, "c": 1}
+    trusting = service_of(
+        lambda words: words.deduplicate_by_key("once", 10_000, late="drop", guard=None), "trusting"
+    )
+    trusting.feed("words", word("wrong"), key="k", timestamp_ms=9_999_999_999_999)
+    trusting.feed("words", word("a"), key="k", timestamp_ms=1_000)
+    trusting.run_until_caught_up()
+    assert counted(trusting) == {"wrong": 1}
+
+
 def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> None:
     service = service_of(lambda words: words.distinct("first", "ten seconds"), "wrong")
     with pytest.raises(FlowError, match=r"test_filters_in_flows\.py:\d+: distinct needs"):
@@ -250,6 +352,8 @@ def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> Non
         service_of(
             lambda words: words.drop_stale("s", sequence=lambda _: 1, malformed="dead_letter"), "letters"
         )
+    with pytest.raises(FlowError, match=r"py:\d+: guard='strict': a JumpGuard"):
+        service_of(lambda words: words.deduplicate_by_key("g", 1, guard="strict"), "guard").start()
     with pytest.raises(FlowError, match="exists already"):
         service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
 

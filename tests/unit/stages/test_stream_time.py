@@ -46,6 +46,19 @@ def test_wrong_clocks_that_do_not_agree_or_are_contradicted_are_never_believed()
     assert time.now_ms == 5
 
 
+def test_the_first_of_all_is_compared_with_the_clock() -> None:
+    time = StreamTime(guard=GUARD, clock_ms=1_000)
+    assert [time.observe(at_ms) for at_ms in (9_000, 5, 9_000)] == [False, True, False]
+    assert time.now_ms == 5
+    time = StreamTime(guard=GUARD, clock_ms=1_000)
+    assert [time.observe(at_ms) for at_ms in (9_000, 9_001)] == [False, False]
+    time = StreamTime(saved(time), guard=GUARD, clock_ms=1_001)
+    assert time.now_ms is None
+    assert time.observe(9_002)
+    assert time.now_ms == 9_002
+    assert StreamTime(clock_ms=0).observe(9_000), "without a guard every time is believed"
+
+
 def test_confirmations_are_counted_across_batches() -> None:
     time = StreamTime(guard=GUARD)
     for at_ms, believed in ((0, True), (1_000, False), (1_000, False), (1_000, True)):
@@ -76,6 +89,7 @@ def test_what_is_refused_says_why() -> None:
     verdict = JumpGuard(max_jump_ms=100, policy="drop").refuse(record, 5)
     assert (verdict.forward, verdict.reason) == (False, Reason.MALFORMED)
     assert "1000 ms is more than 100 ms ahead of stream time 5 ms" in verdict.detail
+    assert "ahead of the service's clock" in JumpGuard(policy="drop").refuse(record, None).detail
     with pytest.raises(PoisonError, match=r"robot.raw\[3\] offset 7"):
         JumpGuard(policy="stop").refuse(record, 5)
 

@@ -144,6 +144,29 @@ def test_a_fold_that_fails_leaves_no_window_half_changed() -> None:
     assert [(result.span.start_ms, result.state.value) for result in stage.take_results()] == [(0, 1), (5, 1)]
 
 
+def test_a_window_that_was_written_is_not_folded_again() -> None:
+    """A fold that cannot take a value twice, as one that checks its state, does not fail in a redo."""
+
+    def write_once(state: StringValue, text: str) -> None:
+        if text in state.value:
+            raise ValueError(text)
+        state.value += text
+
+    def batch(table: Table) -> None:
+        windows = WindowedAggregate(
+            table, windows=Tumbling(10), state=StringValue, fold=write_once, retention_ms=100
+        )
+        for at_ms, text, key in ((1, "x", b"a"), (2, "y", b"b"), (3, "z", b"a"), (12, "x", b"b")):
+            windows.accept(event(at_ms, text, key))
+        windows.finish(0)
+
+    assert results_in(torn({}, batch), StringValue) == [
+        (b"a", Span(0, 10), StringValue(value="xz")),
+        (b"b", Span(0, 10), StringValue(value="y")),
+        (b"b", Span(10, 20), StringValue(value="x")),
+    ]
+
+
 def test_a_result_is_not_changed_any_more() -> None:
     stage = stage_on(MemoryTable(), Hopping(10, 5))
     stage.accept(event(7, "a"))
