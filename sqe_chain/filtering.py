@@ -33,6 +33,8 @@ class FilterSpec:
         takes_context: whether it wants the context as second argument.
         epoch: the user's function for the producer's epoch.
         epoch_takes_context: whether that wants the context.
+        heartbeat: of windows: the user's function that says of a value whether it only moves stream time.
+        heartbeat_takes_context: whether that wants the context.
     """
 
     kind: FilterKind
@@ -42,6 +44,8 @@ class FilterSpec:
     takes_context: bool = False
     epoch: UserFunction | None = None
     epoch_takes_context: bool = False
+    heartbeat: UserFunction | None = None
+    heartbeat_takes_context: bool = False
 
 
 class FilterSteps(Generic[Filtered]):
@@ -253,6 +257,7 @@ class FilterSteps(Generic[Filtered]):
         merge: UserFunction | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
+        heartbeat: UserFunction | None = None,
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filtered:
@@ -269,7 +274,10 @@ class FilterSteps(Generic[Filtered]):
             key: ``value -> bytes | str``; without it the stream's key is kept.
             merge: for sessions: ``(state, later) -> None``, when a value joins two of them.
             lateness_ms: how long windows stay open for values that come late.
-            retention_ms: how long final windows are kept in the store, to be read.
+            retention_ms: how long final windows are kept in the store, to be read: `sqe-chain state`.
+            heartbeat: ``value -> bool``, or with the context as second argument: such a value is folded nowhere. It
+                moves stream time of every state partition to its event time (not beyond the service's clock), so
+                that windows close although their inputs are silent.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
 
@@ -277,7 +285,7 @@ class FilterSteps(Generic[Filtered]):
             FlowError: name clash, or a stage behind `changes()`.
         """
         where = place()
-        for what, function in (("fold", fold), ("key", key), ("merge", merge)):
+        for what, function in (("fold", fold), ("key", key), ("merge", merge), ("heartbeat", heartbeat)):
             if function is not None or what == "fold":
                 check_callable(what, function, where)
         settings = {
@@ -287,7 +295,15 @@ class FilterSteps(Generic[Filtered]):
             "lateness_ms": lateness_ms,
             "retention_ms": retention_ms,
         } | _guarded(guard)
-        spec = FilterSpec("windows", "key", settings, fold, wants_context(fold, 2, where))
+        spec = FilterSpec(
+            "windows",
+            "key",
+            settings,
+            fold,
+            wants_context(fold, 2, where),
+            heartbeat=heartbeat,
+            heartbeat_takes_context=wants_context(heartbeat, 1, where),
+        )
         return self._filtered(name, spec, store, where, key)
 
 

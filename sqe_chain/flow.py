@@ -497,6 +497,7 @@ class Stream(FilterSteps["Filter"]):
             name=name,
             store=store,
             spec=spec,
+            payload=spec.settings.get("state"),
             key=key,
             key_takes_context=wants_context(key, 1, where),
         )

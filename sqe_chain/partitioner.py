@@ -5,6 +5,8 @@ Source: `org.apache.kafka.common.utils.Utils.murmur2` and `BuiltInPartitioner.pa
 
 from __future__ import annotations
 
+from itertools import count
+
 from sqe_chain.errors import PoisonError
 
 _SEED = 0x9747B28C
@@ -40,6 +42,21 @@ def partition_of(key: bytes, partitions: int) -> int:
         partitions: number of partitions, 1 or more.
     """
     return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def key_of_each(partitions: int) -> list[bytes]:
+    """For each partition a key that lies there.
+
+    >>> [partition_of(key, 3) for key in key_of_each(3)]
+    [0, 1, 2]
+    """
+    found: dict[int, bytes] = {}
+    for number in count():
+        if len(found) == partitions:
+            break
+        key = str(number).encode()
+        found.setdefault(partition_of(key, partitions), key)
+    return [found[partition] for partition in range(partitions)]
 
 
 def cell_of(key: bytes, partitions: int, buckets: int) -> int:

@@ -19,7 +19,7 @@ from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import PoisonError
 from sqe_chain.filtering import FilterSpec
 from sqe_chain.flow import SIDES, STAGES, Flow, Kind, Node
-from sqe_chain.partitioner import key_bytes
+from sqe_chain.partitioner import key_bytes, key_of_each
 
 Serialize = Callable[[Any], bytes]
 Push = Callable[[object, bytes | None, bytes, Origin], None]
@@ -138,11 +138,32 @@ class Compiler:
         return both
 
     def _stage(self, node: Node) -> Push:
+        spec = node.spec
+        if spec is not None and spec.spread == "id":
+            return self._into(node, self._key_and_id(spec), with_context=True)
+        push = self._into(node, self._key_of(node), with_context=node.key_takes_context)
+        if spec is None or spec.heartbeat is None:
+            return push
+        return self._with_heartbeats(node, spec.heartbeat, push)
+
+    def _with_heartbeats(self, node: Node, beats: UserFunction, push: Push) -> Push:
+        """A heartbeat goes into every state partition, under a key that lies there."""
+        push_as_it_is, keys = self._into(node, None), key_of_each(self._flow.state_partitions)
+        takes_context, now_ms = node.spec is not None and node.spec.heartbeat_takes_context, self._now_ms
+
+        def push_or_beat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+            if beats(value, Context(origin, key, now_ms)) if takes_context else beats(value):
+                for part, own in enumerate(keys):
+                    push_as_it_is(value, own, path + number(part), origin)
+            else:
+                push(value, key, path, origin)
+
+        return push_or_beat
+
+    def _into(self, node: Node, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
+        """Into a stage, under the key that a function gives; without one, under the unit's own."""
         append = self._collector.units[node.index].append
-        to_key, with_context = self._key_of(node), node.key_takes_context
         shuffled, keyed = node.index in self._shuffled, node.kind == "aggregate"
-        if node.spec is not None and node.spec.spread == "id":
-            to_key, with_context = self._key_and_id(node.spec), True
         known: dict[type, tuple[str, Serialize]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from sqe_chain.cli.console import readable
+from sqe_chain.cli.console import as_json, readable
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.stages.windowing import Span
+from sqe_chain.views import as_dict
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -48,6 +50,29 @@ class Condition:
         return self.holds(getattr(state, self.field), self.value)
 
 
+class Found(NamedTuple):
+    """A state as it is shown.
+
+    Attributes:
+        key: its key.
+        state: the state; None: there is none under this key.
+        span: the window that it is of; None for states that live as long as their key.
+    """
+
+    key: bytes
+    state: Message | None
+    span: Span | None = None
+
+    def line(self) -> dict[str, Any]:
+        """As a line of JSON."""
+        window = {} if self.span is None else {"start_ms": self.span.start_ms, "end_ms": self.span.end_ms}
+        return {
+            "key": as_json(self.key),
+            **window,
+            "state": None if self.state is None else as_dict(self.state),
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What is wanted; with nothing said, everything.
@@ -60,9 +85,12 @@ class Selection:
     pattern: str = ""
     conditions: tuple[Condition, ...] = ()
 
-    def takes(self, key: bytes, state: Message) -> bool:
-        """Whether this state is wanted."""
-        if self.pattern and not fnmatchcase(readable(key), self.pattern):
+    def takes(self, found: Found) -> bool:
+        """Whether this state is wanted; that there is none is told only if any would do."""
+        state = found.state
+        if state is None:
+            return self == Selection()
+        if self.pattern and not fnmatchcase(readable(found.key), self.pattern):
             return False
         return all(condition.fits(state) for condition in self.conditions)
 

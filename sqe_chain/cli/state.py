@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -17,17 +18,16 @@ from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, repor
 from sqe_chain.cli.files import counted
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
-from sqe_chain.cli.selection import Selection, selection
+from sqe_chain.cli.selection import Found, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow, Node
 from sqe_chain.partitioner import cell_of
 from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
-from sqe_chain.views import as_dict
+from sqe_chain.stages.windows import results_of
 
 Stored = Iterator[tuple[bytes, bytes | None]]
-States = Iterator[tuple[bytes, Message | None]]
 
 
 def state(  # noqa: PLR0913 - options of a command
@@ -72,23 +72,24 @@ def state(  # noqa: PLR0913 - options of a command
         node = _stage(flow, stage)
         with open_stores(flow, store or ()) as stores:
             wanted = [_key(text) for text in keys or ()]
-            stored = _states(flow, node, stores[""], stores[node.store or ""], wanted)
-            if node.spec is not None:
+            stored = _stored(flow, node, stores[""], stores[node.store or ""], wanted)
+            if node.payload is None:
                 if match or where or output:
                     raise ConfigurationError(
                         f"stage {node.name!r} is a filter: its rows can be listed, not chosen or written to a file"
                     )
                 _show_rows(islice(stored, limit), as_lines=json)
                 return
-            found = _chosen(node, stored, selection(match, where or (), _type_of(node)))
+            selected = selection(match, where or (), node.payload)
+            found = (one for one in _found(node, node.payload, stored, wanted) if selected.takes(one))
             if output is not None:
-                existing = ((key, state) for key, state in islice(found, limit) if state is not None)
-                count = write_states(output, counted(existing, "states"), _type_of(node))
+                existing = (one for one in islice(found, limit) if one.state is not None)
+                windows = node.spec is not None
+                count = write_states(output, counted(existing, "states"), node.payload, windows=windows)
                 ERR.print(f"{count} states written to {output}")
             elif json:
-                for key, state in islice(found, limit):
-                    shown = None if state is None else as_dict(state)
-                    print_json({"key": as_json(key), "state": shown})
+                for one in islice(found, limit):
+                    print_json(one.line())
             else:
                 _show(node, found, limit or 100)
 
@@ -101,19 +102,20 @@ def _stage(flow: Flow, name: str) -> Node:
     raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
 
 
-def _states(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> Stored:
-    """Keys and states: of these keys, None where there is none; without keys, of all there are."""
+def _stored(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> Stored:
+    """Rows: of these keys, None where there is none; without keys, all there are. Windows of a key have several."""
     layout = _layout(flow, home)
     partitions, stored = layout.state_partitions, layout.stages.get(node.name)
     if stored is None:
         raise ConfigurationError(f"flow {flow.name!r} has not run with stage {node.name!r} yet")
-    if keys:
+    if keys and node.spec is None:
         for key in keys:
             cell = cell_of(key, partitions, stored.buckets)
             _, (found,), _ = store.read(stored.flow, node.name, cell, [key])
             yield key, found
         return
-    for cell in range(partitions * stored.buckets):
+    cells = {cell_of(key, partitions, 1) for key in keys} if keys else range(partitions * stored.buckets)
+    for cell in sorted(cells):
         yield from sorted(store.scan(stored.flow, node.name, cell))
 
 
@@ -150,44 +152,44 @@ def _show_rows(rows: Stored, *, as_lines: bool) -> None:
             OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
-def _type_of(node: Node) -> type[Message]:
-    if node.payload is None:
-        raise AssertionError("a stage declares its state's type")
-    return node.payload
+def _found(node: Node, state: type[Message], stored: Stored, keys: Sequence[bytes]) -> Iterator[Found]:
+    """The states in rows; of a stage with windows, each open and each retained one."""
+    for name, data in stored:
+        try:
+            if node.spec is not None:
+                windows = results_of(name, data or b"", state)
+                yield from (Found(key, one, span) for key, span, one in windows if not keys or key in keys)
+            else:
+                yield Found(name, None if data is None else state.FromString(data))
+        except DecodeError as error:
+            raise StoreInconsistent(
+                f"the state of key {readable(name)} in stage {node.name!r} is no {state.DESCRIPTOR.full_name}: {error}"
+            ) from error
 
 
-def _chosen(node: Node, stored: Stored, wanted: Selection) -> States:
-    """What is wanted of it; a key that was asked for by name and has no state is told so, if any will do."""
-    for key, data in stored:
-        state = None if data is None else _parsed(node, key, data)
-        if wanted.takes(key, state) if state is not None else wanted == Selection():
-            yield key, state
-
-
-def _parsed(node: Node, key: bytes, data: bytes) -> Message:
-    try:
-        return _type_of(node).FromString(data)
-    except DecodeError as error:
-        raise StoreInconsistent(
-            f"the state of key {readable(key)} in stage {node.name!r} is no {_type_of(node).DESCRIPTOR.full_name}: {error}"
-        ) from error
-
-
-def _show(node: Node, found: States, limit: int) -> None:
+def _show(node: Node, found: Iterator[Found], limit: int) -> None:
     """A table with one column for each field of the state."""
     fields = node.payload.DESCRIPTOR.fields if node.payload else ()
-    table = Table("key", *(field.name for field in fields))
-    for key, state in sorted(islice(found, limit), key=lambda row: row[0]):
+    table = Table("key", *(("from", "to") if node.spec else ()), *(field.name for field in fields))
+    for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
         values = [Text("no state", "dim")]
-        if state is not None:
-            values = [Text(_cell(state, field.name)) for field in fields]
-        table.add_row(Text(readable(key)), *values)
+        if one.state is not None:
+            values = [Text(_cell(one.state, field.name)) for field in fields]
+        table.add_row(Text(readable(one.key)), *map(_moment, one.span or ()), *values)
     if table.row_count:
         OUT.print(table)
     else:
         ERR.print(f"stage {node.name!r} has no such states yet")
     if next(found, None) is not None:
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
+
+
+def _moment(at_ms: int) -> str:
+    """As a date, in UTC; as the number, where there is no such date."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
+    except (OverflowError, ValueError, OSError):
+        return str(at_ms)
 
 
 def _cell(message: Message, name: str) -> str:

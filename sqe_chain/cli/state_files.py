@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
@@ -12,24 +12,23 @@ from typing import IO, Any, cast
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from sqe_chain.cli.console import as_json
 from sqe_chain.cli.files import appearing, check_new
+from sqe_chain.cli.selection import Found
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.views import as_dict
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file; what is held in memory."""
 
-Found = Iterable[tuple[bytes, Message]]
 
-
-def write_states(file: Path, states: Found, state: type[Message]) -> int:
+def write_states(file: Path, states: Iterable[Found], state: type[Message], *, windows: bool = False) -> int:
     """Write keys and states to a new file.
 
     Args:
         file: its name ends with ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
-        states: keys and states.
-        state: their type.
+        states: what there is.
+        state: type of the states.
+        windows: whether they are of windows.
 
     Returns:
         How many there were.
@@ -45,28 +44,28 @@ def write_states(file: Path, states: Found, state: type[Message]) -> int:
     ):
         if file.name.endswith(ending):
             with appearing(file) as partial:
-                return write(partial, states, state)
+                return write(partial, states, state, windows=windows)
     raise ConfigurationError(f"{file}: the name must end with .jsonl, .jsonl.gz or .parquet")
 
 
-def _write_lines(file: Path, states: Found, _: type[Message]) -> int:
+def _write_lines(file: Path, states: Iterable[Found], _: type[Message], **__: bool) -> int:
     with file.open("w", encoding="utf-8") as out:
         return _lines(out, states)
 
 
-def _write_compressed(file: Path, states: Found, _: type[Message]) -> int:
+def _write_compressed(file: Path, states: Iterable[Found], _: type[Message], **__: bool) -> int:
     with gzip.open(file, "wt", encoding="utf-8") as out:
         return _lines(cast("IO[str]", out), states)
 
 
-def _lines(out: IO[str], states: Found) -> int:
+def _lines(out: IO[str], states: Iterable[Found]) -> int:
     count = 0
-    for count, (key, state) in enumerate(states, 1):  # noqa: B007 - the count is what we want
-        out.write(json.dumps({"key": as_json(key), "state": as_dict(state)}, ensure_ascii=False) + "\n")
+    for count, found in enumerate(states, 1):  # noqa: B007 - the count is what we want
+        out.write(json.dumps(found.line(), ensure_ascii=False) + "\n")
     return count
 
 
-def _write_parquet(file: Path, states: Found, state: type[Message]) -> int:
+def _write_parquet(file: Path, states: Iterable[Found], state: type[Message], *, windows: bool) -> int:
     try:
         import pyarrow as pa  # noqa: PLC0415 - only who writes Parquet needs it
         import pyarrow.parquet as pq  # noqa: PLC0415
@@ -75,26 +74,37 @@ def _write_parquet(file: Path, states: Found, state: type[Message]) -> int:
             "writing Parquet needs the package 'pyarrow': pip install 'sqe-chain[spark]', or write .jsonl"
         ) from error
     fields: list[FieldDescriptor] = list(state.DESCRIPTOR.fields)  # type: ignore[arg-type]  # the stubs know two
-    names = _column_names([field.name for field in fields])
-    columns = [(name, *_column(field, pa)) for name, field in zip(names, fields, strict=True)]
-    schema = pa.schema([("key", pa.binary()), *((name, kind) for name, kind, _ in columns)])
+    taken: list[tuple[str, Any, Callable[[Found], object]]] = [("key", pa.binary(), lambda found: found.key)]
+    if windows:
+        taken += [
+            ("start_ms", pa.int64(), lambda found: found.span and found.span.start_ms),
+            ("end_ms", pa.int64(), lambda found: found.span and found.span.end_ms),
+        ]
+    own = {name for name, _, _ in taken}
+    columns = taken + [_column(field, pa, own) for field in fields]
+    schema = pa.schema([(name, kind) for name, kind, _ in columns])
     remaining, count = iter(states), 0
     with pq.ParquetWriter(file, schema) as writer:
         while rows := list(islice(remaining, _ROWS)):
-            arrays = [pa.array([key for key, _ in rows], pa.binary())]
-            arrays += [pa.array([of(found) for _, found in rows], kind) for _, kind, of in columns]
+            arrays = [pa.array([of(found) for found in rows], kind) for _, kind, of in columns]
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
             count += len(rows)
     return count
 
 
-def _column_names(names: list[str]) -> list[str]:
-    """The fields' names; the key has the column `key`."""
-    return ["state.key" if name == "key" else name for name in names]
+def _column(
+    field: FieldDescriptor,
+    pa: Any,  # noqa: ANN401 - a module
+    own: Container[str],
+) -> tuple[str, Any, Callable[[Found], object]]:
+    """Name, type and content of a field's column; fields named like columns of our own get a prefix."""
+    kind, of = _content(field, pa)
+    name = f"state.{field.name}" if field.name in own else field.name
+    return name, kind, lambda found: of(found.state)
 
 
-def _column(field: FieldDescriptor, pa: Any) -> tuple[Any, Callable[[Message], object]]:  # noqa: ANN401 - a module, and a type of it
-    """Type and content of a field's column: numbers, text and bytes as they are, all else as JSON."""
+def _content(field: FieldDescriptor, pa: Any) -> tuple[Any, Callable[[Any], object]]:  # noqa: ANN401 - a module, and a type of it
+    """Numbers, text and bytes as they are, all else as JSON."""
     name = field.name
     single = not field.is_repeated and field.message_type is None
     if not single:

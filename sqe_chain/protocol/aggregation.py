@@ -384,8 +384,10 @@ class Aggregation:
         self._home = after
 
     def _fits_in_place(self, infos: dict[str, TopicInfo]) -> bool:
-        """Whether every input has as many partitions as there are state partitions."""
+        """Whether every input has as many partitions as there are state partitions, and nothing goes to all of them."""
         flow = self.around.flow
+        if any(stage.spec and stage.spec.heartbeat for stage in flow.stages()):
+            return False
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
 
     def _step_after(self, before: Plan) -> Step:

@@ -97,7 +97,9 @@ def carried_need(flow: Flow, stage: Node) -> int:
     """What units of a stage must carry of their input: 0 coordinates, 1 for envelopes, 2 for contexts."""
     need = 2 if stage.takes_context else 0
     if stage.spec is not None:
-        need = 2 if stage.spec.takes_context or stage.spec.epoch_takes_context else 1
+        spec = stage.spec
+        wanted = spec.takes_context or spec.epoch_takes_context or spec.heartbeat_takes_context
+        need = 2 if wanted else 1
     pending = flow.children(stage.index)
     while pending:
         node = pending.pop()

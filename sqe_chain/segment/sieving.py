@@ -122,6 +122,8 @@ class Sieving:
         self._input: Origin | None = None
         self._failing: Origin | None = None
         self._filter: Filter | None = None
+        beats = self._function(spec.heartbeat, takes_context=spec.heartbeat_takes_context)
+        self._is_heartbeat = beats or (lambda _: False)
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         self._waiting: dict[tuple[str, int], list[Unit]] = {}
 
@@ -162,9 +164,9 @@ class Sieving:
             self._table,
             extract=self._id
             if spec.spread == "id"
-            else self._extractor(spec.function, takes_context=spec.takes_context),
-            epoch=self._extractor(spec.epoch, takes_context=spec.epoch_takes_context),
-            fold=self._fold(),
+            else self._function(spec.function, takes_context=spec.takes_context),
+            epoch=self._function(spec.epoch, takes_context=spec.epoch_takes_context),
+            fold=self._fold(spec.function),
             clock_ms=self._now_ms,
         )
         if states.cursor is not None:
@@ -190,6 +192,10 @@ class Sieving:
 
     def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
         origin = unit[4]
+        if isinstance(current, WindowedAggregate) and self._is_heartbeat(record):
+            current.advance(min(record.timestamp_ms, self._now_ms))
+            self._give_results(current, unit)
+            return
         verdict = current.accept(record)
         if verdict.reason is not None:
             self._counts[self._node.name, str(verdict.reason)] += 1
@@ -236,9 +242,9 @@ class Sieving:
         )
         return record, key
 
-    def _extractor(self, function: UserFunction | None, *, takes_context: bool) -> Extract | None:
-        """The user's function for ids, numbers or epochs, for records."""
-        if function is None or self._spec.kind == "windows":
+    def _function(self, function: UserFunction | None, *, takes_context: bool) -> Extract | None:
+        """A user's function of values, for records."""
+        if function is None:
             return None
         if not takes_context:
             return lambda record: function(_unit_of(record)[1])
@@ -246,11 +252,8 @@ class Sieving:
             _unit_of(record)[1], Context(_unit_of(record)[4], record.key, self._now_ms)
         )
 
-    def _fold(self) -> Fold | None:
+    def _fold(self, fold: Any) -> Fold:  # noqa: ANN401 - with two arguments or three
         """The user's fold, for units."""
-        fold: Any = self._spec.function
-        if self._spec.kind != "windows":
-            return None
         if not self._spec.takes_context:
             return lambda state, unit: fold(state, unit[1])
 

@@ -350,15 +350,32 @@ def results_in(rows: Mapping[bytes, bytes], state: type[Message]) -> list[Result
     Returns:
         In the order (key, window).
     """
-    found: list[Result] = []
-    for name, content in rows.items():
-        if name.startswith(OPEN):
-            key = name[len(OPEN) :]
-        elif name.startswith(RETAINED):
-            key = name[len(RETAINED) + _PLACE.size :]
-        else:
-            continue
-        for stored in WindowsRow.FromString(content).windows:
-            span = Span(stored.start_ms, stored.start_ms + stored.length_ms)
-            found.append(Result(key, span, state.FromString(stored.state)))
+    found = (result for name, content in rows.items() for result in results_of(name, content, state))
     return sorted(found, key=lambda result: result[:2])
+
+
+def results_of(name: bytes, content: bytes, state: type[Message]) -> list[Result]:
+    """The windows in one row: none, if it is one of the timetable's.
+
+    Args:
+        name: of the row.
+        content: of the row.
+        state: protobuf class of the state.
+
+    Raises:
+        google.protobuf.message.DecodeError: the content is none of such states.
+    """
+    if name.startswith(OPEN):
+        key = name[len(OPEN) :]
+    elif name.startswith(RETAINED):
+        key = name[len(RETAINED) + _PLACE.size :]
+    else:
+        return []
+    return [
+        Result(
+            key,
+            Span(stored.start_ms, stored.start_ms + stored.length_ms),
+            state.FromString(stored.state),
+        )
+        for stored in WindowsRow.FromString(content).windows
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,6 +23,7 @@ from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Settings, Surroundings, When
+from sqe_chain.stages.windows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.faults import Crash, CrashingLog, CrashingStore, Script
 
@@ -32,12 +33,14 @@ _names = itertools.count()
 class SteppingClock:
     """A clock that moves by a millisecond each time it is read, and waits in no time at all.
 
+    It begins in the year 2100, so that no event that somebody feeds lies in its future by accident.
+
     Args:
         stop_after: waits after which it says that the service is asked to stop.
     """
 
     def __init__(self, stop_after: int = 100) -> None:
-        self.now = 1_700_000_000_000
+        self.now = 4_102_444_800_000
         self.waits = 0
         self._stop_after = stop_after
 
@@ -237,14 +240,27 @@ class Rehearsal:
         imported(self._around(None), lines)
 
     def states(self, stage: str) -> dict[bytes, Message]:
-        """All states of a stage, parsed."""
+        """All states of an aggregate, parsed.
+
+        Raises:
+            ConfigurationError: there is no such stage, or it is a filter, or has windows.
+        """
         node = self._stage(stage)
-        store = self.stores[node.store or ""]
-        found: dict[bytes, Message] = {}
-        for cell in self.flow.cells(node):
-            for key, data in store.scan(self._store_flow(stage), stage, cell):
-                found[key] = node.payload.FromString(data)  # type: ignore[union-attr]
-        return found
+        if node.payload is None or node.spec is not None:
+            raise ConfigurationError(f"stage {stage!r} is no aggregate; `windows` reads those of windows")
+        state = node.payload
+        return {key: state.FromString(data) for key, data in self._rows(node)}
+
+    def windows(self, stage: str) -> list[Result]:
+        """All windows of a stage that are open or retained, in the order (key, window).
+
+        Raises:
+            ConfigurationError: there is no such stage, or it has no windows.
+        """
+        node = self._stage(stage)
+        if node.payload is None or node.spec is None:
+            raise ConfigurationError(f"stage {stage!r} has no windows")
+        return results_in(dict(self._rows(node)), node.payload)
 
     def headers(self, stage: str) -> list[Header | None]:
         """The header of each cell of a stage: of its state partitions, or of their buckets."""
@@ -296,6 +312,11 @@ class Rehearsal:
         home, _ = self.stores[""].home(self.flow.name)
         data = self.stores[""].plan(self.flow.name, home.number) if home else None
         return Plan.from_bytes(data).layout.stored_in().get(stage, self.flow.name) if data else self.flow.name
+
+    def _rows(self, node: Node) -> Iterator[tuple[bytes, bytes]]:
+        store = self.stores[node.store or ""]
+        for cell in self.flow.cells(node):
+            yield from store.scan(self._store_flow(node.name), node.name, cell)
 
     def _stage(self, name: str) -> Node:
         for stage in self.flow.stages():

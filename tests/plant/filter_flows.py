@@ -36,6 +36,10 @@ def report_of(fastening: Fastening) -> int:
     return fastening.report
 
 
+def is_heartbeat(fastening: Fastening) -> bool:
+    return fastening.robot.startswith(END)
+
+
 def count(total: Int64Value, _: object) -> None:
     total.value += 1
 
@@ -61,7 +65,13 @@ _kept = {
 for _name, _filter in _kept.items():
     _filter.aggregate(f"n-{_name}", key=robot_of, state=Int64Value, fold=count)
 _windows = _kept["by-id"].windowed(
-    "windows", Tumbling(WINDOW_MS), key=robot_of, state=Int64Value, fold=count, lateness_ms=WINDOW_MS
+    "windows",
+    Tumbling(WINDOW_MS),
+    key=robot_of,
+    state=Int64Value,
+    fold=count,
+    lateness_ms=WINDOW_MS,
+    heartbeat=is_heartbeat,
 )
 _windows.aggregate("n-windows", key=lambda result: result.key, state=Int64Value, fold=add_window)
 _kept["by-id"].dropped().to(f"{_PLANT}.dropped", partitions=1)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain import Flow
+from sqe_chain import Flow, ReplayFilter
 from sqe_chain.context import Context
 from sqe_chain.envelope import read
 from sqe_chain.errors import FlowError, PoisonError
@@ -308,6 +309,94 @@ def test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_befor
         assert {key: state.value for key, state in service.states("words").items()} == {b"x": 1, b"y": 1}
         crashes += service.crashes
     assert crashes > 5
+
+
+def hours_with_heartbeats(name: str, max_rows: int = 5_000) -> Rehearsal:
+    """Counts by word and hour; the word "tick" is a heartbeat."""
+    flow = Flow(name, state_partitions=3)
+    hours = flow.source("words", StringValue).windowed(
+        "per-hour",
+        Tumbling(3_600_000),
+        key=lambda text: text.value,
+        state=Int64Value,
+        fold=count,
+        heartbeat=lambda text, context: text.value == "tick" and context.topic == "words",
+        retention_ms=7_200_000,
+    )
+    hours.to("hours", partitions=1)
+    store = MemoryStore(name, max_rows=max_rows)
+    store.restore_all()
+    return Rehearsal(flow, store=store, partitions={"words": 3})
+
+
+def hours_told(service: Rehearsal) -> list[tuple[bytes, int, int]]:
+    """What a receiver that ignores replays gets."""
+    accepts = ReplayFilter({"hours": service.log.describe(["hours"])["hours"].topic_id})
+    return sorted(
+        (one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value)
+        for message in service.log.records("hours")
+        if accepts.accept(message)
+        for one in read(message.value()).payloads_as(WindowResult)
+    )
+
+
+def test_a_heartbeat_closes_the_windows_of_every_state_partition() -> None:
+    service = hours_with_heartbeats("heartbeats")
+    for number in range(30):
+        service.feed(
+            "words", word(f"word-{number}"), key=f"word-{number}", partition=number % 3, timestamp_ms=number
+        )
+    service.run_until_caught_up()
+    assert hours_told(service) == []
+    service.feed("words", word("tick"), timestamp_ms=3_600_000)
+    service.run_until_caught_up()
+    assert hours_told(service) == sorted((f"word-{number}".encode(), 0, 1) for number in range(30))
+    assert {result.key for result in service.windows("per-hour")} == {
+        key for key, _, _ in hours_told(service)
+    }
+    service.feed("words", word("late"), timestamp_ms=3_599_999)
+    service.feed(
+        "words", word("tick"), timestamp_ms=service.clock.now + 8_000_000_000
+    )  # a clock that is wrong
+    service.run_until_caught_up()
+    service.feed("words", word("now"), timestamp_ms=service.clock.now)
+    service.run_until_caught_up()
+    assert [result.key for result in service.windows("per-hour")] == [b"now"], "what was retained is purged"
+
+
+def test_results_of_one_heartbeat_are_no_repetitions_of_each_other() -> None:
+    flow = Flow("told-apart", state_partitions=3)
+    minutes = flow.source("words", StringValue).windowed(
+        "per-minute",
+        Tumbling(60_000),
+        key=lambda text: text.value,
+        state=Int64Value,
+        fold=count,
+        heartbeat=lambda text: text.value == "tick",
+    )
+    minutes.deduplicate("one", lambda _: "all", 60_000).aggregate("results", state=Int64Value, fold=count)
+    service = Rehearsal(flow)
+    for number in range(12):
+        service.feed("words", word(f"word-{number}"), timestamp_ms=number)
+    service.feed("words", word("tick"), timestamp_ms=60_000)
+    service.run_until_caught_up()
+    assert sum(total.value for total in service.states("results").values()) == 1
+
+
+@pytest.mark.parametrize("max_rows", [1, 3, 5_000])
+def test_heartbeats_are_exact_through_crashes(max_rows: int) -> None:
+    service = hours_with_heartbeats(f"beats-{max_rows}", max_rows)
+    expected: Counter[tuple[bytes, int]] = Counter()
+    for number in range(60):
+        at_ms, text = number * 600_000, f"word-{number % 5}"
+        service.feed("words", word(text), key=text, partition=number % 3, timestamp_ms=at_ms)
+        expected[text.encode(), at_ms // 3_600_000] += 1
+        if number % 6 == 5:
+            service.feed("words", word("tick"), partition=number // 6 % 3, timestamp_ms=at_ms + 600_000)
+        service.crash_at_write(number % 13, "after" if number % 2 else "before")
+        service.run_until_caught_up()
+    assert hours_told(service) == sorted((key, hour, total) for (key, hour), total in expected.items())
+    assert service.crashes > 10
 
 
 def test_the_state_of_a_window_is_not_deleted_by_its_fold() -> None:

@@ -21,6 +21,7 @@ FLOWS = """
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.flow import Flow
+from sqe_chain.stages import Tumbling
 
 
 def add(total, word):
@@ -46,6 +47,11 @@ two_stores.source("words", StringValue).aggregate(
 once = Flow("cli-once")
 _kept = once.source("words", StringValue).deduplicate("once", word_of, 60_000)
 _kept.aggregate("kept", key=word_of, state=Int64Value, fold=add)
+
+windows = Flow("cli-windows", state_partitions=1)
+windows.source("words", StringValue).windowed(
+    "per-window", Tumbling(2), key=word_of, state=Int64Value, fold=add, retention_ms=1_000
+)
 
 a_number = 7
 """

@@ -361,6 +361,40 @@ def test_the_rows_of_a_filter_are_listed(flows: ModuleType, feed: Feed, store: s
     assert (refused.exit_code, "is a filter" in refused.stderr) == (2, True)
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_windows_are_shown_chosen_and_written_with_their_places(
+    flows: ModuleType, feed: Feed, store: str, command: Command, tmp_path: Path, ending: str
+) -> None:
+    feed("one", "one", "one", "three")  # at 0, 1, 2 and 3 ms: the first window is final and retained
+    found = command("run", "cli_flows:windows", *RUN, "--store", store, "--allow-weak-durability")
+    assert found.exit_code == 0, found.stderr
+    asked = ("state", "cli_flows:windows", "per-window", "--store", store)
+
+    def lines(*choice: str) -> list[tuple[object, ...]]:
+        shown = command(*asked, "--json", *choice)
+        assert shown.exit_code == 0, shown.stderr
+        return sorted(tuple(json.loads(line).values()) for line in shown.stdout.splitlines())
+
+    everything: list[tuple[object, ...]] = [("one", 0, 2, "6"), ("one", 2, 4, "3"), ("three", 2, 4, "5")]
+    assert lines() == everything
+    assert lines("--where", "value>3") == [everything[0], everything[2]]
+    assert lines("one", "four") == everything[:2]
+    assert re.search(r"one .*1970-01-01 00:00:00.002 .*00.004 .* 3 ", command(*asked).stdout)
+    file = tmp_path / f"windows{ending}"
+    assert command(*asked, "--output", str(file)).exit_code == 0
+    if ending == ".parquet":
+        rows = parquet.read_table(file).to_pylist()
+        assert sorted((row["key"], row["start_ms"], row["end_ms"], row["value"]) for row in rows) == [
+            (b"one", 0, 2, 6),
+            (b"one", 2, 4, 3),
+            (b"three", 2, 4, 5),
+        ]
+    else:
+        assert (
+            sorted(tuple(json.loads(line).values()) for line in file.read_text().splitlines()) == everything
+        )
+
+
 def test_state_says_what_it_does_not_know(
     flows: ModuleType, log: MemoryLog, store: str, command: Command
 ) -> None:
