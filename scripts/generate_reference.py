@@ -26,7 +26,22 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": ("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter"),
-    "sqe_chain.stages": ("Tumbling", "Hopping", "Sessions", "SqeKey"),
+    "sqe_chain.stages": (
+        *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),
+        *("Record", "Spot", "Verdict", "Reason", "Table", "MemoryTable"),
+        *("SqeReplays", "RootReplays", "StaleSequences", "from_value", "from_key", "from_header"),
+        *(
+            "Deduplicate",
+            "by_key",
+            "by_key_and",
+            "Distinct",
+            "WindowedAggregate",
+            "Result",
+            "Span",
+            "results_in",
+        ),
+    ),
+    "sqe_chain.sqe_key": ("process_id", "read_sqe_key", "murmur_hash_64a"),
     "sqe_chain.context": ("Context",),
     "sqe_chain.testing": ("Rehearsal", "Crash"),
     "sqe_chain.errors": (),

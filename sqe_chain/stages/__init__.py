@@ -1,13 +1,63 @@
 """The kinds of stages, one file each, pure: they know no store and no log.
 
 Streams declare them (`sqe_chain.flow`); docs/duplicates.md helps to choose. Here are the names that a flow needs
-beside that: kinds of windows, the guard of stream time, SQE's record key, and the messages that filters and windows give.
+beside that: kinds of windows, the guard of stream time, SQE's record key, and the messages that filters and windows
+give. And the stages themselves, for programs without flows: plain objects over a table of rows, that take one record at
+a time.
+
+    >>> table = MemoryTable()
+    >>> once = Deduplicate(table, interval_ms=60_000)
+    >>> [once.accept(Record(key=b"order 7", timestamp_ms=at_ms)).forward for at_ms in (0, 60_000, 60_001)]
+    [True, False, True]
+    >>> once.finish(now_ms=0)  # the end of a batch: what is in memory goes into the table
+    >>> again = Deduplicate(MemoryTable(table.rows()), interval_ms=60_000)
+    >>> again.accept(Record(key=b"order 7", timestamp_ms=60_002)).reason
+    <Reason.DUPLICATE: 'duplicate'>
 """
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.sqe_key import SqeKey
+from sqe_chain.stages.deduplicate import Deduplicate
+from sqe_chain.stages.distinct import Distinct
+from sqe_chain.stages.extractors import from_header, from_key, from_value
+from sqe_chain.stages.identity import by_key, by_key_and
+from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.replays import SqeReplays
+from sqe_chain.stages.root_replays import RootReplays
+from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
+from sqe_chain.stages.table import MemoryTable, Table
+from sqe_chain.stages.windowing import Hopping, Sessions, Span, Tumbling
+from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
 
-__all__ = ["Dropped", "Hopping", "JumpGuard", "Sessions", "SqeKey", "Tumbling", "WindowResult"]
+__all__ = [
+    "NOWHERE",
+    "Deduplicate",
+    "Distinct",
+    "Dropped",
+    "Hopping",
+    "JumpGuard",
+    "MemoryTable",
+    "Reason",
+    "Record",
+    "Result",
+    "RootReplays",
+    "Sessions",
+    "Span",
+    "Spot",
+    "SqeKey",
+    "SqeReplays",
+    "StaleSequences",
+    "Table",
+    "Tumbling",
+    "Verdict",
+    "WindowResult",
+    "WindowedAggregate",
+    "by_key",
+    "by_key_and",
+    "from_header",
+    "from_key",
+    "from_value",
+    "results_in",
+]

@@ -16,6 +16,7 @@ MODULES = (
     "envelope",
     "filter",
     "marks",
+    "stages",
     "stages.deduplicate",
     "stages.distinct",
     "stages.extractors",
