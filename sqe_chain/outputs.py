@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 
 from sqe_chain.context import Origin
 from sqe_chain.errors import OutputTooLarge, PoisonError
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Headers, Output
 from sqe_chain.sqe_key import SqeKey
 from sqe_chain.steps import Made
 from sqe_chain.template import OutputTemplate, key_field
+from sqe_chain.topology import Node
 
 Collection = tuple[bytes | None, str, list[bytes | None]]
 """Key, type name and payloads of one envelope."""

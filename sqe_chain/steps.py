@@ -18,8 +18,9 @@ from sqe_chain.context import Context, Origin
 from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import PoisonError
 from sqe_chain.filtering import FilterSpec
-from sqe_chain.flow import SIDES, STAGES, Flow, Kind, Node
+from sqe_chain.flow import Flow
 from sqe_chain.partitioner import key_bytes, key_of_each
+from sqe_chain.topology import SIDES, STAGES, Kind, Node
 
 Serialize = Callable[[Any], bytes]
 Push = Callable[[object, bytes | None, bytes, Origin], None]

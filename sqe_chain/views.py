@@ -13,8 +13,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from sqe_chain.flow import Node
 from sqe_chain.states import View
+from sqe_chain.topology import Node
 
 
 def as_dict(state: Message) -> Any:  # noqa: ANN401 - the JSON of some of protobuf's own types is no object

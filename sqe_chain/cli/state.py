@@ -21,11 +21,12 @@ from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, Traceba
 from sqe_chain.cli.selection import Found, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.partitioner import cell_of
 from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
 from sqe_chain.stages.windows import results_of
+from sqe_chain.topology import Node
 
 Stored = Iterator[tuple[bytes, bytes | None]]
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import Superseded
-from sqe_chain.flow import Node
 from sqe_chain.plan import Plan, PlannedRange, mark_name
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol.surroundings import COMMIT, PERSIST, PUBLISH, Surroundings
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
 from sqe_chain.states import Claim, Step, persist
+from sqe_chain.topology import Node
 
-DAY_MS = 86_400_000
+COMMIT_WITHIN_MS = 86_400_000
+"""Kafka forgets a group that commits nothing: so a quiet one commits again after a day."""
 
 
 @dataclass(slots=True)
@@ -122,5 +123,5 @@ class Applying:
 
     def commit_again_daily(self, last: Plan) -> None:
         """Groups forget what is not committed again."""
-        if self.around.clock.now_ms() - self._committed_ms > DAY_MS:
+        if self.around.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
             self.commit(last)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.plan import Layout, Plan, mark_name
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
@@ -26,6 +26,7 @@ from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.surroundings import CLAIM, RECOVER, SEAL, Again, Engine, Surroundings
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.states import Claim, chunk_size
+from sqe_chain.topology import Node
 
 Offsets = Mapping[TopicPartition, int]
 

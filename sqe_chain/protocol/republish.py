@@ -23,7 +23,7 @@ from sqe_chain.errors import (
 from sqe_chain.marks import MarksRecord, PartitionMarks
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.applying import DAY_MS
+from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.states import Claim, Step
@@ -112,7 +112,7 @@ class Republishing:
         )
         stops = inputs.cut(offsets, bounds, limit)
         if stops == offsets:
-            if around.clock.now_ms() - self._committed_ms > DAY_MS:
+            if around.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
                 self._commit(list(self._positions))
             around.tell("caught_up")
             return False

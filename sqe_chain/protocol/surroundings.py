@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.segment.results import Job, Portion, Report
+from sqe_chain.topology import Node
 
 T = TypeVar("T")
 When = Literal["before", "after"]

@@ -12,7 +12,7 @@ from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.context import Context, Origin, Place, new_origin
 from sqe_chain.envelope import EnvelopeHead, is_enveloped, parse_head, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
-from sqe_chain.flow import STAGES, Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.marks import PartitionMarks
 from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.plan import Exclusion
@@ -20,6 +20,7 @@ from sqe_chain.ports import Message, Output
 from sqe_chain.segment.level import exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
 from sqe_chain.steps import Collector, Compiler, Push, number
+from sqe_chain.topology import STAGES, Node
 from sqe_chain.wire import CHECKSUM_TAG, PREFIX, RESIDUE
 
 _FIRST: Final = number(0)

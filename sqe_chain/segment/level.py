@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from sqe_chain.context import Origin
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.outputs import Gatherer
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.plan import TEXT_LIMIT, Exclusion
@@ -21,6 +21,7 @@ from sqe_chain.segment.sieving import Sieving, spread_of
 from sqe_chain.stages.aggregate import Aggregate
 from sqe_chain.states import CellStates, PartitionStates
 from sqe_chain.steps import Collector, Compiler, Unit
+from sqe_chain.topology import Node
 
 BLOCK = 1_000
 """Units folded at a time behind a shuffle."""

@@ -18,7 +18,6 @@ import numpy as np
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position, stored_epoch
 from sqe_chain.context import Origin, new_origin
 from sqe_chain.envelope import EnvelopeHead
-from sqe_chain.flow import Node
 from sqe_chain.marks import Mark
 from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Message
@@ -27,6 +26,7 @@ from sqe_chain.segment.inputs import Inputs
 from sqe_chain.segment.level import Level, exclusion_of
 from sqe_chain.stages.aggregate import Aggregate, Entry
 from sqe_chain.steps import Unit
+from sqe_chain.topology import Node
 
 _FIRST: Final = bytes(4)  # the path of an only payload
 _KNOWN_KEYS: Final = 200_000

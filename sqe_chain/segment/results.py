@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqe_chain.flow import Node
 from sqe_chain.marks import MarksRecord
 from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Output, Range, StateStore
 from sqe_chain.states import Step
+from sqe_chain.topology import Node
 
 UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
 """A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so

@@ -16,13 +16,13 @@ from sqe_chain.context import Context, Origin
 from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import PoisonError
 from sqe_chain.filtering import FilterSpec
-from sqe_chain.flow import Node
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.stages.declared import Extract, Filter, Fold, filter_of
 from sqe_chain.stages.record import Record, Spot, Verdict
 from sqe_chain.stages.windows import WindowedAggregate
 from sqe_chain.states import CellStates
 from sqe_chain.steps import Push, Unit, number
+from sqe_chain.topology import Node
 
 Rows = list[tuple[bytes, bytes | None]]
 Failed = Callable[[Origin, Exception], None]

@@ -38,13 +38,14 @@ from typing import Final, Literal
 from sqe_chain._proto.filters_pb2 import SqeInputs, SqeMark, SqeMarks
 from sqe_chain.chain import ROOT_LENGTH, b64
 from sqe_chain.errors import FlowError, TooManyLanes
+from sqe_chain.filtering import DAY_MS
 from sqe_chain.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
 from sqe_chain.stages.table import Table
 
-EXPIRY_MS: Final = 172_800_000
+EXPIRY_MS: Final = 2 * DAY_MS
 """How long a mark is kept behind the last record that passed: two days, as in SQE."""
 MAX_MARKS: Final = 10_000
 """Producers and source partitions of one input partition."""

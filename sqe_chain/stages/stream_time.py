@@ -20,13 +20,12 @@ Source: KIP-655 and Kafka Streams, where stream time is lost with the process an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from sqe_chain._proto.windows_pb2 import ClockRow
 from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.filtering import DAY_MS
 from sqe_chain.stages.record import Reason, Record, Verdict
-
-DAY_MS: Final = 86_400_000
 
 JumpPolicy = Literal["hold", "drop", "stop"]
 """What becomes of a record too far ahead; see `JumpGuard`."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from sqe_chain.errors import FlowError
-from sqe_chain.stages.stream_time import DAY_MS, JumpGuard, check_guard
+from sqe_chain.filtering import DAY_MS
+from sqe_chain.stages.stream_time import JumpGuard, check_guard
 from sqe_chain.stages.timetable import bucket_length
 
 WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")

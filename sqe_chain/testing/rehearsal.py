@@ -13,7 +13,7 @@ from sqe_chain.chain import Chain
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope import Envelope, read, wrap
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow, Node
+from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.plan import Plan
@@ -26,6 +26,7 @@ from sqe_chain.protocol.surroundings import Settings, Surroundings, When
 from sqe_chain.stages.windows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.faults import Crash, CrashingLog, CrashingStore, Script
+from sqe_chain.topology import Node
 
 _names = itertools.count()
 

@@ -11,9 +11,10 @@ from notes import everything, first_letter, ledger, note, said, word
 
 from sqe_chain.envelope import wrap
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
-from sqe_chain.flow import Flow, PoisonPolicy
+from sqe_chain.flow import Flow
 from sqe_chain.plan import Plan
 from sqe_chain.testing import Rehearsal
+from sqe_chain.topology import PoisonPolicy
 
 POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]
 LARGE = "large" + "!" * 3_000

@@ -1,0 +1,200 @@
+"""A flow as data: its nodes, and how they hang together. Everything that runs a flow reads this."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from google.protobuf.message import Message
+
+from sqe_chain.declaration import UserFunction, check_choice, check_name, check_topic, place
+from sqe_chain.errors import FlowError
+from sqe_chain.filtering import FilterSpec
+from sqe_chain.marks import DEFAULT_MAX_LANES, Recreated
+from sqe_chain.ports import ViewKind
+
+Kind = Literal[
+    "source",
+    "map",
+    "filter",
+    "flat_map",
+    "key_by",
+    "merge",
+    "aggregate",
+    "sieve",
+    "changes",
+    "dropped",
+    "output",
+]
+STAGES = ("aggregate", "sieve")
+"""Kinds of nodes that hold state: a fold by key, and a filter that remembers."""
+SIDES = ("changes", "dropped")
+"""Kinds of nodes that take something else from a stage than what it gives on."""
+PoisonPolicy = Literal["stop", "dead_letter", "skip"]
+Nulls = Literal["poison", "skip", "decode"]
+
+DEFAULT_STATE_PARTITIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step of a flow.
+
+    Attributes:
+        index: its place in `Flow.nodes`; parents come before children.
+        kind: what it does.
+        place: where the user declared it, ``file:line``.
+        parents: indexes of the nodes it takes its units from.
+        function: the user's function (map, filter, flat_map, fold, or the decoder of a source).
+        takes_context: whether the function wants the context as its last argument.
+        key: the user's key function (key_by, aggregate, output); None keeps the unit's key.
+        key_takes_context: whether the key function wants the context.
+        name: stage or output name; topic of a source without a name of its own.
+        topics: input topics of a source; the one topic of an output.
+        payload: payload type of a source, state type of an aggregate.
+        raw: a source whose messages carry no envelope.
+        nulls: what a source does with null values.
+        partitions: partitions of an output.
+        headers: whether an output passes the input's headers on.
+        store: name of the store a stage wants; None for the service's default.
+        buckets: into how many buckets a stage's state partitions are split in the store.
+        view: how a stage shows its states to other programs; None: it does not.
+        process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
+        spec: what a sieve does.
+    """
+
+    index: int
+    kind: Kind
+    place: str
+    parents: tuple[int, ...] = ()
+    function: UserFunction | None = None
+    takes_context: bool = False
+    key: UserFunction | None = None
+    key_takes_context: bool = False
+    name: str = ""
+    topics: tuple[str, ...] = ()
+    payload: type[Message] | None = None
+    raw: bool = False
+    nulls: Nulls = "poison"
+    partitions: int = 0
+    headers: bool = True
+    store: str | None = None
+    buckets: int = 1
+    view: ViewKind | None = None
+    spec: FilterSpec | None = None
+    process_id: int | None = None
+
+
+@dataclass
+class Topology:
+    """The nodes of a flow, and how they hang together. See `sqe_chain.flow.Flow` for the arguments.
+
+    Attributes:
+        nodes: in the order of their declaration; parents come before children.
+    """
+
+    name: str
+    poison: PoisonPolicy = "stop"
+    dead_letter_topic: str = ""
+    dead_letter_partitions: int = 1
+    state_partitions: int = DEFAULT_STATE_PARTITIONS
+    max_lanes: int = DEFAULT_MAX_LANES
+    recreated: Recreated = "stop"
+    allow_compacted: bool = False
+    nodes: list[Node] = field(default_factory=list, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        where = place()
+        check_name("flow", self.name, where)
+        check_choice("poison", self.poison, ("stop", "dead_letter", "skip"), where)
+        check_choice("recreated", self.recreated, ("stop", "count", "skip"), where)
+        self.dead_letter_topic = self.dead_letter_topic or f"{self.name}.dead-letters"
+        check_topic(self.dead_letter_topic, where)
+        for what in ("state_partitions", "dead_letter_partitions", "max_lanes"):
+            if getattr(self, what) < 1:
+                raise FlowError(f"{where}: {what}={getattr(self, what)}; at least 1")
+
+    @property
+    def dead_letters(self) -> bool:
+        """Whether this flow publishes dead letters."""
+        return self.poison == "dead_letter"
+
+    def stages(self) -> list[Node]:
+        """The stages, in the order of their declaration."""
+        return [node for node in self.nodes if node.kind in STAGES]
+
+    def renamed(self, name: str) -> Self:
+        """The same flow under another name: another writer, with states of its own."""
+        check_name("flow", name, "renamed")
+        found = copy(self)
+        found.name, found.nodes = name, list(self.nodes)
+        return found
+
+    def cells(self, stage: Node) -> range:
+        """The numbers of a stage's cells: of the buckets of all its state partitions."""
+        return range(self.state_partitions * stage.buckets)
+
+    def outputs(self) -> list[Node]:
+        """The outputs, in the order of their declaration."""
+        return self._of("output")
+
+    def sources(self) -> list[Node]:
+        """The sources, in the order of their declaration."""
+        return self._of("source")
+
+    def input_topics(self) -> list[str]:
+        """All input topics, sorted."""
+        return sorted(topic for node in self.sources() for topic in node.topics)
+
+    def children(self, index: int) -> list[Node]:
+        """The nodes that take their units from this one, in the order of their declaration."""
+        return [node for node in self.nodes if index in node.parents]
+
+    def stage_of(self, node: Node) -> Node | None:
+        """The keyed stage that a node's units come from; None before the first one."""
+        while True:
+            if node.kind == "source":
+                return None
+            node = self.nodes[node.parents[0]]
+            if node.kind in STAGES:
+                return node
+
+    def level(self, stage: Node) -> int:
+        """How many keyed stages a unit has passed when it has passed this one: 1 for the first."""
+        upstream = self.stage_of(stage)
+        return 1 if upstream is None else 1 + self.level(upstream)
+
+    def check(self) -> None:
+        """Check what only the whole shows.
+
+        Raises:
+            FlowError: there is no source, nothing comes of a stream, or dead letters would be read again.
+        """
+        if not self.nodes:
+            raise FlowError(f"flow {self.name!r} has no source")
+        for node in self.nodes:
+            if node.kind == "source" and self.dead_letters and self.dead_letter_topic in node.topics:
+                raise FlowError(
+                    f"{node.place}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
+                    "would be a loop"
+                )
+            if node.process_id is not None and len(self.input_topics()) > 1:
+                raise FlowError(
+                    f"{node.place}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
+                    f"{', '.join(self.input_topics())}; read one topic in a flow that writes for SQE"
+                )
+            left = node.kind in ("output", "aggregate") or (
+                node.spec and node.spec.settings.get("retention_ms")
+            )
+            if not left and not self.children(node.index):
+                raise FlowError(f"{node.place}: nothing is done with this {node.kind} of flow {self.name!r}")
+
+    def _of(self, kind: Kind) -> list[Node]:
+        return [node for node in self.nodes if node.kind == kind]
+
+    def add(self, kind: Kind, place: str, **fields: Any) -> Node:  # noqa: ANN401 - the fields of Node
+        """Append a node. Streams check what they are asked for before."""
+        node = Node(len(self.nodes), kind, place, **fields)
+        self.nodes.append(node)
+        return node
