@@ -13,7 +13,8 @@ import pytest
 from brokers import Admin
 from chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, split
 from confluent_kafka import Producer
-from processes import TIMEOUT_S, TOPICS, Plant
+from processes import TOPICS, Plant
+from runs import TIMEOUT_S
 
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain.dev import KafkaServer

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from processes import SUPERSEDED, Plant
+from processes import Plant
+from runs import SUPERSEDED
 
 pytestmark = pytest.mark.timeout(600)
 Plants = Callable[..., Plant]

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 import redis
 from brokers import Admin, rolled_back, second_broker
-from processes import TIMEOUT_S, Plant, Run
+from processes import Plant
+from runs import TIMEOUT_S, Run
 
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from processes import KILLED, ROOT, TIMEOUT_S, Run
+from runs import KILLED, ROOT, TIMEOUT_S, Run
 
 from services import audit, simulate
 from services.expected import expected

@@ -1,135 +1,34 @@
-"""Real services on real servers: start a run, hear its events, kill, pause and wake it, look at what it left.
+"""The example flows as real services on real servers: feed them, kill them, look at what they left.
 
-Nothing here waits without a bound, and every wait is for a condition. Totals are read by `services.stored`,
-which knows the stores' documented layout and nothing of the package; what they should be is added up here.
+Totals are read by `services.stored`, which knows the stores' documented layout and nothing of the package; what they
+should be is added up here.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import random
-import signal
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
 
 from chaos_flows import LINES, ROBOTS, split
-from confluent_kafka import Producer
+from runs import TIMEOUT_S, Run, Runs
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
-from services.demo.process import members_of_session
 from services.stored import StoredState, stored_states
 from sqe_chain import ReplayFilter, read, wrap
-from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
-from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.dev.process import wait_until
 from sqe_chain.partitioner import partition_of
 from sqe_chain.plan import Plan, PlannedRange
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.stores import open_store
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = Path(sys.executable).with_name("sqe-chain")
-TIMEOUT_S = 180
 STAGES = ("per-robot", "per-line")
 TOPICS = {"raw": 2, "mid": 3, "deltas": 2, "lines": 1}
-KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 
-Line = dict[str, Any]
 Sums = tuple[int, int, int]
 """Events, screws fastened, torque."""
-
-
-class Run:
-    """One `sqe-chain run`, with the processes that it starts."""
-
-    def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
-        self._log = log
-        self._popen = spawn([str(COMMAND), *arguments], log=log, detached=False, environment=environment)
-        found = ProcessIdentity.of(self._popen.pid)
-        assert found is not None
-        self.identity = found
-
-    @property
-    def text(self) -> str:
-        return self._log.read_text(encoding="utf-8", errors="replace")
-
-    def lines(self) -> list[Line]:
-        whole = (line for line in self.text.splitlines(keepends=True) if line.endswith("\n"))
-        return [json.loads(line) for line in whole if line.startswith("{")]
-
-    def names(self) -> list[str]:
-        return [line["event"] for line in self.lines()]
-
-    def all(self, event: str, **fields: object) -> list[Line]:
-        return [line for line in self.lines() if {**line, "event": event, **fields} == line]
-
-    def wait_for(self, event: str, *, after: int = 0, **fields: object) -> Line:
-        """The first line of an event with these fields, behind the first `after` lines."""
-
-        def found() -> list[Line]:
-            return [line for line in self.lines()[after:] if {**line, "event": event, **fields} == line]
-
-        assert wait_until(lambda: bool(found()) or self.status() is not None, TIMEOUT_S), self.text
-        assert found(), f"no {event} {fields}: status {self.status()}\n{self.text}"
-        return found()[0]
-
-    def status(self) -> int | None:
-        return self._popen.poll()
-
-    def ended(self) -> int:
-        """Wait for its end; the exit status, negative for a signal."""
-        ended = wait_until(lambda: self.status() is not None, TIMEOUT_S)
-        assert ended, f"it goes on after {TIMEOUT_S} s\n{self.text}"
-        self._bury()
-        return self._popen.wait()
-
-    def stopped_by(self, error: str, status: int = STOPPED_INEXACT) -> str:
-        """Wait until it stops with this error's name; the error's text."""
-        found, last = self.ended(), self.lines()[-1]
-        assert (found, last["event"], last.get("error")) == (status, "stopped", error), self.text
-        return str(last["text"])
-
-    def terminate(self) -> int:
-        self._popen.terminate()
-        return self.ended()
-
-    def kill(self) -> None:
-        """SIGKILL to all of it, wherever it is."""
-        self.identity.send(signal.SIGKILL)
-        self.ended()
-
-    def pause(self) -> None:
-        """SIGSTOP to all of it."""
-        self.identity.pause()
-
-    def wait_until_paused(self) -> None:
-        assert wait_until(self._paused, TIMEOUT_S), self.text
-
-    def resume(self) -> None:
-        """SIGCONT to all of it."""
-        self.identity.send(signal.SIGCONT)
-
-    def _paused(self) -> bool:
-        assert self.status() is None, self.text
-        stat = Path(f"/proc/{self.identity.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        return stat[stat.rindex(")") + 2 :].startswith("T")
-
-    def _bury(self) -> None:
-        for pid in members_of_session(self.identity.pid):  # Spark's workers make a group of their own
-            with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
-                os.kill(pid, signal.SIGKILL)
-        assert wait_until(lambda: not members_of_session(self.identity.pid), TIMEOUT_S)
-
-    def close(self) -> None:
-        if self.status() is None:
-            self.identity.send(signal.SIGKILL)
-        self.ended()
 
 
 @dataclass
@@ -158,8 +57,8 @@ def _sums(events: Iterable[Fastening]) -> Sums:
     return len(known), sum(e.fastened for e in known), sum(e.torque_mnm for e in known)
 
 
-class Plant:
-    """Topics, messages, runs and a store of one test.
+class Plant(Runs):
+    """Topics, messages, runs and a store of one test of the flows in `chaos_flows`.
 
     Args:
         kafka: broker.
@@ -178,49 +77,15 @@ class Plant:
         options: dict[str, dict[str, object]] | None = None,
         topics: dict[str, int] | None = None,
     ) -> None:
-        self.name = f"chaos-{uuid4().hex[:8]}"
-        self.kafka, self.store, self.directory = kafka, store, directory
+        super().__init__("chaos_flows", kafka, store, directory, TOPICS if topics is None else topics)
         self.options = options or {}
-        self.log = KafkaLog(kafka)
         self.expected = Expected()
-        self.runs: list[Run] = []
         self._random = random.Random(self.name)
         self._reports = 0
-        for topic, partitions in (TOPICS if topics is None else topics).items():
-            self.log.create_topic(self.topic(topic), partitions)
-
-    # ------------------------------------------------------------------ runs
-
-    def topic(self, name: str) -> str:
-        return f"{self.name}.{name}"
-
-    def start(self, flow: str, *more: str, trap: str = "", engine: str = "inprocess") -> Run:
-        """Start a run of a flow; a trap is ``event,...:SIGNAL``."""
-        environment = {
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'plant'}",
-            "CHAOS_PLANT": self.name,
-            "CHAOS_OPTIONS": json.dumps(self.options),
-        }
-        if trap:
-            environment["CHAOS_TRAP"] = trap
-        where = ("--kafka", self.kafka, "--store", self.store, "--engine", engine, "--log-json")
-        arguments = ("run", f"chaos_flows:{flow}", *where, "--interval", "100ms", *more)
-        log = self.directory / f"{len(self.runs):02}-{flow}-{uuid4().hex[:6]}.log"
-        self.runs.append(Run(arguments, log, environment))
-        return self.runs[-1]
-
-    def once(self, flow: str, *more: str, engine: str = "inprocess") -> Run:
-        """A run that ends by itself when all is done."""
-        run = self.start(flow, "--once", *more, engine=engine)
-        assert run.ended() == 0, run.text
-        return run
 
     def dies(self, flow: str, *more: str, at: str, engine: str = "inprocess") -> Run:
-        """A run that is killed by SIGKILL at an event; what it leaves is looked at."""
-        run = self.start(flow, *more, trap=f"{at}:SIGKILL", engine=engine)
-        status = run.ended()
-        event = at.rpartition(",")[2]
-        assert (status, run.names()[-1]) == (KILLED, event), f"status {status} instead of a kill\n{run.text}"
+        """See `Runs.dies`; what it leaves is looked at."""
+        run = super().dies(flow, *more, at=at, engine=engine)
         self.look()
         return run
 
@@ -228,10 +93,6 @@ class Plant:
         """The republisher publishes and is killed before its commit: all of that will come again."""
         run = self.dies("standard", at="published")
         assert run.all("published")[-1]["outputs"] > 0, run.text
-
-    def close(self) -> None:
-        for run in self.runs:
-            run.close()
 
     # ------------------------------------------------------------------ messages
 
@@ -266,12 +127,6 @@ class Plant:
 
     def wrapped(self, fastening: Fastening) -> bytes:
         return wrap(fastening, key=fastening.robot, timestamp_ms=fastening.report)
-
-    def produce(self, topic: str, records: Iterable[tuple[int, bytes]]) -> None:
-        producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
-        for partition, value in records:
-            producer.produce(self.topic(topic), value, partition=partition)
-        assert producer.flush(TIMEOUT_S) == 0
 
     def records(self, topic: str) -> list[Message]:
         """Everything that stands in a topic, transactions that were aborted left out."""

@@ -1,0 +1,185 @@
+"""Real services as processes: start a run, hear its events, kill, pause and wake it.
+
+Nothing here waits without a bound, and every wait is for a condition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Producer
+
+from services.demo.process import members_of_session
+from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
+from sqe_chain.logs.kafka import KafkaLog
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = Path(sys.executable).with_name("sqe-chain")
+TIMEOUT_S = 180
+KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
+
+Line = dict[str, Any]
+
+
+class Run:
+    """One `sqe-chain run`, with the processes that it starts."""
+
+    def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
+        self._log = log
+        self._popen = spawn([str(COMMAND), *arguments], log=log, detached=False, environment=environment)
+        found = ProcessIdentity.of(self._popen.pid)
+        assert found is not None
+        self.identity = found
+
+    @property
+    def text(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def lines(self) -> list[Line]:
+        whole = (line for line in self.text.splitlines(keepends=True) if line.endswith("\n"))
+        return [json.loads(line) for line in whole if line.startswith("{")]
+
+    def names(self) -> list[str]:
+        return [line["event"] for line in self.lines()]
+
+    def all(self, event: str, **fields: object) -> list[Line]:
+        return [line for line in self.lines() if {**line, "event": event, **fields} == line]
+
+    def wait_for(self, event: str, *, after: int = 0, **fields: object) -> Line:
+        """The first line of an event with these fields, behind the first `after` lines."""
+
+        def found() -> list[Line]:
+            return [line for line in self.lines()[after:] if {**line, "event": event, **fields} == line]
+
+        assert wait_until(lambda: bool(found()) or self.status() is not None, TIMEOUT_S), self.text
+        assert found(), f"no {event} {fields}: status {self.status()}\n{self.text}"
+        return found()[0]
+
+    def status(self) -> int | None:
+        return self._popen.poll()
+
+    def ended(self) -> int:
+        """Wait for its end; the exit status, negative for a signal."""
+        ended = wait_until(lambda: self.status() is not None, TIMEOUT_S)
+        assert ended, f"it goes on after {TIMEOUT_S} s\n{self.text}"
+        self._bury()
+        return self._popen.wait()
+
+    def stopped_by(self, error: str, status: int = STOPPED_INEXACT) -> str:
+        """Wait until it stops with this error's name; the error's text."""
+        found, last = self.ended(), self.lines()[-1]
+        assert (found, last["event"], last.get("error")) == (status, "stopped", error), self.text
+        return str(last["text"])
+
+    def terminate(self) -> int:
+        self._popen.terminate()
+        return self.ended()
+
+    def kill(self) -> None:
+        """SIGKILL to all of it, wherever it is."""
+        self.identity.send(signal.SIGKILL)
+        self.ended()
+
+    def pause(self) -> None:
+        """SIGSTOP to all of it."""
+        self.identity.pause()
+
+    def wait_until_paused(self) -> None:
+        assert wait_until(self._paused, TIMEOUT_S), self.text
+
+    def resume(self) -> None:
+        """SIGCONT to all of it."""
+        self.identity.send(signal.SIGCONT)
+
+    def _paused(self) -> bool:
+        assert self.status() is None, self.text
+        stat = Path(f"/proc/{self.identity.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        return stat[stat.rindex(")") + 2 :].startswith("T")
+
+    def _bury(self) -> None:
+        for pid in members_of_session(self.identity.pid):  # Spark's workers make a group of their own
+            with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
+                os.kill(pid, signal.SIGKILL)
+        assert wait_until(lambda: not members_of_session(self.identity.pid), TIMEOUT_S)
+
+    def close(self) -> None:
+        if self.status() is None:
+            self.identity.send(signal.SIGKILL)
+        self.ended()
+
+
+class Runs:
+    """Runs of the flows of one module in this directory, and the topics they need.
+
+    Args:
+        module: where the flows are; it finds the name of this test in CHAOS_PLANT.
+        kafka: broker.
+        store: URL of the store.
+        directory: for logs.
+        topics: topic -> partitions; created here.
+    """
+
+    options: Mapping[str, Mapping[str, object]] = {}
+    """Flow -> options of its `Flow`."""
+
+    def __init__(
+        self, module: str, kafka: str, store: str, directory: Path, topics: Mapping[str, int]
+    ) -> None:
+        self.name = f"chaos-{uuid4().hex[:8]}"
+        self.kafka, self.store, self.directory = kafka, store, directory
+        self.log = KafkaLog(kafka)
+        self.runs: list[Run] = []
+        self._module = module
+        for topic, partitions in topics.items():
+            self.log.create_topic(self.topic(topic), partitions)
+
+    def topic(self, name: str) -> str:
+        return f"{self.name}.{name}"
+
+    def start(self, flow: str, *more: str, trap: str = "", engine: str = "inprocess") -> Run:
+        """Start a run of a flow; a trap is ``event,...:SIGNAL``."""
+        environment = {
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'plant'}",
+            "CHAOS_PLANT": self.name,
+            "CHAOS_OPTIONS": json.dumps(self.options),
+        }
+        if trap:
+            environment["CHAOS_TRAP"] = trap
+        where = ("--kafka", self.kafka, "--store", self.store, "--engine", engine, "--log-json")
+        arguments = ("run", f"{self._module}:{flow}", *where, "--interval", "100ms", *more)
+        log = self.directory / f"{len(self.runs):02}-{flow}-{uuid4().hex[:6]}.log"
+        self.runs.append(Run(arguments, log, environment))
+        return self.runs[-1]
+
+    def once(self, flow: str, *more: str, engine: str = "inprocess") -> Run:
+        """A run that ends by itself when all is done."""
+        run = self.start(flow, "--once", *more, engine=engine)
+        assert run.ended() == 0, run.text
+        return run
+
+    def dies(self, flow: str, *more: str, at: str, engine: str = "inprocess") -> Run:
+        """A run that is killed by SIGKILL at an event."""
+        run = self.start(flow, *more, trap=f"{at}:SIGKILL", engine=engine)
+        status = run.ended()
+        event = at.rpartition(",")[2]
+        assert (status, run.names()[-1]) == (KILLED, event), f"status {status} instead of a kill\n{run.text}"
+        return run
+
+    def produce(self, topic: str, records: Iterable[tuple[int, bytes]], key: bytes | None = None) -> None:
+        """Append records (partition, value) to a topic, all under one key."""
+        producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
+        for partition, value in records:
+            producer.produce(self.topic(topic), value, key=key, partition=partition)
+        assert producer.flush(TIMEOUT_S) == 0
+
+    def close(self) -> None:
+        for run in self.runs:
+            run.close()
