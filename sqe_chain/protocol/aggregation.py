@@ -8,19 +8,17 @@ Data flows one way, and each step makes the next one safe to repeat:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.errors import (
     LostOffsets,
-    PoisonError,
     ServiceStopped,
     StoreInconsistent,
     Superseded,
     TruncatedInput,
 )
-from sqe_chain.plan import Exclusion, Plan, PlannedRange
+from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
@@ -32,8 +30,8 @@ from sqe_chain.protocol.planning import (
     check_layout,
     layout_of,
     layout_plan,
-    portions_of,
 )
+from sqe_chain.protocol.processing import Batch, Processing
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.surroundings import (
     CLAIM,
@@ -50,7 +48,7 @@ from sqe_chain.protocol.verifying import (
     verify_records,
 )
 from sqe_chain.segment.level import levels
-from sqe_chain.segment.results import Job, Report
+from sqe_chain.segment.results import Report
 from sqe_chain.states import Claim, Step
 
 
@@ -66,10 +64,13 @@ class Aggregation:
     claimed: Claim | None = None
     last: Plan | None = None
     _home: Home | None = None
-    _in_place: bool = True
+    _processing: Processing = field(init=False)
     _plans: Applying | None = None
     _bytes_per_record: float = 100.0
     _level_of: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._processing = Processing(self.around)
 
     def start(self) -> None:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
@@ -81,7 +82,6 @@ class Aggregation:
         around = self.around
         around.flow.check()
         self._level_of = {stage.index: around.flow.level(stage) for stage in around.flow.stages()}
-        self._in_place = around.settings.in_place
         check_filters(around)
         check_stores(around)
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
@@ -139,7 +139,8 @@ class Aggregation:
         )
         started_ms = around.clock.now_ms()
         with around.step(PROCESS):
-            report, exclusions = self._process(ranges, started_ms, infos)
+            batch = Batch(self._step_after(last), ranges, last, started_ms, infos, levels(around.flow))
+            report, exclusions = self._processing.run(batch)
         silent = limits is not None or again is not None
         plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions, silent=silent)
         with around.step(SEAL):
@@ -263,9 +264,9 @@ class Aggregation:
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         report = Report()
         if any(planned.start != planned.stop for planned in plan.ranges):  # else it only brings in a layout
-            report = self._attempt(
-                plan.ranges, redo.before, plan.clock_ms, plan.exclusions, infos, redo.top_level
-            )
+            step = self._step_after(redo.before)
+            batch = Batch(step, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level)
+            report = self._processing.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         self._applying().finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         around.engine.release()
@@ -299,57 +300,7 @@ class Aggregation:
         )
         return True
 
-    # ------------------------------------------------------------------ the steps of a batch
-
-    def _process(
-        self, ranges: Sequence[PlannedRange], clock_ms: int, infos: dict[str, TopicInfo]
-    ) -> tuple[Report, tuple[Exclusion, ...]]:
-        """Step 3, again without the inputs on which stages failed."""
-        around, left_out = self.around, list[Exclusion]()
-        for attempt in range(1, around.settings.attempts + 1):
-            report = self._attempt(
-                ranges, self._last(), clock_ms, tuple(left_out), infos, levels(around.flow)
-            )
-            if not report.failed:
-                now = around.patiently(
-                    "look at the topics", lambda: around.log.describe({r.topic for r in ranges})
-                )
-                for planned in ranges:
-                    inputs.check_same(planned, now.get(planned.topic))
-                for text in report.notices:
-                    around.tell("notice", text=text)
-                return report, tuple(left_out + report.excluded)
-            around.tell("failed", attempt=attempt, inputs=len(report.failed), first=str(report.failed[0]))
-            known = {(one.topic, one.partition, one.offset): one for one in (*report.failed, *left_out)}
-            left_out = list(known.values())
-        raise PoisonError(
-            f"user code failed in {around.settings.attempts} attempts at one batch, each time on other inputs, last on "
-            f"{left_out[-1]}; mend the code"
-        )
-
-    def _attempt(
-        self,
-        ranges: Sequence[PlannedRange],
-        before: Plan,
-        clock_ms: int,
-        exclusions: Sequence[Exclusion],
-        infos: dict[str, TopicInfo],
-        top_level: int,
-    ) -> Report:
-        """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them."""
-        around, step = self.around, self._step_after(before)
-        portions = portions_of(ranges, before, exclusions)
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
-        while True:
-            in_place = self._in_place and self._fits_in_place(infos)
-            job = Job(step, clock_ms, in_place, top_level, max_bytes, inputs.compacted(infos))
-            report = around.patiently("process", partial(around.engine.process, job, portions))
-            if not report.strays:
-                return report
-            self._in_place = False
-            around.tell(
-                "notice", text=f"{report.strays} keys are not where murmur2 puts them: from now on shuffled"
-            )
+    # ------------------------------------------------------------------ seal
 
     def _seal(self, plan: Plan) -> None:
         """Step 4. Before it nothing has happened; after it the batch will be finished exactly so."""
@@ -382,13 +333,6 @@ class Aggregation:
                 "in time; start again, recovery will say what can be done"
             )
         self._home = after
-
-    def _fits_in_place(self, infos: dict[str, TopicInfo]) -> bool:
-        """Whether every input has as many partitions as there are state partitions, and nothing goes to all of them."""
-        flow = self.around.flow
-        if any(stage.spec and stage.spec.heartbeat for stage in flow.stages()):
-            return False
-        return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())
 
     def _step_after(self, before: Plan) -> Step:
         stored_in = before.layout.stored_in()
