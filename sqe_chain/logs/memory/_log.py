@@ -1,15 +1,9 @@
-"""A broker in memory: deterministic, one process, for tests and notebooks.
-
-It has what real logs do to a reader: sparse offsets, leader epochs, open and aborted transactions,
-compaction, retention, truncation, topics deleted and created again.
-"""
+"""The log over a broker in memory, its transactions and its writer."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
-from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import (
@@ -20,6 +14,7 @@ from sqe_chain.errors import (
     TruncatedInput,
     Unavailable,
 )
+from sqe_chain.logs.memory._broker import BROKERS, Broker, MemoryMessage, Partition, Topic
 from sqe_chain.ports import Bounds, Commit, Headers, Output, Range, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
@@ -30,98 +25,6 @@ BLOCK = 1000
 
 _OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
 _METADATA_CHARACTERS = 4095  # Kafka's client adds one to a broker's default limit of 4,096
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryMessage:
-    """One record; a `sqe_chain.ports.Message`."""
-
-    place: tuple[str, int, int]
-    content: tuple[bytes | None, bytes | None, Headers | None]
-    timestamp_ms: int
-    epoch: int
-
-    def topic(self) -> str:
-        """Topic name."""
-        return self.place[0]
-
-    def partition(self) -> int:
-        """Partition number."""
-        return self.place[1]
-
-    def offset(self) -> int:
-        """Offset."""
-        return self.place[2]
-
-    def key(self) -> bytes | None:
-        """Key bytes."""
-        return self.content[0]
-
-    def value(self) -> bytes | None:
-        """Value bytes."""
-        return self.content[1]
-
-    def headers(self) -> Headers | None:
-        """Headers; None when there are none."""
-        return self.content[2] or None
-
-    def timestamp(self) -> tuple[int, int]:
-        """Kind 1 (set by the writer) and milliseconds."""
-        return (1, self.timestamp_ms)
-
-    def leader_epoch(self) -> int | None:
-        """Leader epoch of the record."""
-        return self.epoch
-
-    def error(self) -> None:
-        """None: there are no events among the records."""
-
-
-@dataclass(slots=True)
-class _Partition:
-    begin: int = 0
-    end: int = 0
-    epoch: int = 0
-    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])  # epoch, its first offset
-    records: dict[int, MemoryMessage] = field(default_factory=dict)  # in offset order
-    open: dict[int, int] = field(default_factory=dict)  # transaction -> its first offset
-    uncommitted: dict[int, int] = field(default_factory=dict)  # offset -> transaction
-
-    def stable_end(self) -> int:
-        return min([self.end, *self.open.values()])
-
-    def enter(self, epoch: int) -> None:
-        if epoch > self.epoch:
-            self.epoch = epoch
-            self.epochs.append((epoch, self.end))
-
-    def end_of(self, epoch: int) -> int | None:
-        """Where a leader epoch ends; None when the log never had one that late."""
-        later = [first for known, first in self.epochs if known > epoch]
-        return (later[0] if later else self.end) if epoch <= self.epoch else None
-
-    def visible(self) -> Iterator[MemoryMessage]:
-        for offset, record in self.records.items():
-            if offset not in self.uncommitted:
-                yield record
-
-
-@dataclass(slots=True)
-class _Topic:
-    info: TopicInfo
-    partitions: list[_Partition]
-
-
-@dataclass(slots=True)
-class _Broker:
-    topics: dict[str, _Topic] = field(default_factory=dict)
-    incarnations: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
-    commits: dict[tuple[str, str, int], Commit] = field(default_factory=dict)
-    transactions: int = 0
-    down: bool = False
-
-
-_BROKERS: defaultdict[str, _Broker] = defaultdict(_Broker)
 
 
 class MemoryTransaction:
@@ -189,21 +92,21 @@ class MemoryLog:
         return hash(self.name)
 
     @property
-    def _broker(self) -> _Broker:
-        return _BROKERS[self.name]
+    def _broker(self) -> Broker:
+        return BROKERS[self.name]
 
-    def _up(self) -> _Broker:
+    def _up(self) -> Broker:
         if self._broker.down:
             raise Unavailable(f"Memory broker {self.name} is down.")
         return self._broker
 
-    def _partition(self, topic: str, partition: int) -> _Partition:
+    def _partition(self, topic: str, partition: int) -> Partition:
         found = self._broker.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             raise ConfigurationError(f"Memory broker {self.name} has no {topic}[{partition}].")
         return found.partitions[partition]
 
-    def _asked(self, place: TopicPartition) -> _Partition:
+    def _asked(self, place: TopicPartition) -> Partition:
         try:
             return self._partition(*place)
         except ConfigurationError as error:  # a broker may just not know yet
@@ -320,7 +223,7 @@ class MemoryLog:
     def grow(self, topic: str, partitions: int) -> None:
         """Add partitions up to this number."""
         found = self._broker.topics[topic]
-        found.partitions += [_Partition() for _ in range(partitions - len(found.partitions))]
+        found.partitions += [Partition() for _ in range(partitions - len(found.partitions))]
         info = found.info
         found.info = TopicInfo(info.name, info.topic_id, partitions, info.compacted, info.max_message_bytes)
 
@@ -340,13 +243,13 @@ class MemoryLog:
 
     def restore(self, snapshot: object) -> None:
         """Be as at the time of the snapshot; it can be restored again."""
-        if not isinstance(snapshot, _Broker):
+        if not isinstance(snapshot, Broker):
             raise TypeError("expected what snapshot() returned")
-        _BROKERS[self.name] = copy.deepcopy(snapshot)
+        BROKERS[self.name] = copy.deepcopy(snapshot)
 
     def clear(self) -> None:
         """Forget everything, topic ids included: the next topic of a name has the first id again."""
-        _BROKERS.pop(self.name, None)
+        BROKERS.pop(self.name, None)
 
     # What services ask.
 
@@ -365,8 +268,8 @@ class MemoryLog:
         broker.incarnations[topic] += 1
         seed = f"{self.name}\0{topic}\0{broker.incarnations[topic]}".encode()
         topic_id = hashlib.blake2b(seed, digest_size=16).digest()
-        parts = [_Partition() for _ in range(partitions)]
-        broker.topics[topic] = _Topic(TopicInfo(topic, topic_id, partitions), parts)
+        parts = [Partition() for _ in range(partitions)]
+        broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions), parts)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
@@ -419,7 +322,7 @@ class MemoryLog:
         return MemoryWriter(self)
 
 
-def _check(wanted: Range, topic: _Topic | None) -> None:
+def _check(wanted: Range, topic: Topic | None) -> None:
     where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
     if topic is None or (wanted.topic_id and topic.info.topic_id != wanted.topic_id):
         raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.")

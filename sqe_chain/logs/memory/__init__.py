@@ -1,0 +1,10 @@
+"""A broker in memory: deterministic, one process, for tests and notebooks.
+
+It has what real logs do to a reader: sparse offsets, leader epochs, open and aborted transactions,
+compaction, retention, truncation, topics deleted and created again.
+"""
+
+from sqe_chain.logs.memory._broker import MemoryMessage
+from sqe_chain.logs.memory._log import MemoryLog, MemoryTransaction, MemoryWriter
+
+__all__ = ["MemoryLog", "MemoryMessage", "MemoryTransaction", "MemoryWriter"]
