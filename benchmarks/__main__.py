@@ -22,7 +22,7 @@ from rich.table import Table
 
 from benchmarks.backlog import Backlog
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
-from benchmarks.flows import PARTITIONS, aggregation, republisher, two_stages
+from benchmarks.flows import FILTERS, PARTITIONS, aggregation, filtered, republisher, two_stages
 from benchmarks.machine import facts
 from benchmarks.parts import parts
 from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, redis_bytes
@@ -32,6 +32,7 @@ from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.engines.spark import open_session
 from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores import WithSchema, open_store
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +45,7 @@ class Kind(StrEnum):
     AGGREGATE = "aggregate"
     REPUBLISH = "republish"
     SHUFFLE = "shuffle"
+    FILTERS = "filters"
     EMPTY = "empty"
     PERSIST = "persist"
     STEADY = "steady"
@@ -130,9 +132,10 @@ class Bench:
         few = WARM_UP // WARM_UP_BATCHES
         Service(flow, self.session, self.bootstrap, self.redis, few).work_off()
 
-    def ours(self, flow: Flow) -> Run:
+    def ours(self, flow: Flow, max_records: int = 0) -> Run:
         """Work off the backlog."""
-        run = self.service(flow).work_off()
+        most = max_records or self.max_records
+        run = Service(flow, self.session, self.bootstrap, self.redis, most).work_off()
         assert sum(run.notes.inputs) == self.backlog.messages
         self.peak_rss = max(self.peak_rss, run.spent.peak_rss)
         return run
@@ -236,6 +239,25 @@ class Bench:
         java = run.spent.java_s / self.backlog.messages * 1e6
         remarks = f"{cpu:.2f} µs of Python and {java:.2f} µs of Java a message"
         self.table.add_row("two stages, shuffled between", f"{rate:,.0f} k/s", "", "", "", remarks)
+
+    def filters(self) -> None:
+        """The same sums behind each filter, against those without one."""
+        self.warm_up(filtered("bench-warm-filters", "bench.warm", "drop_stale by key"))
+        messages, without = self.backlog.messages, 0.0
+        for number, kind in enumerate(FILTERS):
+            name = f"bench-filters-{number}"
+            run = self.ours(filtered(name, self.backlog.topic, kind), Settings().max_records)
+            check_totals(self.redis, name, self.backlog)
+            without = without or run.seconds
+            self.table.add_row(
+                f"sums behind a filter: {kind}",
+                f"{messages / run.seconds / 1e3:,.0f} k/s",
+                f"{messages / without / 1e3:,.0f} k/s",
+                f"{without / run.seconds:.2f}",
+                "",
+                f"plain: without; {run.spent.python_s / messages * 1e6:.1f} µs of Python a message, "
+                f"{run.spent.peak_rss / GIB:.2f} GiB",
+            )
 
     def empty(self) -> None:
         """A batch of almost nothing against a job of nothing."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_fastening, line_of, robot_of
-from sqe_chain.flow import Flow
+from sqe_chain.flow import Flow, Stream
+from sqe_chain.stages import Tumbling
 
 PARTITIONS = 4
 """Of every topic; also the number of state partitions, so that the first stage runs in place."""
@@ -51,6 +52,35 @@ def two_stages(name: str, source: str, target: str) -> Flow:
         .aggregate("per-line", key=line_of, state=LineTotal, fold=add_delta)
         .changes()
         .to(target, partitions=PARTITIONS)
+    )
+    return flow
+
+
+def report_of(fastening: Fastening) -> str:
+    """What makes a report the same as another."""
+    return str(fastening.report)
+
+
+def number_of(fastening: Fastening) -> int:
+    """Its number: it rises for each robot."""
+    return fastening.report
+
+
+FILTERS: dict[str, Callable[[Stream], Stream]] = {
+    "none": lambda said: said,
+    "drop_stale by key": lambda said: said.drop_stale("filter", sequence=number_of, scope="key"),
+    "drop_replays by key": lambda said: said.drop_replays("filter", by="key"),
+    "deduplicate key and id, 10 s": lambda said: said.deduplicate_by_key_value("filter", report_of, 10_000),
+    "distinct by key, 1 ms": lambda said: said.distinct("filter", Tumbling(1)),
+}
+"""What a filter costs where it finds nothing: every message is new. Event time moves 1 ms with each message."""
+
+
+def filtered(name: str, source: str, kind: str) -> Flow:
+    """Sums by robot, behind a filter."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    FILTERS[kind](flow.source(source, Fastening).key_by(robot_of)).aggregate(
+        "per-robot", key=robot_of, state=LineTotal, fold=add
     )
     return flow
 

@@ -36,7 +36,7 @@ class Filters(Runs):
         super().__init__("filter_flows", kafka, store, directory, {"direct": 2, "relayed": 2, "dropped": 1})
         self.facts: Counter[str] = Counter()
         self.said: Counter[str] = Counter()
-        self._random = random.Random(self.name)
+        self._random = random.Random(7)
 
     def feed(self, count: int) -> None:
         """Facts of some robots, each in its own order; half of them are said again at once."""

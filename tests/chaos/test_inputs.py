@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 from brokers import Admin
-from chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, split
+from chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, ROBOTS, split
 from confluent_kafka import Producer
 from processes import TOPICS, Plant
 from runs import TIMEOUT_S
@@ -117,7 +117,7 @@ def begin(producer: Producer, plant: Plant) -> list[Fastening]:
         fastening = plant.fastening(gateway=number % 4)
         producer.produce(plant.topic("raw"), plant.wrapped(fastening), partition=number % 2)
         units += split(fastening)
-        fastening = plant.fastening(gateway=4)
+        fastening = plant.fastening(gateway=4, robot=number % ROBOTS)  # they lie in all partitions
         place = partition_of(fastening.robot.encode(), 3)
         producer.produce(plant.topic("mid"), plant.wrapped(fastening), partition=place)
         units.append(fastening)
