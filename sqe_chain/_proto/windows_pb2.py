@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1asqe_chain/v1/windows.proto\x12\x0csqe_chain.v1\"\xca\x01\n\x08\x43lockRow\x12\x1b\n\x0estream_time_ms\x18\x01 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61head\x18\x02 \x01(\r\x12\x17\n\x0f\x61head_lowest_ms\x18\x03 \x01(\x12\x12\x12\n\nahead_rows\x18\x07 \x03(\x0c\x12\r\n\x05group\x18\x04 \x01(\x04\x12\x15\n\rgroup_records\x18\x05 \x01(\x04\x12\x1a\n\rremoved_to_ms\x18\x06 \x01(\x12H\x01\x88\x01\x01\x42\x11\n\x0f_stream_time_msB\x10\n\x0e_removed_to_ms\"\xab\x01\n\x0bManifestRow\x12\x31\n\x07\x62uckets\x18\x01 \x03(\x0b\x32 .sqe_chain.v1.ManifestRow.Bucket\x1ai\n\x06\x42ucket\x12\x0e\n\x06\x65nd_ms\x18\x01 \x01(\x12\x12\x17\n\x0f\x65\x61rliest_due_ms\x18\x02 \x01(\x12\x12\x13\n\x0b\x66irst_group\x18\x03 \x01(\x04\x12\x12\n\nlast_group\x18\x04 \x01(\x04\x12\r\n\x05parts\x18\x05 \x01(\r\"k\n\x08IndexRow\x12\x30\n\x08listings\x18\x01 \x03(\x0b\x32\x1e.sqe_chain.v1.IndexRow.Listing\x1a-\n\x07Listing\x12\x0b\n\x03row\x18\x01 \x01(\x0c\x12\x15\n\rbefore_end_ms\x18\x02 \x01(\x04\"\xe6\x01\n\x0cSightingsRow\x12\x36\n\tsightings\x18\x01 \x03(\x0b\x32#.sqe_chain.v1.SightingsRow.Sighting\x1a\x9d\x01\n\x08Sighting\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x12\x12\x0c\n\x04lane\x18\x02 \x01(\x06\x12\x10\n\x08position\x18\x03 \x01(\x0c\x12\x13\n\x06offset\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\x08noted_ms\x18\x05 \x01(\x12H\x01\x88\x01\x01\x12\x17\n\x0flisted_after_ms\x18\x06 \x01(\x12\x42\t\n\x07_offsetB\x0b\n\t_noted_ms\"\xa1\x01\n\tFirstsRow\x12-\n\x06\x66irsts\x18\x01 \x03(\x0b\x32\x1d.sqe_chain.v1.FirstsRow.First\x1a\x65\n\x05\x46irst\x12\x10\n\x08start_ms\x18\x01 \x01(\x12\x12\x11\n\tlength_ms\x18\x02 \x01(\x04\x12\x0c\n\x04lane\x18\x03 \x01(\x06\x12\x10\n\x08position\x18\x04 \x01(\x0c\x12\x17\n\x0flisted_after_ms\x18\x05 \x01(\x04\"\x95\x01\n\nWindowsRow\x12\x30\n\x07windows\x18\x01 \x03(\x0b\x32\x1f.sqe_chain.v1.WindowsRow.Window\x1aU\n\x06Window\x12\x10\n\x08start_ms\x18\x01 \x01(\x12\x12\x11\n\tlength_ms\x18\x02 \x01(\x04\x12\r\n\x05state\x18\x03 \x01(\x0c\x12\x17\n\x0flisted_after_ms\x18\x04 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1asqe_chain/v1/windows.proto\x12\x0csqe_chain.v1\"\xb8\x02\n\x08\x43lockRow\x12\x1b\n\x0estream_time_ms\x18\x01 \x01(\x12H\x00\x88\x01\x01\x12\r\n\x05\x61head\x18\x02 \x01(\r\x12\x17\n\x0f\x61head_lowest_ms\x18\x03 \x01(\x12\x12\x18\n\x10\x61head_highest_ms\x18\x08 \x01(\x12\x12)\n\x04held\x18\x07 \x03(\x0b\x32\x1b.sqe_chain.v1.ClockRow.Held\x12\r\n\x05group\x18\x04 \x01(\x04\x12\x15\n\rgroup_records\x18\x05 \x01(\x04\x12\x1a\n\rremoved_to_ms\x18\x06 \x01(\x12H\x01\x88\x01\x01\x1a;\n\x04Held\x12\x0b\n\x03row\x18\x01 \x01(\x0c\x12\x14\n\x0ctimestamp_ms\x18\x02 \x01(\x12\x12\x10\n\x08noted_ms\x18\x03 \x01(\x12\x42\x11\n\x0f_stream_time_msB\x10\n\x0e_removed_to_ms\"\xab\x01\n\x0bManifestRow\x12\x31\n\x07\x62uckets\x18\x01 \x03(\x0b\x32 .sqe_chain.v1.ManifestRow.Bucket\x1ai\n\x06\x42ucket\x12\x0e\n\x06\x65nd_ms\x18\x01 \x01(\x12\x12\x17\n\x0f\x65\x61rliest_due_ms\x18\x02 \x01(\x12\x12\x13\n\x0b\x66irst_group\x18\x03 \x01(\x04\x12\x12\n\nlast_group\x18\x04 \x01(\x04\x12\r\n\x05parts\x18\x05 \x01(\r\"k\n\x08IndexRow\x12\x30\n\x08listings\x18\x01 \x03(\x0b\x32\x1e.sqe_chain.v1.IndexRow.Listing\x1a-\n\x07Listing\x12\x0b\n\x03row\x18\x01 \x01(\x0c\x12\x15\n\rbefore_end_ms\x18\x02 \x01(\x04\"\xe6\x01\n\x0cSightingsRow\x12\x36\n\tsightings\x18\x01 \x03(\x0b\x32#.sqe_chain.v1.SightingsRow.Sighting\x1a\x9d\x01\n\x08Sighting\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x12\x12\x0c\n\x04lane\x18\x02 \x01(\x06\x12\x10\n\x08position\x18\x03 \x01(\x0c\x12\x13\n\x06offset\x18\x04 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\x08noted_ms\x18\x05 \x01(\x12H\x01\x88\x01\x01\x12\x17\n\x0flisted_after_ms\x18\x06 \x01(\x12\x42\t\n\x07_offsetB\x0b\n\t_noted_ms\"\xa1\x01\n\tFirstsRow\x12-\n\x06\x66irsts\x18\x01 \x03(\x0b\x32\x1d.sqe_chain.v1.FirstsRow.First\x1a\x65\n\x05\x46irst\x12\x10\n\x08start_ms\x18\x01 \x01(\x12\x12\x11\n\tlength_ms\x18\x02 \x01(\x04\x12\x0c\n\x04lane\x18\x03 \x01(\x06\x12\x10\n\x08position\x18\x04 \x01(\x0c\x12\x17\n\x0flisted_after_ms\x18\x05 \x01(\x04\"\x95\x01\n\nWindowsRow\x12\x30\n\x07windows\x18\x01 \x03(\x0b\x32\x1f.sqe_chain.v1.WindowsRow.Window\x1aU\n\x06Window\x12\x10\n\x08start_ms\x18\x01 \x01(\x12\x12\x11\n\tlength_ms\x18\x02 \x01(\x04\x12\r\n\x05state\x18\x03 \x01(\x0c\x12\x17\n\x0flisted_after_ms\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,25 +32,27 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sqe_chain.v1.windows_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CLOCKROW']._serialized_start=45
-  _globals['_CLOCKROW']._serialized_end=247
-  _globals['_MANIFESTROW']._serialized_start=250
-  _globals['_MANIFESTROW']._serialized_end=421
-  _globals['_MANIFESTROW_BUCKET']._serialized_start=316
-  _globals['_MANIFESTROW_BUCKET']._serialized_end=421
-  _globals['_INDEXROW']._serialized_start=423
-  _globals['_INDEXROW']._serialized_end=530
-  _globals['_INDEXROW_LISTING']._serialized_start=485
-  _globals['_INDEXROW_LISTING']._serialized_end=530
-  _globals['_SIGHTINGSROW']._serialized_start=533
-  _globals['_SIGHTINGSROW']._serialized_end=763
-  _globals['_SIGHTINGSROW_SIGHTING']._serialized_start=606
-  _globals['_SIGHTINGSROW_SIGHTING']._serialized_end=763
-  _globals['_FIRSTSROW']._serialized_start=766
-  _globals['_FIRSTSROW']._serialized_end=927
-  _globals['_FIRSTSROW_FIRST']._serialized_start=826
-  _globals['_FIRSTSROW_FIRST']._serialized_end=927
-  _globals['_WINDOWSROW']._serialized_start=930
-  _globals['_WINDOWSROW']._serialized_end=1079
-  _globals['_WINDOWSROW_WINDOW']._serialized_start=994
-  _globals['_WINDOWSROW_WINDOW']._serialized_end=1079
+  _globals['_CLOCKROW']._serialized_end=357
+  _globals['_CLOCKROW_HELD']._serialized_start=261
+  _globals['_CLOCKROW_HELD']._serialized_end=320
+  _globals['_MANIFESTROW']._serialized_start=360
+  _globals['_MANIFESTROW']._serialized_end=531
+  _globals['_MANIFESTROW_BUCKET']._serialized_start=426
+  _globals['_MANIFESTROW_BUCKET']._serialized_end=531
+  _globals['_INDEXROW']._serialized_start=533
+  _globals['_INDEXROW']._serialized_end=640
+  _globals['_INDEXROW_LISTING']._serialized_start=595
+  _globals['_INDEXROW_LISTING']._serialized_end=640
+  _globals['_SIGHTINGSROW']._serialized_start=643
+  _globals['_SIGHTINGSROW']._serialized_end=873
+  _globals['_SIGHTINGSROW_SIGHTING']._serialized_start=716
+  _globals['_SIGHTINGSROW_SIGHTING']._serialized_end=873
+  _globals['_FIRSTSROW']._serialized_start=876
+  _globals['_FIRSTSROW']._serialized_end=1037
+  _globals['_FIRSTSROW_FIRST']._serialized_start=936
+  _globals['_FIRSTSROW_FIRST']._serialized_end=1037
+  _globals['_WINDOWSROW']._serialized_start=1040
+  _globals['_WINDOWSROW']._serialized_end=1189
+  _globals['_WINDOWSROW_WINDOW']._serialized_start=1104
+  _globals['_WINDOWSROW_WINDOW']._serialized_end=1189
 # @@protoc_insertion_point(module_scope)

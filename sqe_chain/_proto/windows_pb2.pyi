@@ -26,40 +26,68 @@ class ClockRow(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class Held(_message.Message):
+        """A record that lies too far ahead, and is remembered nevertheless."""
+
+        DESCRIPTOR: _descriptor.Descriptor
+
+        ROW_FIELD_NUMBER: _builtins.int
+        TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+        NOTED_MS_FIELD_NUMBER: _builtins.int
+        row: _builtins.bytes
+        """The stage's row that remembers it."""
+        timestamp_ms: _builtins.int
+        noted_ms: _builtins.int
+        """Stream time when it came."""
+        def __init__(
+            self,
+            *,
+            row: _builtins.bytes = ...,
+            timestamp_ms: _builtins.int = ...,
+            noted_ms: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["noted_ms", b"noted_ms", "row", b"row", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     STREAM_TIME_MS_FIELD_NUMBER: _builtins.int
     AHEAD_FIELD_NUMBER: _builtins.int
     AHEAD_LOWEST_MS_FIELD_NUMBER: _builtins.int
-    AHEAD_ROWS_FIELD_NUMBER: _builtins.int
+    AHEAD_HIGHEST_MS_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     GROUP_FIELD_NUMBER: _builtins.int
     GROUP_RECORDS_FIELD_NUMBER: _builtins.int
     REMOVED_TO_MS_FIELD_NUMBER: _builtins.int
     stream_time_ms: _builtins.int
     ahead: _builtins.int
-    """Records in a row that lay too far ahead, and the lowest of their times."""
+    """Records in a row that lay too far ahead, and the lowest and the highest of their times."""
     ahead_lowest_ms: _builtins.int
+    ahead_highest_ms: _builtins.int
     group: _builtins.int
     """The group of index rows being filled, and the records seen since it was begun."""
     group_records: _builtins.int
     removed_to_ms: _builtins.int
     """Index rows of buckets that end here or before were removed."""
     @_builtins.property
-    def ahead_rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """The stage's rows that remember them."""
-
+    def held(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClockRow.Held]: ...
     def __init__(
         self,
         *,
         stream_time_ms: _builtins.int | None = ...,
         ahead: _builtins.int = ...,
         ahead_lowest_ms: _builtins.int = ...,
-        ahead_rows: _abc.Iterable[_builtins.bytes] | None = ...,
+        ahead_highest_ms: _builtins.int = ...,
+        held: _abc.Iterable[Global___ClockRow.Held] | None = ...,
         group: _builtins.int = ...,
         group_records: _builtins.int = ...,
         removed_to_ms: _builtins.int | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms", "_stream_time_ms", b"_stream_time_ms", "removed_to_ms", b"removed_to_ms", "stream_time_ms", b"stream_time_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms", "_stream_time_ms", b"_stream_time_ms", "ahead", b"ahead", "ahead_lowest_ms", b"ahead_lowest_ms", "ahead_rows", b"ahead_rows", "group", b"group", "group_records", b"group_records", "removed_to_ms", b"removed_to_ms", "stream_time_ms", b"stream_time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms", "_stream_time_ms", b"_stream_time_ms", "ahead", b"ahead", "ahead_highest_ms", b"ahead_highest_ms", "ahead_lowest_ms", b"ahead_lowest_ms", "group", b"group", "group_records", b"group_records", "held", b"held", "removed_to_ms", b"removed_to_ms", "stream_time_ms", b"stream_time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__removed_to_ms: _TypeAlias = _typing.Literal["removed_to_ms"]  # noqa: Y015
     _WhichOneofArgType__removed_to_ms: _TypeAlias = _typing.Literal["_removed_to_ms", b"_removed_to_ms"]  # noqa: Y015

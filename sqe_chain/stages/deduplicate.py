@@ -26,7 +26,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.shelf import Shelf
-from sqe_chain.stages.stream_time import JumpGuard, check_guard
+from sqe_chain.stages.stream_time import Held, JumpGuard, check_guard
 from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable, bucket_length
 
@@ -116,7 +116,11 @@ class Deduplicate:
         self._by_offset = compat is not None
         self._guard = None if self._by_offset else guard
         self._timetable = Timetable(
-            table, bucket_ms=bucket_length(interval_ms), guard=self._guard, clock_ms=clock_ms
+            table,
+            bucket_ms=bucket_length(interval_ms),
+            guard=self._guard,
+            clock_ms=clock_ms,
+            hold_ms=interval_ms,
         )
         self._shelf = Shelf(
             table, self._timetable, decode=_decode, encode=_encode, end_of=partial(_end_of, interval_ms)
@@ -140,10 +144,9 @@ class Deduplicate:
         """
         row = row_of(self._identity, record)
         time = self._timetable.time
-        before_ms = time.now_ms
         believed = self._timetable.observe(record.timestamp_ms, row)
-        if time.confirmed:
-            self._believe(time.confirmed, before_ms)
+        if time.reached:
+            self._believe(time.reached)
         now_ms = time.now_ms
         if row is not None and not believed and self._guard is not None and self._guard.policy != "hold":
             return self._guard.refuse(record, now_ms)
@@ -160,12 +163,13 @@ class Deduplicate:
             sighting = Sighting(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
             if self._by_offset:
                 sighting.offset = record.offset
-            self._shelf.replace(row, [*alive, sighting][-MAX_SIGHTINGS:])
+            self._shelf.replace(row, [*_with_room(alive), sighting])
         return FORWARD
 
     def advance(self, to_ms: int) -> None:
         """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
+        self._believe(self._timetable.time.reached)
 
     def finish(self, now_ms: int) -> None:
         """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
@@ -177,18 +181,15 @@ class Deduplicate:
         self._shelf.finish(row for _, row in self._timetable.take_due())
         self._timetable.finish()
 
-    def _believe(self, rows: list[bytes], noted_ms: int | None) -> None:
-        """Remember the first records behind a long silence by their own time.
-
-        Stream time stood still from the first of them on, so they are alive, and no others were noted then.
-        """
-        for row in rows:
-            sightings = self._shelf.all_at(row)
+    def _believe(self, reached: list[Held]) -> None:
+        """Remember records that lay too far ahead by their own time, now that stream time has come to them."""
+        for held in reached:
+            sightings = self._shelf.all_at(held.row)
             for sighting in sightings:
-                if sighting.noted_ms == noted_ms:
+                if (sighting.timestamp_ms, sighting.noted_ms) == held[1:]:
                     sighting.noted_ms = None
-            self._shelf.replace(row, sightings)
-        rows.clear()
+            self._shelf.replace(held.row, sightings)
+        reached.clear()
 
     def _is_same(self, record: Record, sighting: Sighting) -> bool:
         if self._by_offset:
@@ -205,6 +206,14 @@ class Deduplicate:
 
     def _lateness(self, record: Record, now_ms: int) -> str:
         return f"event time {record.timestamp_ms} ms is more than {self._interval_ms} ms before stream time {now_ms} ms"
+
+
+def _with_room(sightings: list[Sighting]) -> list[Sighting]:
+    """Room for one more: the oldest that is not believed goes, for only of those there can be many."""
+    if len(sightings) < MAX_SIGHTINGS:
+        return sightings
+    gone = next((one for one in sightings if one.noted_ms is not None), sightings[0])
+    return [one for one in sightings if one is not gone]
 
 
 def _end_of(interval_ms: int, sighting: Sighting, now_ms: int) -> int:

@@ -20,12 +20,15 @@ Source: KIP-655 and Kafka Streams, where stream time is lost with the process an
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 from sqe_chain._proto.windows_pb2 import ClockRow
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.filtering import DAY_MS
 from sqe_chain.stages.record import Reason, Record, Verdict
+
+MAX_HELD: Final = 256
+_NEVER: Final = 1 << 64
 
 JumpPolicy = Literal["hold", "drop", "stop"]
 """What becomes of a record too far ahead; see `JumpGuard`."""
@@ -37,16 +40,16 @@ class JumpGuard:
 
     A record farther ahead does not move stream time. But a topic may have been silent for long: when
     `confirmations` records in a row are too far ahead, and within `max_jump_ms` of each other, stream time
-    follows them. The very first record of a state partition is compared with the service's clock; until one is
+    follows the latest of them. The very first record of a state partition is compared with the service's clock; until one is
     believed, those from too far ahead go on and are not remembered, if the policy is `hold`.
 
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 or more.
         confirmations: how many such records in a row are believed; 1 or more.
         policy: what becomes of those that are not believed yet. `hold`: they are handled like others, and what
-            remembers them counts from the stream time at which they came, until they are believed. `drop`:
-            dropped as malformed. `stop`: `PoisonError`, so the flow's poison policy decides; a record that is
-            excluded so confirms nothing.
+            remembers them (the last 256 that are still ahead) counts from the stream time at which they came, until
+            stream time comes to them. `drop`: dropped as malformed. `stop`: `PoisonError`, so the flow's poison
+            policy decides; they confirm nothing.
 
     Raises:
         FlowError: a number is out of its bounds.
@@ -91,6 +94,20 @@ def check_guard(guard: object) -> None:
         raise FlowError(f"guard={guard!r}: a JumpGuard, or None")
 
 
+class Held(NamedTuple):
+    """A record that lay too far ahead of stream time, and is remembered nevertheless.
+
+    Attributes:
+        row: the row that remembers it.
+        timestamp_ms: its event time.
+        noted_ms: stream time when it came.
+    """
+
+    row: bytes
+    timestamp_ms: int
+    noted_ms: int
+
+
 class StreamTime:
     """Stream time of one state partition while a batch runs.
 
@@ -99,44 +116,56 @@ class StreamTime:
         guard: None: every timestamp is believed.
         clock_ms: the service's clock, which the guard compares the very first record with; None: that one is
             believed.
+        hold_ms: for how long, in stream time, a record that is not believed is remembered.
 
     Attributes:
         now_ms: stream time; None before the first record.
         before_ms: stream time at the beginning of the batch.
-        confirmed: rows of records that were not believed when they came, and are now; whoever reads them clears
-            them.
+        reached: held records that stream time has come to before their time to be remembered was over: from now
+            on they are like others. Whoever reads them clears them.
     """
 
     __slots__ = (
         "_ahead",
+        "_ahead_highest_ms",
         "_ahead_lowest_ms",
-        "_ahead_rows",
         "_clock_ms",
         "_guard",
+        "_held",
+        "_hold_ms",
+        "_next_ms",
         "before_ms",
-        "confirmed",
         "now_ms",
+        "reached",
     )
 
     def __init__(
-        self, clock: ClockRow | None = None, *, guard: JumpGuard | None = None, clock_ms: int | None = None
+        self,
+        clock: ClockRow | None = None,
+        *,
+        guard: JumpGuard | None = None,
+        clock_ms: int | None = None,
+        hold_ms: int = 0,
     ) -> None:
         clock = clock or ClockRow()
         self.now_ms = clock.stream_time_ms if clock.HasField("stream_time_ms") else None
         self.before_ms = self.now_ms
+        self.reached: list[Held] = []
         self._guard = guard
         self._clock_ms = clock_ms
+        self._hold_ms = hold_ms
         self._ahead = clock.ahead
         self._ahead_lowest_ms = clock.ahead_lowest_ms
-        self._ahead_rows = list(clock.ahead_rows)
-        self.confirmed: list[bytes] = []
+        self._ahead_highest_ms = clock.ahead_highest_ms
+        self._held = [Held(held.row, held.timestamp_ms, held.noted_ms) for held in clock.held]
+        self._next_ms = self._next()
 
     def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
         """Let a record move stream time.
 
         Args:
             timestamp_ms: its event time.
-            row: the row that will remember it; see `confirmed`.
+            row: the row that will remember it if it is not believed; see `reached`.
 
         Returns:
             False if it is too far ahead to be believed: stream time stays.
@@ -144,23 +173,26 @@ class StreamTime:
         now_ms, guard = self.now_ms, self._guard
         known_ms = self._clock_ms if now_ms is None else now_ms
         if guard is not None and known_ms is not None and timestamp_ms - known_ms > guard.max_jump_ms:
-            self._count(timestamp_ms, guard)
+            if guard.policy == "stop":
+                return False
+            self._count(timestamp_ms, guard.max_jump_ms)
             if self._ahead < guard.confirmations:
                 if row is not None and now_ms is not None:
-                    self._ahead_rows.append(row)
+                    self._held = [*self._held, Held(row, timestamp_ms, now_ms)][-MAX_HELD:]
+                    self._next_ms = self._next()
                 return False
-            self.confirmed += self._ahead_rows
+            timestamp_ms = self._ahead_highest_ms
         if self._ahead:
             self._begin_run(0, 0)
         if now_ms is None or timestamp_ms > now_ms:
-            self.now_ms = timestamp_ms
+            self._move(timestamp_ms)
         return True
 
     def advance(self, to_ms: int) -> None:
         """Move stream time from outside, for inputs that are silent; never back, and past any guard."""
         if self.now_ms is None or to_ms > self.now_ms:
-            self.now_ms = to_ms
             self._begin_run(0, 0)
+            self._move(to_ms)
 
     def save(self, clock: ClockRow) -> None:
         """Set this object's fields of the row to be stored."""
@@ -168,16 +200,40 @@ class StreamTime:
             clock.stream_time_ms = self.now_ms
         clock.ahead = self._ahead
         clock.ahead_lowest_ms = self._ahead_lowest_ms
-        del clock.ahead_rows[:]
-        clock.ahead_rows.extend(self._ahead_rows)
+        clock.ahead_highest_ms = self._ahead_highest_ms
+        del clock.held[:]
+        for held in self._held:
+            clock.held.add(row=held.row, timestamp_ms=held.timestamp_ms, noted_ms=held.noted_ms)
 
-    def _count(self, timestamp_ms: int, guard: JumpGuard) -> None:
-        if self._ahead and abs(timestamp_ms - self._ahead_lowest_ms) <= guard.max_jump_ms:
+    def _move(self, to_ms: int) -> None:
+        before_ms, self.now_ms = self.now_ms, to_ms
+        if before_ms is None or to_ms < self._next_ms:
+            return
+        kept: list[Held] = []
+        for held in self._held:
+            over_ms = held.noted_ms + self._hold_ms + 1
+            if held.timestamp_ms <= to_ms and before_ms < over_ms:
+                self.reached.append(held)
+            elif to_ms < over_ms:
+                kept.append(held)
+        self._held = kept
+        self._next_ms = self._next()
+
+    def _next(self) -> int:
+        """First stream time at which something becomes of a held record."""
+        return min(
+            (min(held.timestamp_ms, held.noted_ms + self._hold_ms + 1) for held in self._held), default=_NEVER
+        )
+
+    def _count(self, timestamp_ms: int, max_jump_ms: int) -> None:
+        """One more in a row, if it agrees with those before."""
+        lowest_ms = min(timestamp_ms, self._ahead_lowest_ms)
+        highest_ms = max(timestamp_ms, self._ahead_highest_ms)
+        if self._ahead and highest_ms - lowest_ms <= max_jump_ms:
             self._ahead += 1
-            self._ahead_lowest_ms = min(timestamp_ms, self._ahead_lowest_ms)
+            self._ahead_lowest_ms, self._ahead_highest_ms = lowest_ms, highest_ms
         else:
             self._begin_run(1, timestamp_ms)
 
-    def _begin_run(self, ahead: int, lowest_ms: int) -> None:
-        self._ahead, self._ahead_lowest_ms = ahead, lowest_ms
-        self._ahead_rows = []
+    def _begin_run(self, ahead: int, at_ms: int) -> None:
+        self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms = ahead, at_ms, at_ms

@@ -76,6 +76,7 @@ class Timetable:
             is read more than once.
         guard: see `JumpGuard`.
         clock_ms: see `StreamTime`.
+        hold_ms: see `StreamTime`.
 
     Attributes:
         time: stream time.
@@ -90,6 +91,7 @@ class Timetable:
         exact: bool = False,
         guard: JumpGuard | None = None,
         clock_ms: int | None = None,
+        hold_ms: int = 0,
     ) -> None:
         self._table = table
         self._bucket_ms = bucket_ms
@@ -97,11 +99,12 @@ class Timetable:
         self._exact = exact
         self._guard = guard
         self._clock_ms = clock_ms
+        self._hold_ms = hold_ms
         self._begin()
 
     def _begin(self) -> None:
         self._clock = ClockRow.FromString(self._table.get(CLOCK) or b"")
-        self.time = StreamTime(self._clock, guard=self._guard, clock_ms=self._clock_ms)
+        self.time = StreamTime(self._clock, guard=self._guard, clock_ms=self._clock_ms, hold_ms=self._hold_ms)
         manifest = ManifestRow.FromString(self._table.get(MANIFEST) or b"")
         self._buckets = {bucket.end_ms: bucket for bucket in manifest.buckets}
         before_ms = self.time.before_ms

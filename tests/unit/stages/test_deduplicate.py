@@ -12,7 +12,7 @@ from torn import Rows, torn
 
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages import timetable
-from sqe_chain.stages.deduplicate import Deduplicate
+from sqe_chain.stages.deduplicate import MAX_SIGHTINGS, Deduplicate
 from sqe_chain.stages.identity import by_key_and
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
@@ -231,6 +231,26 @@ class TestGuard:
             assert stage.stream_time_ms == at * SECOND
             assert sum(row.startswith(b"e") for row in table) <= 13
 
+    def test_many_records_too_far_ahead_do_not_push_out_the_one_that_is_believed(self) -> None:
+        timeline: list[tuple[str | None, int]] = [
+            ("k", 0),
+            *(("k", 9_000 * n) for n in range(1, 9)),
+            ("k", 1),
+        ]
+        assert said(timeline, guard=self.GUARD) == [True] * 9 + [False]
+
+    def test_a_straggler_between_the_first_ones_makes_none_of_them_forgotten(self) -> None:
+        timeline: list[tuple[str | None, int]] = [("x", 0), ("k", 9_000), ("l", 9_001), ("straggler", 1)]
+        timeline += [("m", 9_002), ("n", 9_003), ("o", 9_004)]
+        again: list[tuple[str | None, int]] = [(key, 9_005) for key in ("k", "l", "m", "n", "o")]
+        assert said(timeline + again, guard=self.GUARD) == [True] * 7 + [False] * 5
+
+    def test_time_that_is_moved_from_outside_believes_what_it_comes_to(self) -> None:
+        stage = Deduplicate(MemoryTable(), interval_ms=TEN, guard=self.GUARD)
+        assert [stage.accept(event(key, at)).forward for key, at in (("x", 0), ("k", 9_000))] == [True, True]
+        stage.advance(9_000 * SECOND)
+        assert not stage.accept(event("k", 9_001)).forward
+
     def test_other_policies(self) -> None:
         far, near = event("k", 9_000), event("k", 0)
         dropping = Deduplicate(MemoryTable(), interval_ms=TEN, guard=replace(self.GUARD, policy="drop"))
@@ -266,6 +286,76 @@ class Naive:
                 return other.spot == record.spot
         if not late:
             self.kept.append(record)
+        return True
+
+
+@dataclass
+class Noted:
+    """A record that was forwarded; while it is not believed, with the stream time at which it came."""
+
+    record: Record
+    noted_ms: int | None
+    over: bool = False
+
+
+@dataclass
+class NaiveGuarded:
+    """The same with a guard of policy `hold`: everything is kept, and looked at whenever time moves."""
+
+    interval_ms: int
+    guard: JumpGuard
+    now_ms: int | None = None
+    run: list[int] = field(default_factory=list)
+    kept: list[Noted] = field(default_factory=list)
+
+    def move(self, to_ms: int) -> None:
+        before_ms = self.now_ms
+        if before_ms is not None and to_ms <= before_ms:
+            return
+        self.now_ms = to_ms
+        for one in self.kept:
+            if one.noted_ms is not None and before_ms is not None:
+                if one.record.timestamp_ms <= to_ms and before_ms <= one.noted_ms + self.interval_ms:
+                    one.noted_ms = None
+                elif to_ms > one.noted_ms + self.interval_ms:
+                    one.over = True
+            if one.noted_ms is None and to_ms > one.record.timestamp_ms + self.interval_ms:
+                one.over = True
+
+    def advance(self, to_ms: int) -> None:
+        if self.now_ms is None or to_ms > self.now_ms:
+            self.run = []
+            self.move(to_ms)
+
+    def observe(self, at_ms: int) -> bool:
+        if self.now_ms is None or at_ms - self.now_ms <= self.guard.max_jump_ms:
+            self.run = []
+            self.move(at_ms)
+            return True
+        agree = self.run and max(*self.run, at_ms) - min(*self.run, at_ms) <= self.guard.max_jump_ms
+        self.run = [*self.run, at_ms] if agree else [at_ms]
+        if len(self.run) < self.guard.confirmations:
+            return False
+        to_ms, self.run = max(self.run), []
+        self.move(to_ms)
+        return True
+
+    def accept(self, record: Record) -> bool:
+        at_ms = record.timestamp_ms
+        believed = self.observe(at_ms)
+        now_ms = self.now_ms
+        assert now_ms is not None
+        if record.key is None:
+            return True
+        same = [one for one in self.kept if one.record.key == record.key and not one.over]
+        for one in same:
+            if abs(one.record.timestamp_ms - at_ms) <= self.interval_ms:
+                return one.record.spot == record.spot
+        if at_ms + self.interval_ms >= now_ms:
+            held = [one for one in same if one.noted_ms is not None]
+            if len(same) >= MAX_SIGHTINGS:
+                held[0].over = True
+            self.kept.append(Noted(record, None if believed else now_ms))
         return True
 
 
@@ -341,6 +431,23 @@ def test_with_a_guard_cutting_and_tearing_changes_nothing(
     guard = JumpGuard(max_jump_ms=12, confirmations=confirmations, policy=policy)  # type: ignore[arg-type]
     whole = run(MemoryTable(), [record for batch in records for record in batch], interval_ms=5, guard=guard)
     assert in_batches(records, interval_ms=5, guard=guard)[0] == whole
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches, st.sampled_from([1, 2, 3]), st.sampled_from([0, 5, 20, 60]))
+def test_with_a_guard_verdicts_are_those_of_the_definition(
+    lists: Lists, confirmations: int, interval_ms: int
+) -> None:
+    records = numbered(lists)
+    guard = JumpGuard(max_jump_ms=12, confirmations=confirmations)
+    naive = NaiveGuarded(interval_ms, guard)
+    expected = []
+    for step in (step for batch in records for step in batch):
+        if isinstance(step, int):
+            naive.advance(step)
+        else:
+            expected.append(naive.accept(step))
+    assert in_batches(records, interval_ms=interval_ms, guard=guard)[0] == expected
 
 
 @settings(max_examples=100, deadline=None)

@@ -36,7 +36,19 @@ def test_a_jump_within_the_guard_is_believed_and_one_beyond_is_not() -> None:
 def test_after_a_long_silence_stream_time_follows_those_who_agree() -> None:
     time = StreamTime(guard=GUARD)
     assert [time.observe(at_ms) for at_ms in (0, 1_000, 1_050, 1_020)] == [True, False, False, True]
-    assert time.now_ms == 1_020
+    assert time.now_ms == 1_050, "the latest of those who agree"
+
+
+def test_those_who_agree_lie_within_the_guard_of_each_other() -> None:
+    time = StreamTime(guard=GUARD)
+    assert [time.observe(at_ms) for at_ms in (0, 1_000, 1_090, 950)] == [True, False, False, False]
+    assert [time.observe(at_ms) for at_ms in (960, 1_040)] == [False, True]
+
+
+def test_what_a_policy_of_stop_refuses_confirms_nothing() -> None:
+    time = StreamTime(guard=JumpGuard(max_jump_ms=100, confirmations=2, policy="stop"))
+    assert [time.observe(at_ms) for at_ms in (0, 1_000, 1_000, 1_000)] == [True, False, False, False]
+    assert time.now_ms == 0
 
 
 def test_wrong_clocks_that_do_not_agree_or_are_contradicted_are_never_believed() -> None:
