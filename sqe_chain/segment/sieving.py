@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
-from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH
 from sqe_chain.context import Context, Origin
 from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import PoisonError
@@ -29,7 +28,6 @@ Failed = Callable[[Origin, Exception], None]
 
 _BLOCK: Final = 1_000
 """Units whose rows are read together."""
-_ZERO: Final = bytes(ORDINAL_LENGTH)
 
 
 class CellTable:
@@ -238,7 +236,7 @@ class Sieving:
             offset=origin.offset,
             spot=Spot(origin.lane, origin.position + path),
             root=self._root(origin) if roots else ("", b"", 0),
-            root_position=_root_position(origin.position) if roots else b"",
+            root_position=origin.position if roots else b"",
         )
         return record, key
 
@@ -319,10 +317,3 @@ def _time_of(unit: Unit) -> int:
 def _unit_of(record: Record) -> Unit:
     unit: Any = record.value
     return unit  # type: ignore[no-any-return]  # put there by `Sieving._record`
-
-
-def _root_position(position: bytes) -> bytes:
-    """Without trailing ordinals of 0: a republisher that makes one of one changes nothing."""
-    while len(position) > ROOT_LENGTH and position.endswith(_ZERO):
-        position = position[:-ORDINAL_LENGTH]
-    return position

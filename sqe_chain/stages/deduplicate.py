@@ -72,7 +72,9 @@ class Deduplicate:
     * A record older than stream time less the interval is late. It is not remembered, so what repeats it goes
       on too.
 
-    It cannot see a duplicate farther away than the interval, nor one of a late record.
+    It cannot see a duplicate farther away than the interval, nor one of a late record. It does not know records
+    that it was given before, once what it remembered of them is gone: a flow's reader never gives one twice; without a
+    flow, put a `ReplayFilter` before it.
 
     Bound: one row for each id forwarded within the interval of stream time (and a 64th of it): at most 129 bytes
     of name, and of content about 50 bytes and the position's length (up to 4 times that, if records of one id
@@ -86,7 +88,7 @@ class Deduplicate:
         guard: for stream time; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
         compat: `kip655`: the KIP's exact behaviour: the same record is known by its offset, and there is no
-            guard, whatever `guard` says.
+            guard, whatever `guard` says. (Stream time stays durable.)
 
     Raises:
         FlowError: a setting is out of its bounds.

@@ -61,8 +61,9 @@ class Distinct:
     * Tumbling windows: the first one to come in each window goes on.
     * Sessions: a record that begins one goes on; one that prolongs it or joins two of them is dropped.
     * A record without id goes on; it moves stream time like every other, dropped or not.
-    * A record at the lane and position of the one that began its window is that one, and goes on again. An
-      element that has no position of its own (`NOWHERE`) never does.
+    * A record at the lane and position of the one that began its window is that one, and goes on again (of sessions
+      that were joined, the one that began the earliest). An element that has no position of its own (`NOWHERE`)
+      never does.
     * A record is late when stream time has passed the end of its window (and the gap, of a session) by the grace.
 
     Two records a millisecond apart may lie in two windows: where that matters, use `Deduplicate`.

@@ -30,7 +30,10 @@ def number_in_text(text: bytes | str) -> int:
     longest = 64  # leading zeros are allowed, but Python would also read a million digits
     if len(digits) > longest or not _NUMBER.fullmatch(digits):
         raise ValueError(f"{len(digits)} bytes that are no decimal number")
-    return int(digits)
+    number = int(digits)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"{number} does not fit into 64 bits")
+    return number
 
 
 def from_value(function: Callable[[Any], int | None]) -> Callable[[Record], int | None]:

@@ -58,7 +58,7 @@ class Record:
         headers: its Kafka headers.
         root: root topic, root topic id, root partition: where the fact was first written.
         root_position: position on the root alone: leader epoch and offset of the root, then the ordinals of
-            every link, trailing zeros cut. Comparable within one root.
+            every link. Comparable within one root, trailing ordinals of 0 apart.
     """
 
     value: object = None

@@ -43,7 +43,7 @@ from collections.abc import Iterable
 from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
-from sqe_chain.chain import root_position
+from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
 from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, is_sibling, remember, spot_of
@@ -54,6 +54,7 @@ MAX_ROOTS: Final = 64
 """Roots of one key."""
 
 _KEY: Final = b"key/"
+_ZERO: Final = bytes(ORDINAL_LENGTH)
 _EPOCH_LENGTH: Final = len(root_position(0, 0)) - 8
 
 
@@ -150,7 +151,15 @@ class RootReplays:
         return marks.marks.add(topic=topic, topic_id=topic_id, partition=partition)
 
     def _position(self, record: Record) -> bytes:
-        return record.root_position[_EPOCH_LENGTH:] if self._exact else record.root_position
+        position = _cut(record.root_position)
+        return position[_EPOCH_LENGTH:] if self._exact else position
+
+
+def _cut(position: bytes) -> bytes:
+    """Without trailing ordinals of 0: a republisher that makes one of one changes nothing."""
+    while len(position) > ROOT_LENGTH and position.endswith(_ZERO):
+        position = position[:-ORDINAL_LENGTH]
+    return position
 
 
 def _read(content: bytes | None) -> RootMarks:

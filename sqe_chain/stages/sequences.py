@@ -114,8 +114,8 @@ class StaleSequences:
 
         Returns:
             STALE: dropped, not greater than the highest of its scope, or of an older epoch. DUPLICATE: dropped,
-            in the window and seen before; `original` where it is the last that went on. GAP: it goes on, numbers
-            before it are missing; `detail` begins with how many. MALFORMED: see `malformed`.
+            in the window and seen before. Both name the `original` where it is the last that went on. GAP: it goes
+            on, numbers before it are missing; `detail` begins with how many. MALFORMED: see `malformed`.
 
         Raises:
             PoisonError: a malformed record under policy `stop`; or one that has no such scope: a null key,
@@ -171,7 +171,8 @@ class StaleSequences:
             return FORWARD
         behind = seen.highest - sequence
         if behind >= self._window or self._window == 1:
-            return _dropped(Reason.STALE, f"number {sequence}, highest is {seen.highest}")
+            original = seen.passed if same else None
+            return _dropped(Reason.STALE, f"number {sequence}, highest is {seen.highest}", original)
         if seen.bits >> behind & 1:
             original = seen.passed if same else Passed()
             return _dropped(Reason.DUPLICATE, f"number {sequence} was seen", original)
@@ -274,7 +275,7 @@ def _check(scope: str, epoch: Extractor | None, malformed: str, window: int, com
         raise FlowError(f"a window of {window} numbers: give 0 to {MAX_WINDOW}")
     if compat not in {None, "juplo"}:
         raise FlowError(f"there is no compat={compat!r} of this filter: give 'juplo', or leave it out")
-    if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window):
+    if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
         raise FlowError(
             "compat='juplo' knows neither other scopes, epochs, windows nor other policies: leave them out"
         )

@@ -35,15 +35,12 @@ def made(
     """A message of a key, caused by a root; read at offset `at`."""
     root = root_position(epoch, root_offset)
     position = root + b"".join(ordinal.to_bytes(4, "big") for ordinal in ordinals)
-    while ordinals and ordinals[-1] == 0:
-        ordinals = ordinals[:-1]
-    cut = root + b"".join(ordinal.to_bytes(4, "big") for ordinal in ordinals)
     return replace(
         LINES,
         key=key,
         offset=at,
         root=("robot.raw", topic_id, partition),
-        root_position=cut,
+        root_position=position,
         spot=Spot(lane, position + path.to_bytes(4, "big")),
     )
 

@@ -306,6 +306,20 @@ def test_other_texts_are_no_numbers(text: bytes | str) -> None:
         number_in_text(text)
 
 
+@pytest.mark.parametrize("text", [str(2**63), str(-(2**63) - 1), "9" * 64])
+def test_numbers_of_more_than_64_bits_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        number_in_text(text)
+    assert number_in_text(str(2**63 - 1)) == 2**63 - 1
+
+
+def test_the_last_number_again_names_its_original() -> None:
+    records = [numbered(1), numbered(2, at=1), numbered(2, at=2), numbered(1, at=3)]
+    verdicts = run_torn_batch(stage(), {}, records).verdicts
+    assert [verdict.forward for verdict in verdicts] == [True, True, False, False]
+    assert [verdict.original for verdict in verdicts[2:]] == [records[1].spot, None]
+
+
 def test_a_number_is_found_in_value_key_or_header() -> None:
     record = replace(
         RAW, value="12", key=b"13", headers=[("n", b"1"), ("other", b"5"), ("n", b"14"), ("null", None)]
