@@ -34,6 +34,10 @@ test: setup servers docker lint  ## everything: lint, types, all tests on real s
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
 	$(BIN)/pytest tests/unit -n auto --dist worksteal $(ARGS)
 
+.PHONY: explore
+explore: python  ## property tests with examples that no run had before; repeat at will
+	HYPOTHESIS_PROFILE=explore $(BIN)/pytest $(UNIT) $(ARGS)
+
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, import rules
 	$(BIN)/ruff check .

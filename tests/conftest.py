@@ -6,17 +6,24 @@ setting of a server. A test that kills, pauses or reconfigures a server starts i
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+# The same examples for the same code: a commit is green or it is not. `make explore` looks for new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore", print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
 @pytest.fixture(scope="session", autouse=True)
