@@ -40,17 +40,26 @@ class LiveRows(Generic[Content]):
             live = self._live[row] = self._read(self._table.get(row))
         return live
 
+    def __setitem__(self, row: bytes, content: Content) -> None:
+        """Give a row another live object."""
+        self._live[row] = content
+        self._changed.add(row)
+
     def changed(self, row: bytes) -> None:
         """Say that the live object of a row was changed."""
         self._changed.add(row)
 
+    def all_changed(self) -> frozenset[bytes]:
+        """The rows that were changed since the last `write`."""
+        return frozenset(self._changed)
+
     def write(self) -> None:
-        """Write changed rows into the table, in the order of their names, and forget all live objects."""
+        """Write what has become of changed rows, in the order of their names, and forget all live objects."""
         for row in sorted(self._changed):
-            content = self._written(self._live[row])
-            if content is None:
+            content, stored = self._written(self._live[row]), self._table.get(row)
+            if content is None and stored is not None:
                 self._table.delete(row)
-            else:
+            elif content is not None and content != stored:
                 self._table.put(row, content)
         self._changed.clear()
         self._live.clear()

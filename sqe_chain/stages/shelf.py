@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable
 
@@ -47,30 +48,26 @@ class Shelf(Generic[Item]):
     ) -> None:
         self._table = table
         self._timetable = timetable
-        self._decode = decode
-        self._encode = encode
         self._end_of = end_of
-        self._rows: dict[bytes, list[Item]] = {}
-        self._changed: set[bytes] = set()
+        self._rows: LiveRows[list[Item]] = LiveRows(
+            table,
+            lambda content: [] if content is None else decode(content),
+            lambda items: encode(items) if items else None,
+        )
 
     def all_at(self, row: bytes) -> list[Item]:
         """Every item of a row, live: also those that are over and not purged yet."""
-        items = self._rows.get(row)
-        if items is None:
-            content = self._table.get(row)
-            items = self._rows[row] = [] if content is None else self._decode(content)
-        return items
+        return self._rows[row]
 
     def at(self, row: bytes) -> list[Item]:
         """The items of a row that are not over."""
         now_ms = self._timetable.time.now_ms
-        items = self.all_at(row)
+        items = self._rows[row]
         return items if now_ms is None else [item for item in items if self._end_of(item, now_ms) > now_ms]
 
     def replace(self, row: bytes, items: list[Item]) -> None:
         """Give a row other items, or say that those it had were changed."""
         self._rows[row] = items
-        self._changed.add(row)
 
     def finish(self, due: Iterable[bytes]) -> None:
         """Purge and write rows that changed and rows that are due; list what is new.
@@ -79,25 +76,17 @@ class Shelf(Generic[Item]):
             due: names of rows that became due in this batch.
         """
         now_ms = self._timetable.time.now_ms
-        rows = sorted(self._changed.union(due))
+        rows = self._rows.all_changed().union(due)
         if now_ms is not None:
             self._table.load(rows)
             for row in rows:
-                self._write(row, now_ms)
-        self._rows.clear()
-        self._changed.clear()
+                self._purge(row, now_ms)
+        self._rows.write()
 
-    def _write(self, row: bytes, now_ms: int) -> None:
+    def _purge(self, row: bytes, now_ms: int) -> None:
         kept = self.at(row)
         for item in kept:
             if item.listed_ms is None or item.listed_ms <= now_ms:
                 item.listed_ms = self._end_of(item, now_ms)
                 self._timetable.file(row, item.listed_ms)
-        stored = self._table.get(row)
-        if not kept:
-            if stored is not None:
-                self._table.delete(row)
-            return
-        content = self._encode(kept)
-        if content != stored:
-            self._table.put(row, content)
+        self._rows[row] = kept
