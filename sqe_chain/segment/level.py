@@ -162,6 +162,7 @@ class Level:
             self._before_input,
             self._fail,
             self._report.dropped,
+            waits=not job.in_place or self._level > 1 or len(self._flow.input_topics()) > 1,
         )
 
     def aggregate(self, stage: int) -> Aggregate:

@@ -79,7 +79,8 @@ class Sieving:
 
     Filters compare event times. Read one input partition after the other, a batch that spans an hour would make the
     second partition an hour late. So units wait for the end of the batch, and are then taken as Kafka Streams does: of
-    the input partitions the one whose next record is the earliest. Each keeps its own order.
+    the input partitions the one whose next record is the earliest. Each keeps its own order. Where only one input
+    partition comes to the state partition, nothing has to wait.
 
     Args:
         node: the stage.
@@ -91,9 +92,10 @@ class Sieving:
         before_input: called with the next input before its first unit is looked at.
         failed: called when the filter or the steps behind it raise. Raises to stop at once.
         counts: (stage, reason) -> records, added to.
+        waits: whether units of several input partitions come.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one for each neighbour
         self,
         node: Node,
         states: CellStates,
@@ -103,6 +105,8 @@ class Sieving:
         before_input: Callable[[Origin], None],
         failed: Failed,
         counts: Counter[tuple[str, str]],
+        *,
+        waits: bool = True,
     ) -> None:
         if node.spec is None:
             raise AssertionError("a sieve is declared with what it does")
@@ -116,6 +120,7 @@ class Sieving:
         self._before_input = before_input
         self._failed = failed
         self._counts = counts
+        self._waits = waits
         self._table = CellTable(states)
         self._input: Origin | None = None
         self._failing: Origin | None = None
@@ -131,11 +136,12 @@ class Sieving:
         return self._states.done
 
     def take(self, units: Sequence[Unit]) -> int:
-        """Keep units for the end of the batch; returns how many belong to another state partition."""
+        """Look at units, or keep them for the end of the batch; returns how many belong to another state partition."""
         mine = [unit for unit in units if self._spread(unit) == self._part]
-        if self._filter is None:
-            self._begin()
-        if not self.done:
+        current = self._filter or self._begin()
+        if not self._waits and not self.done:
+            self._look_at_all(current, mine)
+        elif not self.done:
             for unit in mine:
                 place = unit[4].place
                 self._waiting.setdefault((place.topic, place.partition), []).append(unit)
@@ -153,11 +159,11 @@ class Sieving:
         rows = self._table.changes()
         return {self._part: rows} if rows else {}
 
-    def _begin(self) -> None:
+    def _begin(self) -> Filter:
         """Read the header and what the filter needs at once."""
         spec, states = self._spec, self._states
         states.rows(())
-        self._filter = filter_of(
+        self._filter = current = filter_of(
             spec,
             self._table,
             extract=self._id
@@ -171,6 +177,7 @@ class Sieving:
             # Written in part, so all behind it is done. What would go on now was decided over other rows.
             self._forward = self._drop = None
             self._counts = Counter()
+        return current
 
     def _look_at_all(self, current: Filter, units: Sequence[Unit]) -> None:
         records = [self._record(unit) for unit in units]
