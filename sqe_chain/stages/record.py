@@ -42,9 +42,9 @@ NOWHERE = Spot()
 """Of an element without a position of its own."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: one is made for every element, and freezing costs more than filtering
 class Record:
-    """One element as a filter sees it.
+    """One element as a filter sees it. Nobody changes it.
 
     Attributes:
         value: the payload.
