@@ -82,12 +82,18 @@ class Steps:
                 return error
         raise AssertionError("nothing was refused")
 
+    def read(self) -> tuple[Header | None, list[bytes | None]]:
+        """Header and states of one moment: a step that nobody answered may still be done between the reads."""
+        found, states, after = self.store.read(self.flow, "s", 0, KEYS)
+        if found != after:
+            raise Unavailable(f"{found} became {after} while the states were read")
+        return found, states
+
     def check(self) -> None:
         """What stands, once the store is well again."""
-        found, states, after = patient(lambda: self.store.read(self.flow, "s", 0, KEYS))
+        found, states = patient(self.read)
         assert found in (self.acknowledged, self.tried), "an acknowledged step is lost, or another was done"
         assert found is not None
-        assert found == after
         assert states == [state for _, state in rows_of(found, self.size)], (
             "rows and header are not of one step"
         )
