@@ -104,7 +104,7 @@ class Steps:
             )
             assert again == tried, "sending it again did not get through"
             self.acknowledged = tried
-        self.step()
+        patient(self.step)
 
 
 @dataclass
@@ -215,6 +215,7 @@ def test_a_kill_in_the_middle_of_writes(kind: str, target: Make) -> None:
         if kind == "sqlite":
             _killed_writer(made.url, steps)
         else:
+            patient(steps.step)
             killer = threading.Timer(0.4, made.process.kill)
             killer.start()
             assert isinstance(steps.until_refused(), Unavailable)
@@ -258,7 +259,7 @@ def _killed_writer(url: str, steps: Steps) -> None:
 def test_a_restart_between_two_calls(kind: str, target: Make) -> None:
     made = target(kind)
     steps = made.steps()
-    steps.step()
+    patient(steps.step)
     made.process.stop()
     made.process.start()
     steps.check()
@@ -317,7 +318,7 @@ def test_an_answer_that_is_lost_after_the_effect(kind: str, target: Make) -> Non
     with LossyWire(made.process.port) as wire:
         made.url = made.url.replace(f":{made.process.port}", f":{wire.port}")
         steps = made.steps()
-        steps.step()
+        patient(steps.step)
         for _ in range(3):
             wire.lose_answers = 1
             with contextlib.suppress(Unavailable):  # Cassandra's store asks by itself what became of it
@@ -353,7 +354,7 @@ def test_a_full_disk(kind: str, disk: Path, target: Make) -> None:
     """The step at hand is refused, what was acknowledged stays, and with room again the service goes on."""
     made = target(kind, disk)
     steps = made.steps(LARGE)
-    steps.step()
+    patient(steps.step)
     ballast = disk / "ballast"
     room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
     with ballast.open("wb") as file:
@@ -374,7 +375,7 @@ def test_what_takes_no_writes_any_more(kind: str, target: Make, request: pytest.
         disk = request.getfixturevalue("disk")
         made = target(kind, disk)
         steps = made.steps()
-        steps.step()
+        patient(steps.step)
         steps.store.close()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         with pytest.raises((ConfigurationError, Unavailable), match=r"states\.db"):
@@ -384,7 +385,7 @@ def test_what_takes_no_writes_any_more(kind: str, target: Make, request: pytest.
         return
     made = target(kind)
     steps = made.steps()
-    steps.step()
+    patient(steps.step)
     with RedisServer() as other:
         assert isinstance(made.server, RedisServer)
         administer(other, "REPLICAOF", "127.0.0.1", made.server.port)

@@ -6,11 +6,12 @@ import os
 import time
 import uuid
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pytest
 from cassandra.cluster import Session
 from lossy import LossyWire
+from patience import until_available
 
 from sqe_chain.dev import CassandraServer
 from sqe_chain.dev.process import wait_until
@@ -22,15 +23,13 @@ from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from sqe_chain.ports import StateStore
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")
 NEXT = replace(BORN, number=1, plan_id="plan-1")
-
-T = TypeVar("T")
 
 
 @pytest.fixture
@@ -62,18 +61,6 @@ def answers(store: StateStore) -> bool:
     return True
 
 
-def patiently(action: Callable[[], T]) -> T:
-    """Try again while the store is not reachable, as the protocol does."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            return action()
-        except Unavailable:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
 # --- kills and lost answers ------------------------------------------------------------------------------
 
 
@@ -98,11 +85,11 @@ def wire(cassandra_url: str) -> Iterator[LossyWire]:
 @pytest.fixture
 def lossy(wire: LossyWire) -> Iterator[StateStore]:
     """A store at the end of that wire, impatient and warmed up."""
-    made = open_store(f"cassandra://127.0.0.1:{wire.port}/sqe_chain?timeout_s=0.7")
+    made = open_store(f"cassandra://127.0.0.1:{wire.port}/sqe_chain?timeout_s=2")
     warm = f"warm-{uuid.uuid4().hex}"
-    patiently(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
-    patiently(lambda: made.set_home(warm, None, replace(CLAIM, number=0), b"plan"))
-    patiently(lambda: made.home(warm))
+    until_available(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
+    until_available(lambda: made.set_home(warm, None, replace(CLAIM, number=0), b"plan"))
+    until_available(lambda: made.home(warm))
     yield made
     made.close()
 
@@ -150,7 +137,7 @@ def test_an_answer_lost_to_a_step_that_another_run_made_pointless(
 
 def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> None:
     store = open_store(f"{mortal.url}?timeout_s=0.5&connect_timeout_s=0.5")
-    patiently(lambda: store.write("silent", "s", 0, None, BORN, []))
+    until_available(lambda: store.write("silent", "s", 0, None, BORN, []))
     mortal.pause()
     try:
         started = time.monotonic()
@@ -159,7 +146,7 @@ def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> 
         assert time.monotonic() - started < 5
     finally:
         mortal.resume()
-    assert patiently(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
+    assert until_available(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
     store.close()
 
 
@@ -178,7 +165,7 @@ def test_when_all_nodes_are_gone_names_are_looked_up_again(
     with pytest.raises(Unavailable):
         store.home("gone")
     mortal.start()
-    assert patiently(lambda: store.home("gone")) == (CLAIM, 0)
+    assert until_available(lambda: store.home("gone")) == (CLAIM, 0)
     assert CassandraClient.of_this_process(store.settings) is not first
     store.close()
 

@@ -200,7 +200,7 @@ def _identity(path: str) -> tuple[int, int]:
 
 
 def _prepare(connection: sqlite3.Connection, path: str) -> None:
-    version, application, tables = _versions(connection)
+    version, application, tables = _look(connection)
     if application == 0 and version == 0 and tables == 0:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
@@ -210,7 +210,7 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
-        version, application, tables = _versions(connection)
+        version, application, tables = _look(connection)
     if application != APPLICATION_ID:
         raise ConfigurationError(f"sqlite://{path} is the database of another program; name another file")
     if version != SCHEMA_VERSION:
@@ -223,6 +223,14 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
             f"sqlite://{path}: this file system allows journal mode {mode} only, not wal"
         )
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _look(connection: sqlite3.Connection) -> tuple[int, int, int]:
+    """All three of one moment: another process may be making the tables."""
+    connection.execute("BEGIN")
+    found = _versions(connection)
+    connection.execute("COMMIT")
+    return found
 
 
 def _versions(connection: sqlite3.Connection) -> tuple[int, int, int]:

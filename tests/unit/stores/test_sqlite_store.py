@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header
-from sqe_chain.stores.sqlite import SqliteStore
+from sqe_chain.stores.sqlite import SqliteStore, file
 from sqe_chain.stores.sqlite.file import SqliteFile, mapped
 
 if TYPE_CHECKING:
@@ -163,6 +164,29 @@ def test_many_processes_may_open_a_new_file_at_once(path: Path) -> None:
     program = "import sys; from sqe_chain.stores.sqlite import SqliteStore; SqliteStore(sys.argv[1]).check()"
     processes = [subprocess.Popen([sys.executable, "-c", program, str(path)]) for _ in range(6)]
     assert [process.wait(timeout=30) for process in processes] == [0] * 6
+
+
+class Overtaken:
+    """A connection while another process makes the tables, between two questions."""
+
+    def __init__(self, path: Path) -> None:
+        self.connection = sqlite3.connect(path, isolation_level=None)
+        self._path = str(path)
+        self._overtaken = False
+
+    def execute(self, statement: str) -> sqlite3.Cursor:
+        if "application_id" in statement and not self._overtaken:
+            self._overtaken = True
+            with contextlib.suppress(Unavailable):
+                SqliteStore(self._path, timeout_s=0.1).check()
+        return self.connection.execute(statement)
+
+
+def test_a_file_is_looked_at_in_one_moment(path: Path) -> None:
+    overtaken = Overtaken(path)
+    with contextlib.closing(overtaken.connection):
+        file._prepare(overtaken, str(path))  # type: ignore[arg-type]
+    SqliteFile.forget(str(path), 0.1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
