@@ -227,10 +227,14 @@ class Sieving:
                 self._forward(value, result.key, unit[3] + number(index), unit[4])
 
     def _record(self, unit: Unit) -> tuple[Record, bytes | None]:
-        """The unit as filters see it, and its key. The functions below take the whole unit as its value."""
+        """The unit as filters see it, and its key. The functions below take the whole unit as its value.
+
+        Where ids decide, the key's place in it is the id's.
+        """
         key, _, _, path, origin = unit
         if self._spec.spread == "id":
-            key, _ = marshal.loads(key)  # noqa: S302 - made by the step before
+            key, identity = marshal.loads(key)  # noqa: S302 - made by the step before
+            unit = (identity, *unit[1:])
         place = origin.place
         roots = self._spec.kind == "roots"
         record = Record(
@@ -274,7 +278,7 @@ class Sieving:
 
     @staticmethod
     def _id(record: Record) -> Any:  # noqa: ANN401 - bytes, or None
-        return marshal.loads(_unit_of(record)[0])[1]  # noqa: S302 - made by the step before
+        return _unit_of(record)[0]
 
     def _root(self, origin: Origin) -> tuple[str, bytes, int]:
         """Root topic, its id, and partition: the same for all of a lane."""

@@ -170,11 +170,10 @@ class StaleSequences:
         if same and not self._exact and is_sibling(record, seen.passed):
             return FORWARD
         behind = seen.highest - sequence
+        original = seen.passed if same else None
         if behind >= self._window or self._window == 1:
-            original = seen.passed if same else None
             return _dropped(Reason.STALE, f"number {sequence}, highest is {seen.highest}", original)
         if seen.bits >> behind & 1:
-            original = seen.passed if same else Passed()
             return _dropped(Reason.DUPLICATE, f"number {sequence} was seen", original)
         seen.bits |= 1 << behind
         return FORWARD

@@ -55,12 +55,17 @@ def say(service: Rehearsal, words: str, at_ms: int) -> None:
     service.run_until_caught_up()
 
 
-@pytest.fixture
-def before() -> Rehearsal:
+def heard() -> Rehearsal:
+    """A service that has heard some words."""
     service = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
     for at_ms, words in ((0, "ant bee ant cow"), (10_000, "bee dog ape"), (21_000, "auk ant elk boa")):
         say(service, words, at_ms)
     return service
+
+
+@pytest.fixture
+def before() -> Rehearsal:
+    return heard()
 
 
 def told(service: Rehearsal) -> tuple[dict[bytes, int], list[Result]]:
@@ -87,10 +92,7 @@ def test_a_rebuild_folds_the_same_and_goes_on(before: Rehearsal) -> None:
     assert expected[1]
     before.rebuild()
     assert told(before) == expected
-    plain = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
-    for at_ms, words in ((0, "ant bee ant cow"), (10_000, "bee dog ape"), (21_000, "auk ant elk boa")):
-        say(plain, words, at_ms)
-    assert goes_on(before) == goes_on(plain)
+    assert goes_on(before) == goes_on(heard())
 
 
 def test_a_moved_flow_knows_what_it_knew(before: Rehearsal) -> None:
@@ -99,7 +101,4 @@ def test_a_moved_flow_knows_what_it_knew(before: Rehearsal) -> None:
     after.imported(before.exported())
     assert told(after) == expected
     assert rows(after, "once", "other") == remembered
-    plain = Rehearsal(flow_of(), partitions={"words": 2}, store=stores())
-    for at_ms, words in ((0, "ant bee ant cow"), (10_000, "bee dog ape"), (21_000, "auk ant elk boa")):
-        say(plain, words, at_ms)
-    assert goes_on(after) == goes_on(plain)
+    assert goes_on(after) == goes_on(heard())
