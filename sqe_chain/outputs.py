@@ -101,7 +101,7 @@ class Gatherer:
             for node in flow.outputs()
         }
 
-    def gather(self, made: list[Made], origin: Origin, outputs: list[Output]) -> None:
+    def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:
         """Append the records for all payloads that one input gave here, and forget the payloads.
 
         When it raises, it is as if the input had not been there.
@@ -110,6 +110,7 @@ class Gatherer:
             made: payloads in the order of their units; empty afterwards.
             origin: the input.
             outputs: takes the records.
+            keep: False: only see whether it can be done.
 
         Raises:
             PoisonError: payloads of one output and key have several types.
@@ -117,7 +118,7 @@ class Gatherer:
             ChainTooLong: the input has 32 links already.
         """
         undo: list[tuple[dict[int, bytes], int, bytes]] = []
-        before = len(outputs)
+        before, done = len(outputs), False
         try:
             if len(made) == 1:
                 index, key, type_name, payload = made[0]
@@ -125,13 +126,13 @@ class Gatherer:
             else:
                 for index, collections in self._collections(made, origin).items():
                     self._encode(self._targets[index], collections.values(), origin, outputs, undo)
-        except Exception:
-            del outputs[before:]
-            for previous, partition, position in reversed(undo):
-                previous[partition] = position
-            raise
+            done = keep
         finally:
             made.clear()
+            if not done:
+                del outputs[before:]
+                for previous, partition, position in reversed(undo):
+                    previous[partition] = position
 
     def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
         """Payloads by output and key, both in the order of their first unit."""

@@ -16,6 +16,9 @@ from sqe_chain.protocol.surroundings import Observer, When
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
 """Events that ask for a person's attention."""
 
+DETAILS = frozenset({"shuffled"})
+"""Events that say how a service works, and ask for nothing: not worth a line."""
+
 
 class Hearers:
     """An observer that tells several others.
@@ -66,6 +69,8 @@ class Lines:
 
     def event(self, name: str, fields: Mapping[str, object]) -> None:
         """Write a line."""
+        if name in DETAILS:
+            return
         severity: dict[str, object] = {}
         if self._as_json:
             severity["severity"] = "warning" if name in WARNINGS else "info"

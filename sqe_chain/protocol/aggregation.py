@@ -18,8 +18,8 @@ from sqe_chain.errors import (
     Superseded,
     TruncatedInput,
 )
-from sqe_chain.plan import Plan
-from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
+from sqe_chain.plan import Exclusion, Plan, PlannedRange
+from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
@@ -31,7 +31,7 @@ from sqe_chain.protocol.planning import (
     layout_of,
     layout_plan,
 )
-from sqe_chain.protocol.processing import Batch, Processing
+from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.surroundings import (
     CLAIM,
@@ -125,22 +125,13 @@ class Aggregation:
         again, limits = around.settings.again, inputs.silenced(positions, last.quiet)
         if again is not None:
             bounds = inputs.within(bounds, again.until)
-        limit = max(
-            len(positions),
-            min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
-        )
-        stops = inputs.cut(positions, inputs.within(bounds, limits or {}), limit)
-        if stops == positions:
+        found = self._process(last, bounds, limits, infos)
+        if found is None:
             self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
             return False
-        ranges = tuple(
-            replace(planned, start=planned.stop, stop=stops[place]) for place, planned in ends.items()
-        )
-        started_ms = around.clock.now_ms()
-        with around.step(PROCESS):
-            batch = Batch(self._step_after(last), ranges, last, started_ms, infos, levels(around.flow))
-            report, exclusions = self._processing.run(batch)
+        started_ms, ranges, report, exclusions = found
+        stops = {planned.place: planned.stop for planned in ranges}
         silent = limits is not None or again is not None
         plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions, silent=silent)
         with around.step(SEAL):
@@ -168,6 +159,39 @@ class Aggregation:
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records
             )
         return True
+
+    def _process(
+        self,
+        last: Plan,
+        bounds: dict[TopicPartition, Bounds],
+        limits: dict[TopicPartition, int] | None,
+        infos: dict[str, TopicInfo],
+    ) -> tuple[int, tuple[PlannedRange, ...], Report, tuple[Exclusion, ...]] | None:
+        """Step 3: clock, ranges, report and exclusions of the next batch; None when nothing is new.
+
+        Args:
+            last: the last plan.
+            bounds: of its partitions.
+            limits: where they have to end for the batch to be silent; see `inputs.silenced`.
+            infos: the flow's topics.
+        """
+        around, ends = self.around, last.ends()
+        positions = {place: planned.stop for place, planned in ends.items()}
+        limit = min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record))
+        while True:
+            stops = inputs.cut(positions, inputs.within(bounds, limits or {}), max(len(positions), limit))
+            if stops == positions:
+                return None
+            ranges = tuple(
+                replace(known, start=known.stop, stop=stops[place]) for place, known in ends.items()
+            )
+            clock_ms = around.clock.now_ms()
+            batch = Batch(self._step_after(last), ranges, last, clock_ms, infos, levels(around.flow))
+            try:
+                with around.step(PROCESS):
+                    return clock_ms, ranges, *self._processing.run(batch)
+            except TooManyForOnePlan:
+                limit = (sum(stops.values()) - sum(positions.values())) // 2
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""

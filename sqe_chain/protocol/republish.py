@@ -25,6 +25,7 @@ from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
+from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.states import Claim, Step
 
@@ -61,6 +62,10 @@ class Republishing:
     _positions: dict[TopicPartition, Position] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _committed_ms: int = 0
+    _brake: Brake = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._brake = Brake(self.around.settings.max_excluded, self.around.settings.max_excluded_share)
 
     def start(self) -> None:
         """Find the committed positions; a first start commits them before anything is published.
@@ -188,7 +193,7 @@ class Republishing:
         around = self.around
         max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         step = Step(around.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=inputs.compacted(infos))
+        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=inputs.compacted(infos), brake=self._brake)
         report = around.patiently("publish", lambda: around.engine.republish(job, portions))
         now = around.patiently(
             "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})
@@ -197,6 +202,8 @@ class Republishing:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
             around.tell("notice", text=text)
+        read = sum(end.records - end.replays for end in report.ends)
+        self._brake = self._brake.after(len(report.excluded), read)
         return report
 
     def _move(self, stops: dict[TopicPartition, int], report: Report) -> None:

@@ -40,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.errors import FlowError, PoisonError, text_of
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
@@ -179,10 +179,10 @@ class StaleSequences:
         return FORWARD
 
     def _refuse(self, record: Record, error: Exception) -> Verdict:
-        detail = f"{describe(record)}: malformed: {type(error).__name__}: {error}"
+        detail = f"{describe(record)}: malformed: {type(error).__name__}: {text_of(error)}"
         if self._malformed == "stop":
             raise PoisonError(
-                f"{detail}; mend the extractor or the producer, or choose malformed='drop', 'pass' or 'dead_letter'"
+                f"{detail}; fix the extractor or the producer, or choose malformed='drop', 'pass' or 'dead_letter'"
             ) from error
         return Verdict(
             forward=self._malformed == "pass",

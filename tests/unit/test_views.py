@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from services._proto.fastening_pb2 import RobotTotal
@@ -108,3 +114,37 @@ def test_a_store_that_has_no_such_view_is_refused_before_anything_runs(tmp_path:
 def test_a_view_of_another_kind_is_refused_where_it_is_declared() -> None:
     with pytest.raises(FlowError, match=r"test_views\.py:\d+: view='xml'"):
         flow_of("xml")  # type: ignore[arg-type]
+
+
+def beyond_all_dates(state: Timestamp, _: StringValue) -> None:
+    state.seconds = 10**15
+
+
+def no_number(state: Value, _: StringValue) -> None:
+    state.number_value = float("nan")
+
+
+def no_type(state: AnyMessage, _: StringValue) -> None:
+    state.type_url, state.value = "type.googleapis.com/no.such.Type", b"x"
+
+
+@pytest.mark.parametrize("view", ["json", "hash"])
+@pytest.mark.parametrize(
+    ("state", "fold"), [(Timestamp, beyond_all_dates), (Value, no_number), (AnyMessage, no_type)]
+)
+def test_a_state_that_cannot_be_shown_shows_why_and_stops_nothing(
+    view: ViewKind, state: type[Message], fold: Callable[[Any, StringValue], None]
+) -> None:
+    """Views are written after the seal: a failure there would come again at every start."""
+    store = MemoryStore(f"unshown-{view}-{state.DESCRIPTOR.name}")
+    store.restore_all()
+    flow = Flow("shows", state_partitions=2)
+    flow.source("words", StringValue).aggregate(
+        "per-word", key=lambda word: word.value[:1], state=state, fold=fold, view=view
+    )
+    service = Rehearsal(flow, store=store)
+    service.feed("words", StringValue(value="a"))
+    service.run_until_caught_up()
+    assert list(service.states("per-word")) == [b"a"]
+    (found,) = views(store).values()
+    assert "cannot be shown" in str(fields(found)["error"])
