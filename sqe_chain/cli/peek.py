@@ -19,6 +19,7 @@ from sqe_chain.cli.connecting import open_log
 from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
+from sqe_chain.cli.values import topic_name
 from sqe_chain.envelope import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
@@ -66,7 +67,7 @@ def peek(  # noqa: PLR0913 - each is an option of the command
 
 
 def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: int) -> Iterator[Message]:
-    info = log.describe([topic]).get(topic)
+    info = log.describe([topic_name(topic)]).get(topic)
     if info is None:
         raise ConfigurationError(f"there is no topic {topic!r} at this broker; check its name and --kafka")
     if partition is not None and partition >= info.partitions:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.declaration import check_topic
+from sqe_chain.errors import ConfigurationError, FlowError
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
@@ -33,6 +34,22 @@ def duration_ms(text: str) -> int:
     return milliseconds
 
 
+def topic_name(text: str) -> str:
+    """A topic's name, as Kafka takes it.
+
+    >>> topic_name("robot.raw")
+    'robot.raw'
+
+    Raises:
+        ConfigurationError: no topic can have this name.
+    """
+    try:
+        check_topic(text, "the command line")
+    except FlowError as error:
+        raise ConfigurationError(str(error)) from None
+    return text
+
+
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
     """Where to rewind to: a time in milliseconds since 1970, or an offset for each partition named.
 
@@ -48,7 +65,7 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
     for text in texts:
         named = _OFFSET.fullmatch(text)
         if named:
-            offsets[named.group(1), int(named.group(2))] = int(named.group(3))
+            offsets[topic_name(named.group(1)), int(named.group(2))] = int(named.group(3))
             continue
         try:
             when = datetime.fromisoformat(text)
