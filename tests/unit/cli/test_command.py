@@ -18,10 +18,12 @@ import pytest
 from pyarrow import parquet
 from typer.testing import Result
 
+from sqe_chain.cli import rebuild, run
 from sqe_chain.dev.process import wait_until
 from sqe_chain.envelope import read
 from sqe_chain.errors import ChainError
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores import open_store
 
 Command = Callable[..., Result]
@@ -479,3 +481,40 @@ def test_peek_says_what_is_wrong(
     result = command("peek", *arguments, "--kafka", "b:1")
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "reached"),
+    [
+        (["run", "cli_flows:counts"], run, "launch"),
+        (["rebuild", "cli_flows:counts"], rebuild, "_again"),
+        (["rewind", "cli_flows:counts", "--to", "words[0]=0"], rebuild, "_again"),
+    ],
+)
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_how_much_may_be_excluded_reaches_the_service(
+    flows: ModuleType,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    module: ModuleType,
+    reached: str,
+    from_environment: bool,
+) -> None:
+    given: list[Settings] = []
+    monkeypatch.setattr(module, reached, lambda _flow, settings, *_, **__: given.append(settings))
+    common = [*arguments, "--kafka", "b:1", "--store", "memory://", "--engine", "inprocess"]
+    assert command(*common).exit_code == 0
+    if from_environment:
+        monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED", "7")
+        monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED_SHARE", "0.5")
+        assert command(*common).exit_code == 0
+    else:
+        assert command(*common, "--max-excluded", "7", "--max-excluded-share", "0.5").exit_code == 0
+    assert [(one.max_excluded, one.max_excluded_share) for one in given] == [(100, 0.1), (7, 0.5)]
+    for option, value in (
+        ("--max-excluded", "-1"),
+        ("--max-excluded-share", "1.1"),
+        ("--max-excluded-share", "nan"),
+    ):
+        assert command(*common, option, value).exit_code == 2
