@@ -7,6 +7,8 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -15,6 +17,10 @@ from sqe_chain.ports import Range, TopicPartition
 
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
+SAMPLE = 5
+"""Inputs left out of which the event of a batch tells, and errors that it counts."""
+SAMPLE_TEXT = 200
+"""Characters of their texts that it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +176,27 @@ class Plan:
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.place: planned for planned in self.ranges}
+
+
+def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
+    """What an event tells of the inputs that a batch leaves out; nothing where there are none.
+
+    Returns:
+        `excluded_errors`: error class -> how many; `excluded_sample`: coordinates, error and the beginning of its text of
+        the first ones, at most `SAMPLE`.
+    """
+    if not exclusions:
+        return {}
+    sample = [
+        {
+            "input": f"{one.topic}[{one.partition}]@{one.offset}",
+            "error": one.error,
+            "text": one.text[:SAMPLE_TEXT],
+        }
+        for one in exclusions[:SAMPLE]
+    ]
+    counts = Counter(one.error for one in exclusions)
+    return {"excluded_errors": dict(counts.most_common(SAMPLE)), "excluded_sample": sample}
 
 
 def mark_name(topic: str, partition: int) -> str:

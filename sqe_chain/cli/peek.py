@@ -23,6 +23,7 @@ from sqe_chain.cli.values import topic_name
 from sqe_chain.envelope import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.protocol.letters import Letter, letter_of
 
 _SHOWN_BYTES = 120
 """Bytes of a value that is no envelope, in text output."""
@@ -54,7 +55,10 @@ def peek(  # noqa: PLR0913 - each is an option of the command
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show messages of a topic: envelopes with their chain, anything else as it is, with the reason."""
+    """Show messages of a topic: envelopes with their chain, anything else as it is, with the reason.
+
+    Of dead letters, also where the flow read them and why it left them out.
+    """
     with reported(traceback=traceback):
         for module in types or ():
             load_module(module)
@@ -112,6 +116,10 @@ def _as_object(message: Message) -> dict[str, object]:
         "key": as_json(message.key()),
         "headers": [[name, as_json(value)] for name, value in message.headers() or ()],
     }
+    letter = letter_of(message)
+    if letter is not None:
+        shown["dead_letter"] = _letter(letter)
+        shown["headers"] = [[name, as_json(value)] for name, value in letter.headers]
     found = _envelope(message)
     if isinstance(found, EnvelopeError):
         return {**shown, "raw": as_json(message.value()), "reason": f"{type(found).__name__}: {found}"}
@@ -127,6 +135,20 @@ def _as_object(message: Message) -> dict[str, object]:
         "chain": [_link(link) for link in found.chain],
     }
     return {**shown, "envelope": envelope}
+
+
+def _letter(letter: Letter) -> dict[str, object]:
+    return {
+        "flow": letter.flow,
+        "topic": letter.topic,
+        "topic_id": letter.topic_id.hex(),
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "lane": letter.lane,
+        "position": letter.position.hex(),
+        "error": letter.error,
+        "text": letter.text,
+    }
 
 
 def _link(link: Link) -> dict[str, object]:
@@ -167,6 +189,12 @@ def _as_text(message: Message) -> Text:
         f"  {_moment(message.timestamp()[1])}",
         "  no key" if key is None else f"  key {readable(key)}",
     )
+    letter = letter_of(message)
+    if letter is not None:
+        shown.append(
+            f"\n  dead letter of flow {letter.flow}, read at {letter}: {letter.error}: {letter.text}",
+            "yellow",
+        )
     found = _envelope(message)
     if isinstance(found, EnvelopeError):
         shown.append(f"\n  {type(found).__name__}: {found}", "yellow")

@@ -18,7 +18,7 @@ from sqe_chain.errors import (
     Superseded,
     TruncatedInput,
 )
-from sqe_chain.plan import Plan
+from sqe_chain.plan import Plan, excluded_fields
 from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
@@ -156,6 +156,7 @@ class Aggregation:
             inputs=records,
             replays=sum(end.replays for end in report.ends),
             excluded=len(exclusions),
+            **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
