@@ -171,7 +171,6 @@ def wants_context(function: UserFunction | None, plain: int, where: str) -> bool
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return False
     if len(positional) < plain or len(required) > plain + 1:
-        raise FlowError(
-            f"{where}: {function!r} must take {plain} argument(s), or {plain + 1} with the context"
-        )
+        name = getattr(function, "__name__", type(function).__name__)
+        raise FlowError(f"{where}: {name} must take {plain} argument(s), or {plain + 1} with the context")
     return len(required) == plain + 1

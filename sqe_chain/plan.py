@@ -43,6 +43,10 @@ class Exclusion:
     error: str
     text: str
 
+    def __str__(self) -> str:
+        """Where it stands and why it was left out."""
+        return f"{self.topic}[{self.partition}]@{self.offset} ({self.error}: {self.text})"
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedRange:
@@ -112,6 +116,25 @@ class Layout:
     def stored_in(self) -> dict[str, str]:
         """Stage name -> name of the flow under which the store keeps its states."""
         return {name: stage.flow for name, stage in self.stages.items()}
+
+    def entered_since(self, before: Layout) -> str:
+        """What came in or changed, in words: stages, outputs, topics and partitions."""
+        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        found += [
+            f"output {name!r} ({number} partitions of {topic!r})"
+            for name, (topic, number) in self.outputs.items()
+            if name not in before.outputs
+        ]
+        for topic, (topic_id, number) in self.sources.items():
+            known_id, known = before.sources.get(topic, ("", 0))
+            if not known_id:
+                found.append(f"input {topic!r} with {number} partitions")
+            elif known_id != topic_id:
+                found.append(f"input {topic!r}, created again, with {number} partitions")
+            elif known != number:
+                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return ", ".join(found) or "nothing that a flow declares"
 
 
 @dataclass(frozen=True, slots=True)
