@@ -24,6 +24,7 @@ from sqe_chain.envelope import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.protocol.letters import Letter, letter_of
+from sqe_chain.views import numbered
 
 _SHOWN_BYTES = 120
 """Bytes of a value that is no envelope, in text output."""
@@ -170,7 +171,9 @@ def _payload(name: str, payload: bytes | None) -> object:
     if payload is None:
         return None
     message = _known(name, payload)
-    return as_json(payload) if message is None else MessageToDict(message, preserving_proto_field_name=True)
+    if message is None:
+        return as_json(payload)
+    return numbered(message, MessageToDict(message, preserving_proto_field_name=True))
 
 
 def _known(name: str, payload: bytes) -> Protobuf | None:

@@ -53,6 +53,9 @@ windows.source("words", StringValue).windowed(
     "per-window", Tumbling(2), key=word_of, state=Int64Value, fold=add, retention_ms=1_000
 )
 
+by_key = Flow("cli-by-key", state_partitions=1)
+by_key.source("words", StringValue).aggregate("per-key", state=Int64Value, fold=add)
+
 broken = set()
 
 
