@@ -7,6 +7,8 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
@@ -15,6 +17,10 @@ from sqe_chain.ports import Range, TopicPartition
 
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
+SAMPLE = 5
+"""Inputs left out of which the event of a batch tells, and errors that it counts."""
+SAMPLE_TEXT = 200
+"""Characters of their texts that it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,10 @@ class Exclusion:
     policy: str
     error: str
     text: str
+
+    def __str__(self) -> str:
+        """Where it stands and why it was left out."""
+        return f"{self.topic}[{self.partition}]@{self.offset} ({self.error}: {self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +117,25 @@ class Layout:
         """Stage name -> name of the flow under which the store keeps its states."""
         return {name: stage.flow for name, stage in self.stages.items()}
 
+    def entered_since(self, before: Layout) -> str:
+        """What came in or changed, in words: stages, outputs, topics and partitions."""
+        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        found += [
+            f"output {name!r} ({number} partitions of {topic!r})"
+            for name, (topic, number) in self.outputs.items()
+            if name not in before.outputs
+        ]
+        for topic, (topic_id, number) in self.sources.items():
+            known_id, known = before.sources.get(topic, ("", 0))
+            if not known_id:
+                found.append(f"input {topic!r} with {number} partitions")
+            elif known_id != topic_id:
+                found.append(f"input {topic!r}, created again, with {number} partitions")
+            elif known != number:
+                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return ", ".join(found) or "nothing that a flow declares"
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -170,6 +199,27 @@ class Plan:
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.place: planned for planned in self.ranges}
+
+
+def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
+    """What an event tells of the inputs that a batch leaves out; nothing where there are none.
+
+    Returns:
+        `excluded_errors`: error class -> how many; `excluded_sample`: coordinates, error and the beginning of its text of
+        the first ones, at most `SAMPLE`.
+    """
+    if not exclusions:
+        return {}
+    sample = [
+        {
+            "input": f"{one.topic}[{one.partition}]@{one.offset}",
+            "error": one.error,
+            "text": one.text[:SAMPLE_TEXT],
+        }
+        for one in exclusions[:SAMPLE]
+    ]
+    counts = Counter(one.error for one in exclusions)
+    return {"excluded_errors": dict(counts.most_common(SAMPLE)), "excluded_sample": sample}
 
 
 def mark_name(topic: str, partition: int) -> str:

@@ -237,6 +237,11 @@ class Home:
     number: int
     plan_id: str
 
+    def __str__(self) -> str:
+        """For error texts."""
+        by = f"run {self.run_id}" if self.run_id else "no run"
+        return f"{_plan(self.number, self.plan_id)}, claimed by {by} with epoch {self.epoch}"
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -257,6 +262,17 @@ class Header:
     plan_id: str
     begun_id: str = ""
     cursor: bytes | None = None
+
+    def __str__(self) -> str:
+        """For error texts."""
+        begun = f", plan {self.begun_id} begun" if self.begun_id else ""
+        return (
+            f"{_plan(self.number, self.plan_id)}{begun}, stamped by run {self.run_id} with epoch {self.epoch}"
+        )
+
+
+def _plan(number: int, plan_id: str) -> str:
+    return f"plan {number} ({plan_id})" if plan_id else "no plan"
 
 
 class StateStore(Protocol):

@@ -292,7 +292,7 @@ def persist(
         )
         if not ahead or (before.cursor is not None and standing.cursor <= before.cursor):  # type: ignore[operator]
             raise StoreInconsistent(
-                f"{where}: stands at {standing}, expected was {before}: the store went back in time; start again"
+                f"{where}: stands at {standing}; expected was {before}: the store went back in time; start again"
             )
         remaining = [row for row in remaining if row[0] > standing.cursor]  # type: ignore[operator]
         before = standing

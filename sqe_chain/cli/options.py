@@ -13,7 +13,11 @@ from sqe_chain.cli.values import store_urls
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
+from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores import open_store
+
+DEFAULTS = Settings()
+"""What a service does where nothing else is said."""
 
 FlowArgument = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW", help="Where the flow is, as in services.fastening:totals.")
@@ -69,6 +73,27 @@ WeakOption = Annotated[
         "--allow-weak-durability",
         envvar="SQE_CHAIN_ALLOW_WEAK_DURABILITY",
         help="Accept stores that may lose acknowledged writes.",
+    ),
+]
+MaxExcludedOption = Annotated[
+    int,
+    typer.Option(
+        "--max-excluded",
+        metavar="N",
+        min=0,
+        envvar="SQE_CHAIN_MAX_EXCLUDED",
+        help="Stop before anything is sealed when one batch would exclude more inputs than this, and than the share.",
+    ),
+]
+MaxExcludedShareOption = Annotated[
+    float,
+    typer.Option(
+        "--max-excluded-share",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        envvar="SQE_CHAIN_MAX_EXCLUDED_SHARE",
+        help="The same as a share of the records that the batch has read, 0 to 1; 1: never stop for this.",
     ),
 ]
 LogJsonOption = Annotated[

@@ -86,8 +86,15 @@ def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
     moment, event = fields.pop("timestamp"), fields.pop("event")
-    said = "  ".join(f"{name}={value}" for name, value in fields.items())
+    said = "  ".join(f"{name}={_plain(value)}" for name, value in fields.items())
     return f"{moment}  {event:<10} {said}".rstrip()
+
+
+def _plain(value: object) -> object:
+    """What has parts, as JSON; all else as it is."""
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value
 
 
 class _ToObserver(logging.Handler):

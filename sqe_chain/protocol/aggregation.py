@@ -18,7 +18,7 @@ from sqe_chain.errors import (
     Superseded,
     TruncatedInput,
 )
-from sqe_chain.plan import Exclusion, Plan, PlannedRange
+from sqe_chain.plan import Exclusion, Plan, PlannedRange, excluded_fields
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
@@ -147,6 +147,7 @@ class Aggregation:
             inputs=records,
             replays=sum(end.replays for end in report.ends),
             excluded=len(exclusions),
+            **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
@@ -278,7 +279,10 @@ class Aggregation:
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
             headers = {place: h if h.number >= number else done for place, h in headers.items()}
         if len(numbers) > 1:
-            around.tell("notice", text=f"the store had lost acknowledged writes; plans {numbers} were redone")
+            around.tell(
+                "notice",
+                text=f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone",
+            )
         around.tell("recovered", plan=last.number, redone=numbers)
         if not numbers and (last.number > 0 or around.settings.accept_rollback):
             self._applying().commit(last)
@@ -318,7 +322,7 @@ class Aggregation:
         plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts)
         with around.step(SEAL):
             self._seal(plan)
-        around.tell("notice", text=f"plan {plan.number} brings in a new layout: {layout}")
+        around.tell("notice", text=f"plan {plan.number} brings in: {layout.entered_since(last.layout)}")
         self._applying().finish(
             plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
         )
@@ -353,7 +357,7 @@ class Aggregation:
             if standing is not None and other and standing.epoch >= before.epoch:
                 raise Superseded(f"flow {around.flow.name!r}: run {standing.run_id} has claimed it")
             raise StoreInconsistent(
-                f"flow {around.flow.name!r}: the home record is {standing}, expected was {before}: the home store went back "
+                f"flow {around.flow.name!r}: the home record is {standing or 'absent'}; expected was {before}: the home store went back "
                 "in time; start again, recovery will say what can be done"
             )
         self._home = after

@@ -56,8 +56,9 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
     for topic, number in needed.items():
         if found[topic].partitions < number:
             raise PartitionsMismatch(
-                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}; add "
-                "partitions to the topic (more than declared stay unused)"
+                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}. If this "
+                "output has published there before, its number is permanent: declare that, or give the output another name to "
+                "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
             )
     return found
 

@@ -21,6 +21,7 @@ from sqe_chain.errors import (
     TruncatedInput,
 )
 from sqe_chain.marks import MarksRecord, PartitionMarks
+from sqe_chain.plan import excluded_fields
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
@@ -141,6 +142,7 @@ class Republishing:
             inputs=sum(end.records for end in report.ends),
             replays=sum(end.replays for end in report.ends),
             excluded=len(report.excluded),
+            **excluded_fields(report.excluded),
             outputs=report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,

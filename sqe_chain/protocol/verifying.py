@@ -116,6 +116,6 @@ def check_redone(redo: Redo, report: Report) -> None:
     if marks != plan.marks:
         off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
         raise PlanMismatch(
-            f"plan {plan.number}: doing it again ends at other marks in {off}: the input or the code changed; run the "
+            f"plan {plan.number}: doing it again ends elsewhere in {', '.join(off)}: the input or the code changed; run the "
             "code that sealed it, or restore the input"
         )

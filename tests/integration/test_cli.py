@@ -31,6 +31,8 @@ TIMEOUT_S = 180
 LOGIN = ("carol", "looking-glass-9")
 
 FLOWS = """
+from pathlib import Path
+
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.flow import Flow
@@ -57,6 +59,18 @@ counts = Flow("NAME-counts", state_partitions=2)
     .aggregate("per-word", key=word_of, state=Int64Value, fold=add)
     .changes()
     .to("NAME.totals", partitions=1)
+)
+
+
+def check(word):
+    if Path("broken").exists() and word.value != "sound":
+        raise ValueError(word.value)
+    return word
+
+
+letters = Flow("NAME-letters", state_partitions=2, poison="dead_letter", dead_letter_partitions=2)
+letters.source("NAME.words", StringValue).map(check).aggregate(
+    "per-word", key=word_of, state=Int64Value, fold=add
 )
 """
 
@@ -152,9 +166,9 @@ class Plant:
             producer.produce(f"{self.name}.{to}", value, key=word, partition=number % 2)
         assert producer.flush(TIMEOUT_S) == 0
 
-    def counted(self) -> dict[str, int]:
+    def counted(self, flow: str = "counts") -> dict[str, int]:
         """Word -> count, as `state` shows it."""
-        shown = self.show("state", "words_flows:counts", "per-word", "--store", self.store, "--json")
+        shown = self.show("state", f"words_flows:{flow}", "per-word", "--store", self.store, "--json")
         assert shown.returncode == 0, shown.stderr
         lines = [json.loads(line) for line in shown.stdout.splitlines()]
         return {line["key"]: int(line["state"]) for line in lines}
@@ -193,6 +207,40 @@ def broker() -> Iterator[KafkaServer]:
     """A broker that these tests may kill, with a login."""
     with KafkaServer(fast_boot=True, sasl=LOGIN) as server:
         yield server
+
+
+# --- dead letters ---------------------------------------------------------------------------------
+
+
+def test_dead_letters_come_back_once_although_the_sender_is_killed(plant: Plant, tmp_path: Path) -> None:
+    """Kills at chosen writes are in tests/unit/test_dead_letters.py; here the processes and the broker are real."""
+    words = [f"word-{number}" for number in range(4_000)]
+    (tmp_path / "broken").touch()
+    plant.produce(*words, "sound")
+    stopped = plant.once("letters", "--max-excluded-share", "1")
+    assert stopped.lines()[-1]["event"] == "stopped"
+    (tmp_path / "broken").unlink()
+    arguments = ("dead-letters", "replay", "words_flows:letters", "--kafka", plant.kafka, "--json")
+    log, topic = KafkaLog(plant.kafka), f"{plant.name}.words"
+
+    def sent() -> int:
+        return (
+            sum(bounds.stable_end for bounds in log.bounds([(topic, 0), (topic, 1)]).values())
+            - len(words)
+            - 1
+        )
+
+    run = Run(arguments, tmp_path)
+    plant.runs.append(run)
+    assert wait_until(lambda: sent() > 0 or run.process.poll() is not None, TIMEOUT_S), run.text
+    run.process.kill()
+    run.process.wait(TIMEOUT_S)
+    again = plant.show(*arguments)
+    assert again.returncode == 0, again.stderr
+    assert sent() >= len(words)
+    assert json.loads(plant.show(*arguments).stdout)["sent"] == 0
+    plant.once("letters")
+    assert plant.counted("letters") == dict.fromkeys([*words, "sound"], 1)
 
 
 # --- rebuild and rewind ---------------------------------------------------------------------------
