@@ -7,7 +7,8 @@
     │   └── WrongPayloadType
     ├── FlowError              a declaration that cannot work; names the place in the user's file
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
-    │   └── OutputTooLarge
+    │   ├── OutputTooLarge
+    │   └── OutputRefused
     ├── ServiceStopped         going on could count a message twice or never; says the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
@@ -151,6 +152,10 @@ class PlanMismatch(ServiceStopped):
 
 class OutputTooLarge(PoisonError):
     """An output is larger than its topic accepts."""
+
+
+class OutputRefused(PoisonError):
+    """A topic does not accept an output, however often it is sent: its time, or a key that is missing."""
 
 
 class Superseded(ServiceStopped):

@@ -82,18 +82,28 @@ class Message(Protocol):
         """Leader epoch of the record's own batch; None in old message formats."""
 
 
+NO_LIMIT = (1 << 63) - 1
+"""A time limit of a topic that refuses nothing, in milliseconds: Kafka's own way to say so."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a broker says of a topic.
+    """What a broker says of a topic: what it is, and what it refuses.
 
     Attributes:
         name: topic name.
         topic_id: the broker's 16-byte UUID of this topic's incarnation.
         partitions: number of partitions.
         compacted: whether `cleanup.policy` contains `compact`.
-        max_message_bytes: largest record batch the topic accepts, in bytes.
+        max_message_bytes: largest record batch the topic accepts, in bytes: the smaller one of
+            `max.message.bytes` and `segment.bytes`.
         replicas: replication factor.
         min_insync_replicas: replicas that must acknowledge a write.
+        before_max_ms: how far behind the broker's clock a record's time may lie
+            (`message.timestamp.before.max.ms`).
+        after_max_ms: how far ahead of it (`message.timestamp.after.max.ms`).
+        append_time: the broker sets the time of every record itself (`message.timestamp.type` is
+            LogAppendTime), so it refuses none for it.
     """
 
     name: str
@@ -103,6 +113,9 @@ class TopicInfo:
     max_message_bytes: int = 1_048_588
     replicas: int = 1
     min_insync_replicas: int = 1
+    before_max_ms: int = NO_LIMIT
+    after_max_ms: int = NO_LIMIT
+    append_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +167,12 @@ class Writer(Protocol):
     def write(self, outputs: Sequence[Output]) -> None:
         """Hand over records; per topic and partition they land in the order given, without holes.
 
-        Blocks while the client's buffer is full.
+        Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
+        time of sending (`sqe_chain.accepting.window`), for what is sealed must be published.
 
         Raises:
             OutputTooLarge: a record is larger than its topic accepts; nothing of it was sent.
+            OutputRefused: the broker refuses a record however often it is sent; the writer must be closed.
             Unavailable: the broker refused or lost a record for good; what was written before may or
                 may not have landed, and the writer must be closed.
         """
@@ -166,6 +181,7 @@ class Writer(Protocol):
         """Return when every record written so far is acknowledged by all in-sync replicas.
 
         Raises:
+            OutputRefused: as `write`.
             Unavailable: not within the bounded time (minimum in-sync replicas not met, broker away).
         """
 

@@ -81,11 +81,10 @@ class Processing:
         """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them."""
         around, infos = self._around, batch.infos
         portions = portions_of(batch.ranges, batch.before, exclusions)
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         while True:
             in_place = self._in_place and self._fits_in_place(infos)
             compacted = inputs.compacted(infos)
-            job = Job(batch.step, batch.clock_ms, in_place, batch.top_level, max_bytes, compacted)
+            job = Job(batch.step, batch.clock_ms, in_place, batch.top_level, infos, compacted)
             report = around.patiently("process", partial(around.engine.process, job, portions))
             if not report.strays:
                 return report

@@ -121,7 +121,7 @@ class Level:
         self._part = part
         self._report = report
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, part, job.max_bytes)
+        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms)
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
         self._compiler = Compiler(
