@@ -47,11 +47,15 @@ class Views:
     shown: Mapping[bytes, Shown]
 
     def size(self, key: bytes) -> int:
-        """Characters of a key's view; 0 when it has none."""
+        """Bytes of a key's view (UTF-8); 0 when it has none."""
         found = self.shown.get(key, "")
         if isinstance(found, str):
-            return len(found)
-        return sum(len(name) + len(text) for name, text in found.items())
+            return _utf8_bytes(found)
+        return sum(_utf8_bytes(name) + _utf8_bytes(text) for name, text in found.items())
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 class Message(Protocol):
@@ -290,6 +294,26 @@ class StateStore(Protocol):
     @property
     def max_bytes(self) -> int:
         """Bytes of keys, states and views that one `write` takes at most (a single row may be larger)."""
+
+    @property
+    def max_key_bytes(self) -> int:
+        """Bytes of a key, at most: a longer one can be neither written nor looked for.
+
+        This one, `max_state_bytes` and `max_plan_bytes` are what the server really takes, asked of it once
+        a process where it tells; `write` and `set_home` refuse more with ConfigurationError.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the address or the login is wrong.
+        """
+
+    @property
+    def max_state_bytes(self) -> int:
+        """Bytes that a key, its state and its view take together, at most; raises as `max_key_bytes` does."""
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """Bytes of a sealed plan, at most; raises as `max_key_bytes` does."""
 
     @property
     def views(self) -> frozenset[ViewKind]:
