@@ -14,6 +14,7 @@
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch
     │   └── Superseded         a newer run owns the flow
+    ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
 
@@ -162,6 +163,12 @@ class Superseded(ServiceStopped):
     """A newer run has claimed the flow; this one changes nothing any more."""
 
     exit_status = 4
+
+
+class EngineLost(ChainError):
+    """The processes that run the tasks are gone. Nothing is lost: the next start goes on."""
+
+    exit_status = 5
 
 
 class Unavailable(ChainError):
