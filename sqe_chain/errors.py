@@ -8,12 +8,14 @@
     ├── FlowError              a declaration that cannot work; names the place in the user's file
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
     │   ├── OutputTooLarge
+    │   ├── OutputRefused
     │   └── TooManyExcluded    the poison policy would leave out more than it may
     ├── ServiceStopped         going on could count a message twice or never; says the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch
     │   └── Superseded         a newer run owns the flow
+    ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
 
@@ -167,10 +169,20 @@ class TooManyExcluded(PoisonError):
     """The poison policy would leave out more inputs than it may; nothing was left out."""
 
 
+class OutputRefused(PoisonError):
+    """A topic does not accept an output, however often it is sent: its time, or a key that is missing."""
+
+
 class Superseded(ServiceStopped):
     """A newer run has claimed the flow; this one changes nothing any more."""
 
     exit_status = 4
+
+
+class EngineLost(ChainError):
+    """The processes that run the tasks are gone. Nothing is lost: the next start goes on."""
+
+    exit_status = 5
 
 
 class Unavailable(ChainError):

@@ -47,11 +47,15 @@ class Views:
     shown: Mapping[bytes, Shown]
 
     def size(self, key: bytes) -> int:
-        """Characters of a key's view; 0 when it has none."""
+        """Bytes of a key's view (UTF-8); 0 when it has none."""
         found = self.shown.get(key, "")
         if isinstance(found, str):
-            return len(found)
-        return sum(len(name) + len(text) for name, text in found.items())
+            return _utf8_bytes(found)
+        return sum(_utf8_bytes(name) + _utf8_bytes(text) for name, text in found.items())
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 class Message(Protocol):
@@ -82,18 +86,28 @@ class Message(Protocol):
         """Leader epoch of the record's own batch; None in old message formats."""
 
 
+NO_LIMIT = (1 << 63) - 1
+"""A time limit of a topic that refuses nothing, in milliseconds: Kafka's own way to say so."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a broker says of a topic.
+    """What a broker says of a topic: what it is, and what it refuses.
 
     Attributes:
         name: topic name.
         topic_id: the broker's 16-byte UUID of this topic's incarnation.
         partitions: number of partitions.
         compacted: whether `cleanup.policy` contains `compact`.
-        max_message_bytes: largest record batch the topic accepts, in bytes.
+        max_message_bytes: largest record batch the topic accepts, in bytes: the smaller one of
+            `max.message.bytes` and `segment.bytes`.
         replicas: replication factor.
         min_insync_replicas: replicas that must acknowledge a write.
+        before_max_ms: how far behind the broker's clock a record's time may lie
+            (`message.timestamp.before.max.ms`).
+        after_max_ms: how far ahead of it (`message.timestamp.after.max.ms`).
+        append_time: the broker sets the time of every record itself (`message.timestamp.type` is
+            LogAppendTime), so it refuses none for it.
     """
 
     name: str
@@ -103,6 +117,9 @@ class TopicInfo:
     max_message_bytes: int = 1_048_588
     replicas: int = 1
     min_insync_replicas: int = 1
+    before_max_ms: int = NO_LIMIT
+    after_max_ms: int = NO_LIMIT
+    append_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +171,12 @@ class Writer(Protocol):
     def write(self, outputs: Sequence[Output]) -> None:
         """Hand over records; per topic and partition they land in the order given, without holes.
 
-        Blocks while the client's buffer is full.
+        Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
+        time of sending (`sqe_chain.accepting.window`), for what is sealed must be published.
 
         Raises:
             OutputTooLarge: a record is larger than its topic accepts; nothing of it was sent.
+            OutputRefused: the broker refuses a record however often it is sent; the writer must be closed.
             Unavailable: the broker refused or lost a record for good; what was written before may or
                 may not have landed, and the writer must be closed.
         """
@@ -166,6 +185,7 @@ class Writer(Protocol):
         """Return when every record written so far is acknowledged by all in-sync replicas.
 
         Raises:
+            OutputRefused: as `write`.
             Unavailable: not within the bounded time (minimum in-sync replicas not met, broker away).
         """
 
@@ -290,6 +310,26 @@ class StateStore(Protocol):
     @property
     def max_bytes(self) -> int:
         """Bytes of keys, states and views that one `write` takes at most (a single row may be larger)."""
+
+    @property
+    def max_key_bytes(self) -> int:
+        """Bytes of a key, at most: a longer one can be neither written nor looked for.
+
+        This one, `max_state_bytes` and `max_plan_bytes` are what the server really takes, asked of it once
+        a process where it tells; `write` and `set_home` refuse more with ConfigurationError.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the address or the login is wrong.
+        """
+
+    @property
+    def max_state_bytes(self) -> int:
+        """Bytes that a key, its state and its view take together, at most; raises as `max_key_bytes` does."""
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """Bytes of a sealed plan, at most; raises as `max_key_bytes` does."""
 
     @property
     def views(self) -> frozenset[ViewKind]:

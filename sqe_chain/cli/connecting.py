@@ -56,14 +56,14 @@ def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Callable
         yield lambda flow: InProcessEngine(flow, around.log, around.store)
         return
     try:
-        from sqe_chain.engines.spark import SparkEngine, open_session  # noqa: PLC0415 - the driver, when asked for
+        from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
         raise _missing(error, "spark") from error
     session = open_session(master=choice.master, app_name=around.flow.name, conf=dict(choice.conf))
     try:
         yield lambda flow: SparkEngine(flow, around.log, around.stores, session)
     finally:
-        session.stop()
+        close_session(session)
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> Exception:

@@ -43,6 +43,7 @@ from sqe_chain.protocol.surroundings import (
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
+    check_plan_size,
     check_redone,
     check_stores,
     verify_records,
@@ -345,6 +346,7 @@ class Aggregation:
         around = self.around
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
         data, drop = plan.to_bytes(), max(0, plan.number - around.settings.keep_plans + 1)
+        check_plan_size(around, plan, len(data))
         standing = around.patiently(
             f"seal plan {plan.number}",
             lambda: around.home.set_home(around.flow.name, before, after, data, drop),

@@ -157,7 +157,6 @@ class Processing:
         """
         around, infos = self._around, batch.infos
         portions = portions_of(batch.ranges, batch.before, exclusions)
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         suspects = {(one.topic, one.partition, one.offset) for one in exclusions} if trial else ()
         while True:
             job = Job(
@@ -165,7 +164,7 @@ class Processing:
                 batch.clock_ms,
                 self._in_place and self._fits_in_place(infos),
                 batch.top_level,
-                max_bytes,
+                infos,
                 inputs.compacted(infos),
                 frozenset(suspects),
             )

@@ -193,9 +193,8 @@ class Republishing:
 
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         around = self.around
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         step = Step(around.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=inputs.compacted(infos), brake=self._brake)
+        job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted(infos), brake=self._brake)
         report = around.patiently("publish", lambda: around.engine.republish(job, portions))
         now = around.patiently(
             "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})

@@ -66,7 +66,7 @@ class Inputs:
         self.collector = collector
         self._gather = gatherer.gather
         self._now_ms = job.clock_ms
-        self._max_bytes = job.max_bytes
+        self._topics = job.topics
         self._stateful = bool(flow.stages())
         self._wants_key = wants_message_key(flow, self.node)
         self._columns = columns
@@ -296,7 +296,8 @@ class Inputs:
         letter = dead_letter(self.flow, origin, exclusion)
         topic, _, key, value, headers, _ = letter
         size = len(key or b"") + len(value or b"") + headers_size(headers or [])
-        limit = self._max_bytes.get(topic, 1 << 62)
+        info = self._topics.get(topic)
+        limit = info.max_message_bytes if info else 1 << 62
         if size > limit - RECORD_OVERHEAD:
             raise OutputTooLarge(
                 f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
@@ -339,6 +340,7 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
         "sqe-offset": str(origin.offset),
         "sqe-lane": f"{origin.lane:016x}",
         "sqe-position": origin.position.hex(),
+        "sqe-timestamp": str(message.timestamp()[1]),
         "sqe-error": exclusion.error,
         "sqe-text": exclusion.text,
     }

@@ -107,7 +107,7 @@ class Level:
         self._report = report
         self._suspects = job.suspects
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, part, job.max_bytes)
+        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms)
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
         self._compiler = Compiler(

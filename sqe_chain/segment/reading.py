@@ -35,7 +35,7 @@ class Reading:
         self._job = job
         self._stores = stores
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, None, job.max_bytes)
+        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms)
         self._shuffle = Shuffle(flow)
         self._first = [stage.index for stage in stages_at(flow, 1)]
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)

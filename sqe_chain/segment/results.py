@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqe_chain.marks import MarksRecord
 from sqe_chain.plan import Exclusion
-from sqe_chain.ports import Output, Range, StateStore
+from sqe_chain.ports import Output, Range, StateStore, TopicInfo
 from sqe_chain.segment.brake import Brake
 from sqe_chain.states import Step
 from sqe_chain.topology import Node
@@ -31,7 +31,7 @@ class Job:
         clock_ms: the batch's clock.
         in_place: level 1 runs within the reading tasks.
         top_level: levels above are not run: a redo has nothing left to do there.
-        max_bytes: output topic -> `max.message.bytes`.
+        topics: output topic -> what it accepts; a topic that is absent is not checked.
         compacted: input topics that are compacted.
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
         brake: judges what a task leaves out; None: the driver does.
@@ -41,7 +41,7 @@ class Job:
     clock_ms: int
     in_place: bool = False
     top_level: int = 1 << 30
-    max_bytes: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()
     suspects: frozenset[tuple[str, int, int]] = frozenset()
     brake: Brake | None = None

@@ -158,6 +158,21 @@ class CrashingStore:
         return self.inner.max_bytes
 
     @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self.inner.max_key_bytes
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self.inner.max_state_bytes
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self.inner.max_plan_bytes
+
+    @property
     def views(self) -> frozenset[ViewKind]:
         """See `StateStore.views`."""
         return self.inner.views

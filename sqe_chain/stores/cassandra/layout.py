@@ -30,7 +30,8 @@ HOME_COLUMNS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
 HEADER_COLUMNS: Final = ("epoch", "run_id", "number", "plan_id", "begun_id", "cursor")
 """Static columns of a header, in the order of `header_values`."""
 
-_LONGEST_KEY: Final = 65_535
+LONGEST_KEY: Final = 65_535
+"""A key is a clustering column, whose length takes 16 bits."""
 
 _FLOW: Final = "flow = ?"
 _PART: Final = "flow = ? AND stage = ? AND part = ?"
@@ -83,9 +84,9 @@ def check_key(key: bytes) -> bytes:
     Raises:
         ConfigurationError: it is too long.
     """
-    if len(key) > _LONGEST_KEY:
+    if len(key) > LONGEST_KEY:
         raise ConfigurationError(
-            f"a key has {len(key)} bytes, but Cassandra holds keys of at most {_LONGEST_KEY}: use a shorter key, for "
+            f"a key has {len(key)} bytes, but Cassandra holds keys of at most {LONGEST_KEY}: use a shorter key, for "
             "example a digest, or another store"
         )
     return key

@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.stores.cassandra import durability, layout, schema
+from sqe_chain.stores.cassandra import durability, layout, schema, sizes
 from sqe_chain.stores.cassandra.client import CassandraClient, Statement
-from sqe_chain.stores.limits import check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,6 +88,28 @@ class CassandraStore:
             client.checked = True
         return client
 
+    @property
+    def _limits(self) -> Limits:
+        client = self._client
+        if client.limits is None:
+            client.limits = sizes.limits(client)
+        return client.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
     def make_schema(self, replication: Mapping[str, int]) -> list[str]:
         """See `WithSchema.make_schema`."""
         return schema.migrate(CassandraClient.of_this_process(self.settings), replication)
@@ -116,6 +138,7 @@ class CassandraStore:
         """See `StateStore.set_home`; home and plans of a flow are one partition, so this is one batch."""
         check_name(flow)
         check_home(after, plan)
+        self._limits.check_plan(self.settings, plan)
         values = (*layout.home_values(after), flow, *layout.home_values(before))
         step: list[Statement] = [(self._cql.set_home, values)]
         if plan is not None and after.number >= drop_below:
@@ -176,6 +199,7 @@ class CassandraStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self.settings, rows, views)
         step = self._step(layout.place(flow, stage, part), before, after, rows, views)
         try:
             if self._client.step(step):

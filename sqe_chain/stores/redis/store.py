@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from sqe_chain.stores.limits import check_home, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_rows
 from sqe_chain.stores.redis import layout, scripts
 from sqe_chain.stores.redis.client import RedisClient
 
@@ -66,6 +66,25 @@ class RedisStore:
     def _client(self) -> RedisClient:
         return RedisClient.of_this_process(self.settings)
 
+    @property
+    def _limits(self) -> Limits:
+        return self._client.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
     def check(self) -> list[str]:
         """See `StateStore.check`: the server's settings that may lose or evict what it acknowledged."""
         client = self._client
@@ -117,6 +136,7 @@ class RedisStore:
     ) -> Home | None:
         """See `StateStore.set_home`."""
         check_home(after, plan)
+        self._limits.check_plan(self, plan)
         key = layout.home_key(flow)
         arguments: list[Argument] = [
             *layout.home_arguments(before),
@@ -180,6 +200,7 @@ class RedisStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self, rows, views)
         place = flow, stage, part
         header_key = layout.header_key(*place)
         kept = [row for row in rows if row[1] is not None]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
-from sqe_chain.stores.limits import check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
 from sqe_chain.stores.sqlite.file import SqliteFile, absolute
 
 if TYPE_CHECKING:
@@ -58,6 +58,25 @@ class SqliteStore:
     def _file(self) -> SqliteFile:
         return SqliteFile.of_this_process(self.path, self.timeout_s)
 
+    @property
+    def _limits(self) -> Limits:
+        return self._file.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
     def check(self) -> list[str]:
         """Open the file; [] for its settings are fixed, and strong.
 
@@ -82,6 +101,7 @@ class SqliteStore:
     ) -> Home | None:
         """See `StateStore.set_home`."""
         check_home(after, plan)
+        self._limits.check_plan(self, plan)
         with self._file.transaction(write=True) as connection:
             stands, beat = _home(connection, check_name(flow))
             if stands != before:
@@ -145,6 +165,7 @@ class SqliteStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self, rows, views)
         shown = views.shown if views else {}
         place = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
