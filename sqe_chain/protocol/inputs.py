@@ -15,6 +15,7 @@ from sqe_chain.errors import (
     PartitionsMismatch,
     RecreatedTopic,
     TruncatedInput,
+    Unavailable,
     WeakDurability,
 )
 from sqe_chain.flow import Flow
@@ -23,6 +24,7 @@ from sqe_chain.plan import PlannedRange, mark_name
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 
 Topics = Mapping[str, TopicInfo]
+Found = dict[TopicPartition, Bounds] | None
 
 
 def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
@@ -190,6 +192,51 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
         )
 
 
+def look(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
+    """Where the logs of these partitions begin and end, and that they still hold what is to be read next.
+
+    Args:
+        flow: the flow.
+        log: Kafka.
+        infos: its topics, as they were described before.
+        positions: next offset of each partition.
+
+    Returns:
+        None when an input was created again after it was described: what was asked is of another topic.
+
+    Raises:
+        LostOffsets, TruncatedInput: a log does not hold it.
+        ConfigurationError: a topic is gone.
+        Unavailable: the broker does not answer.
+    """
+    try:
+        bounds = log.bounds(positions)
+        for place, offset in positions.items():
+            check_bounds(place, offset, bounds[place])
+    except (LostOffsets, TruncatedInput, Unavailable):
+        if recreated_since(flow, log, infos):
+            return None
+        raise
+    return bounds
+
+
+def told_again(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
+    """What to tell of a topic without envelopes that was created again.
+
+    Args:
+        topic: its name.
+        known_id: id of the topic that was read, hexadecimal.
+        info: the topic now.
+        read: partition -> up to where the old one was read.
+    """
+    ends = ", ".join(f"[{place[1]}] up to {offset}" for place, offset in sorted(read.items()))
+    return (
+        f"input {topic!r} was {known_id}, now it is {info.topic_id.hex()}: it was deleted and created again. What was "
+        f"read of the old one ({ends}) stays counted and published; the new one is another root: all of its "
+        f"{info.partitions} partitions are read from offset 0, and count as new"
+    )
+
+
 def recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
     """Whether an input was created again after it was described: what was asked since is of another topic.
 
@@ -288,6 +335,37 @@ def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition,
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     """All partitions of topics, sorted."""
     return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
+
+
+def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
+    """Commit a group's offsets in the partitions that are still there.
+
+    A topic that was created again with fewer partitions takes no commit for those that are gone; to wait
+    for them would be to wait for ever.
+
+    Args:
+        log: Kafka.
+        group: its name.
+        commits: partition -> offset and metadata.
+        ids: topic -> id of the topic that the offsets belong to, hexadecimal.
+
+    Raises:
+        Unavailable: no answer.
+    """
+    try:
+        log.commit(group, commits)
+    except Unavailable:
+        infos = log.describe(ids)
+        there = {place: found for place, found in commits.items() if _is_there(place, ids, infos)}
+        if len(there) == len(commits):
+            raise
+        if there:
+            log.commit(group, there)
+
+
+def _is_there(place: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool:
+    info = infos.get(place[0])
+    return info is not None and info.topic_id.hex() == ids[place[0]] and place[1] < info.partitions
 
 
 def metadata_of(commit: Commit | None) -> dict[str, object]:
