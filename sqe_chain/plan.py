@@ -13,6 +13,7 @@ from typing import Any
 
 from sqe_chain.ports import Range, TopicPartition
 
+_LATER = ("ways", "types")
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
 
@@ -84,6 +85,21 @@ class StageLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """What is stored in a stage, or read from a topic: what is needed to compare it with what is declared later.
+
+    Attributes:
+        kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
+        name: full name of the protobuf type; empty where the library alone knows what is stored.
+        shape: of that type: see `sqe_chain.shape`.
+    """
+
+    kind: str
+    name: str = ""
+    shape: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What a flow is bound to for life.
 
@@ -94,6 +110,8 @@ class Layout:
         sources: topic -> [topic id (hexadecimal), known partitions].
         starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
         gone: topics of which something was read that was created again since, so it cannot be read again.
+        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
+        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
     """
 
     state_partitions: int
@@ -102,6 +120,8 @@ class Layout:
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    ways: dict[str, str] = field(default_factory=dict)
+    types: dict[str, TypeLayout] = field(default_factory=dict)
 
     def stored_in(self) -> dict[str, str]:
         """Stage name -> name of the flow under which the store keeps its states."""
@@ -147,8 +167,11 @@ class Plan:
         )
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
+        record = asdict(self)
+        for name in [name for name in _LATER if not record["layout"][name]]:
+            del record["layout"][name]
+        return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
@@ -162,6 +185,8 @@ class Plan:
             {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
             layout["starts"],
             tuple(layout["gone"]),
+            layout.get("ways", {}),
+            {holder: TypeLayout(**known) for holder, known in layout.get("types", {}).items()},
         )
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])

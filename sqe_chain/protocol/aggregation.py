@@ -17,6 +17,7 @@ from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.planning import (
     Infos,
     batch_plan,
@@ -235,6 +236,8 @@ class Aggregation:
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
         around, last = self.around, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
+        if numbers and any(planned.start != planned.stop for planned in last.ranges):
+            check_same_code(around.flow, last)
         verify_records(around, last, unfinished=bool(numbers))
         for number in numbers:
             plan = last if number == last.number else self._must_fetch(number)

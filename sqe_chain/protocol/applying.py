@@ -85,6 +85,8 @@ class Applying:
         for stage, part in around.places():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
+            if stage.name not in plan.layout.stages:  # enters by a plan of its own, after this one
+                continue
             header = headers.get((stage.index, part)) or self._created(stage, part, plan)
             if header.number >= plan.number:
                 continue

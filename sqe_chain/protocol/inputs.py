@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import (
+    ANEW,
     CompactedInput,
     ConfigurationError,
     LostOffsets,
@@ -139,7 +140,7 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         found = info.topic_id.hex() if info else "no topic"
         raise RecreatedTopic(
             f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what was "
-            "read and what stands there now are different facts. Give the flow another name to begin anew"
+            f"read and what stands there now are different facts. The only way on is to {ANEW}"
         )
     if info.partitions <= known.partition:
         raise PartitionsMismatch(
@@ -182,13 +183,13 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
         raise LostOffsets(
             f"{topic}[{partition}]: next to read is {next_offset}, but the log begins at {bound.begin}: "
             f"{bound.begin - next_offset} offsets were lost to retention before they were counted. Restore them, or "
-            "begin anew under another flow name with --start earliest"
+            f"{ANEW} with --start earliest"
         )
     if bound.stable_end < next_offset:
         raise TruncatedInput(
             f"{topic}[{partition}]: read was up to {next_offset}, but the log ends at {bound.stable_end}: it was "
-            "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or begin "
-            "anew under another flow name"
+            "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or "
+            f"{ANEW}"
         )
 
 
@@ -274,8 +275,7 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
     if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
         raise TruncatedInput(
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
-            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or begin "
-            "anew under another flow name"
+            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or {ANEW}"
         )
     return True
 

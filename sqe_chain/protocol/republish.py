@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
+from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
 from sqe_chain.marks import MarksRecord, PartitionMarks
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
@@ -286,8 +286,9 @@ class Republishing:
         if info is None or info.topic_id != known:
             found = info.topic_id.hex() if info else "no topic"
             raise RecreatedTopic(
-                f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Give the flow "
-                "another name, or reset its group's offsets to begin anew"
+                f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
+                "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
+                f"readers, Flow(recreated=...). Or {ANEW}"
             )
 
     def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
