@@ -13,7 +13,7 @@
     ├── ServiceStopped         going on could count a message twice or never; says the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
-    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch
+    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType
     │   └── Superseded         a newer run owns the flow
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
@@ -24,6 +24,14 @@ boundaries by class name and text (`to_record`, `from_record`), never pickled.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+ANEW: Final = (
+    "begin anew under another flow name (its states begin empty, and it is another writer: whatever it publishes, also "
+    "of what was published before, counts as new for its readers)"
+)
+"""The last way out, with what it does."""
 
 
 class ChainError(Exception):
@@ -159,6 +167,10 @@ class StoreEmpty(StoreInconsistent):
 
 class PlanMismatch(ServiceStopped):
     """Redoing a plan did not end where the plan says."""
+
+
+class ChangedType(ServiceStopped):
+    """States, or messages of an input, were written as a type that the declared one would read wrongly."""
 
 
 class OutputTooLarge(PoisonError):

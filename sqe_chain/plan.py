@@ -15,6 +15,7 @@ from typing import Any
 
 from sqe_chain.ports import Range, TopicPartition
 
+_LATER = ("ways", "types")
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
 SAMPLE = 5
@@ -94,6 +95,21 @@ class StageLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """What is stored in a stage, or read from a topic: what is needed to compare it with what is declared later.
+
+    Attributes:
+        kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
+        name: full name of the protobuf type; empty where the library alone knows what is stored.
+        shape: of that type: see `sqe_chain.shape`.
+    """
+
+    kind: str
+    name: str = ""
+    shape: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What a flow is bound to for life.
 
@@ -104,6 +120,8 @@ class Layout:
         sources: topic -> [topic id (hexadecimal), known partitions].
         starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
         gone: topics of which something was read that was created again since, so it cannot be read again.
+        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
+        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
     """
 
     state_partitions: int
@@ -112,13 +130,15 @@ class Layout:
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    ways: dict[str, str] = field(default_factory=dict)
+    types: dict[str, TypeLayout] = field(default_factory=dict)
 
     def stored_in(self) -> dict[str, str]:
         """Stage name -> name of the flow under which the store keeps its states."""
         return {name: stage.flow for name, stage in self.stages.items()}
 
-    def entered_since(self, before: Layout) -> str:
-        """What came in or changed, in words: stages, outputs, topics and partitions."""
+    def entered_since(self, before: Layout) -> list[str]:
+        """What came in or went, in words: stages, outputs, topics and partitions. A topic created again is neither."""
         found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
         found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
         found += [
@@ -130,11 +150,9 @@ class Layout:
             known_id, known = before.sources.get(topic, ("", 0))
             if not known_id:
                 found.append(f"input {topic!r} with {number} partitions")
-            elif known_id != topic_id:
-                found.append(f"input {topic!r}, created again, with {number} partitions")
-            elif known != number:
+            elif known_id == topic_id and known != number:
                 found.append(f"partitions {known} to {number - 1} of input {topic!r}")
-        return ", ".join(found) or "nothing that a flow declares"
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +194,11 @@ class Plan:
         )
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
+        record = asdict(self)
+        for name in [name for name in _LATER if not record["layout"][name]]:
+            del record["layout"][name]
+        return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
@@ -191,6 +212,8 @@ class Plan:
             {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
             layout["starts"],
             tuple(layout["gone"]),
+            layout.get("ways", {}),
+            {holder: TypeLayout(**known) for holder, known in layout.get("types", {}).items()},
         )
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])

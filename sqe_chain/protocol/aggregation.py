@@ -11,19 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqe_chain.errors import (
-    LostOffsets,
-    ServiceStopped,
-    StoreInconsistent,
-    Superseded,
-    TruncatedInput,
-)
+from sqe_chain.errors import ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.plan import Exclusion, Plan, PlannedRange, excluded_fields
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.planning import (
+    Infos,
     batch_plan,
     birth_plan,
     check_commits,
@@ -113,16 +109,10 @@ class Aggregation:
             last = self._last()
         ends = last.ends()
         positions = {place: planned.stop for place, planned in ends.items()}
-        bounds = around.patiently("look for new records", lambda: around.log.bounds(positions))
-        try:
-            for place, offset in positions.items():
-                inputs.check_bounds(place, offset, bounds[place])
-        except (LostOffsets, TruncatedInput):
-            if not around.patiently(
-                "look at the topics again", lambda: inputs.recreated_since(around.flow, around.log, infos)
-            ):
-                raise
-            return self.batch()  # which names it, or begins with it
+        look = partial(inputs.look, around.flow, around.log, infos, positions)
+        bounds = around.patiently("look for new records", look)
+        if bounds is None:
+            return self.batch()  # which names the topic, or begins with it
         again, limits = around.settings.again, inputs.silenced(positions, last.quiet)
         if again is not None:
             bounds = inputs.within(bounds, again.until)
@@ -271,6 +261,8 @@ class Aggregation:
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
         around, last = self.around, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
+        if numbers and any(planned.start != planned.stop for planned in last.ranges):
+            check_same_code(around.flow, last)
         verify_records(around, last, unfinished=bool(numbers))
         for number in numbers:
             plan = last if number == last.number else self._must_fetch(number)
@@ -284,7 +276,7 @@ class Aggregation:
                 "notice",
                 text=f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone",
             )
-        around.tell("recovered", plan=last.number, redone=numbers)
+        around.tell("recovered", partitions=len(last.ranges), plan=last.number, redone=numbers)
         if not numbers and (last.number > 0 or around.settings.accept_rollback):
             self._applying().commit(last)
 
@@ -323,11 +315,22 @@ class Aggregation:
         plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts)
         with around.step(SEAL):
             self._seal(plan)
-        around.tell("notice", text=f"plan {plan.number} brings in: {layout.entered_since(last.layout)}")
+        self._tell_news(plan, last, infos)
         self._applying().finish(
             plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
         )
         return True
+
+    def _tell_news(self, plan: Plan, last: Plan, infos: Infos) -> None:
+        """Say what a layout's plan brings in."""
+        around = self.around
+        for topic, (known_id, _) in last.layout.sources.items():
+            if inputs.is_started_over(around.flow, topic, known_id, infos.get(topic)):
+                read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
+                text = inputs.told_again(topic, known_id, infos[topic], read)
+                around.tell("notice", text=f"plan {plan.number}: {text}")
+        if news := plan.layout.entered_since(last.layout):
+            around.tell("notice", text=f"plan {plan.number} brings in {', '.join(news)}")
 
     # ------------------------------------------------------------------ seal
 
