@@ -77,7 +77,9 @@ def dev_down(
 def _make_tables(machine: DevMachine) -> None:
     """What `sqe-chain store init` does; one node keeps everything once."""
     server = machine.server("cassandra")
-    store = open_store(server.address) if server else None
+    if server is None:
+        return
+    store = open_store(server.address)
     if isinstance(store, WithSchema):
         store.make_schema({"": 1})
         store.close()
