@@ -486,6 +486,23 @@ def test_without_java_spark_says_what_to_do(plant: Plant, monkeypatch: pytest.Mo
     assert "Java 17" in str(run.lines()[-1]["text"])
 
 
+# --- addresses ------------------------------------------------------------------------------------
+
+
+def test_addresses_that_were_swapped_are_named_at_once(plant: Plant) -> None:
+    redis = plant.store.partition("://")[2].partition("/")[0]
+    for kafka, store, said in [
+        (redis, plant.store, f"--kafka {redis}: Redis answers there"),
+        (plant.kafka, f"redis://{plant.kafka}/0", f"redis://{plant.kafka}: Kafka answers there"),
+        (plant.kafka, f"cassandra://{redis}/keyspace", f"cassandra://{redis}: Redis answers there"),
+    ]:
+        where = ("--kafka", kafka, "--store", store, "--engine", "inprocess", "--log-json")
+        done = plant.show("run", "words_flows:counts", *where)
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
+        assert "waiting" not in done.stderr
+
+
 # --- login ----------------------------------------------------------------------------------------
 
 

@@ -90,7 +90,7 @@ class CassandraStore:
 
     @property
     def _limits(self) -> Limits:
-        client = self._client
+        client = CassandraClient.of_this_process(self.settings)
         if client.limits is None:
             client.limits = sizes.limits(client)
         return client.limits
