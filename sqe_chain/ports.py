@@ -207,6 +207,12 @@ class Log(Protocol):
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic with the broker's default replication; one that exists is left as it is."""
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all that is in it; one that does not exist is no error."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group's commits; no error if there are none, `ConfigurationError` if it has members."""
+
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Where each partition begins and how far it is stable now (read committed)."""
 
@@ -383,6 +389,22 @@ class StateStore(Protocol):
 
     def plan(self, flow: str, number: int) -> bytes | None:
         """A sealed plan by its number; None when it is not there (any more)."""
+
+    def flows(self) -> list[str]:
+        """Names of all flows that have a home record here, sorted. For people: it may look at every key."""
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """In one atomic step: if the home record equals `before`, delete it, with heartbeat counter and plans.
+
+        Returns the record that stands now: None exactly when there is none any more.
+        """
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """In one atomic step: if the header equals `before`, delete it, with all states that are left.
+
+        Returns the header that stands now: None exactly when there is none any more. Views as hashes are deleted with
+        their states, by `write`; so that comes first.
+        """
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """The headers of these state partitions; None where nothing is stored."""

@@ -179,6 +179,28 @@ class MemoryStore:
         with data.lock:
             return data.home(flow).plans.get(number)
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`."""
+        data = self._data
+        with data.lock:
+            return sorted(flow for flow, found in data.content.homes.items() if found.home is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        data = self._data
+        with data.lock:
+            if data.home(flow).home == before:
+                del data.content.homes[flow]
+            return data.home(flow).home
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        data = self._data
+        with data.lock:
+            if data.part(flow, stage, part).header == before:
+                del data.content.parts[flow, stage, part]
+            return data.part(flow, stage, part).header
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`."""
         data = self._data

@@ -13,6 +13,7 @@ import confluent_kafka.admin
 import pytest
 from confluent_kafka import Producer
 
+from sqe_chain.dev.process import wait_until
 from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, TruncatedInput
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.logs.memory import MemoryLog
@@ -98,6 +99,32 @@ def test_a_topic_that_exists_is_left_as_it_is(log: Log, topic: str) -> None:
 def test_a_topic_without_partitions_is_refused(log: Log) -> None:
     with pytest.raises(ConfigurationError):
         log.create_topic(f"t-{uuid.uuid4().hex}", 0)
+
+
+def test_a_deleted_topic_is_gone_and_another_one_when_it_is_created_again(log: Log, topic: str) -> None:
+    """Also when it is asked for twice. Brokers learn of it one by one."""
+    before = log.describe([topic])[topic].topic_id
+    publish(log, outputs(topic, 5))
+    log.delete_topic(topic)
+    assert wait_until(lambda: not log.describe([topic]), 30)
+    log.delete_topic(topic)
+    log.create_topic(topic, 1)
+    after = log.describe([topic])[topic]
+    assert after.topic_id != before
+    assert log.bounds([(topic, 0)])[topic, 0].stable_end == 0
+
+
+def test_a_deleted_group_has_no_commits_and_others_keep_theirs(log: Log, topic: str) -> None:
+    groups = [f"g-{uuid.uuid4().hex}" for _ in range(2)]
+    for group in groups:
+        log.commit(group, {(topic, 0): Commit(0, "here")})
+    log.delete_group(groups[0])
+    log.delete_group(groups[0])
+    log.delete_group("g-that-never-was")
+    assert log.committed(groups[0], [(topic, 0)]) == {}
+    assert log.committed(groups[1], [(topic, 0)]) == {(topic, 0): Commit(0, "here")}
+    log.commit(groups[0], {(topic, 0): Commit(0, "again")})
+    assert log.committed(groups[0], [(topic, 0)]) == {(topic, 0): Commit(0, "again")}
 
 
 def test_what_was_written_is_read_with_everything(log: Log, topic: str) -> None:

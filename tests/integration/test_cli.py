@@ -243,6 +243,36 @@ def test_dead_letters_come_back_once_although_the_sender_is_killed(plant: Plant,
     assert plant.counted("letters") == dict.fromkeys([*words, "sound"], 1)
 
 
+# --- flows ----------------------------------------------------------------------------------------
+
+
+def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, redis_url: str) -> None:
+    plant.produce("a", "bb")
+    plant.once("copies")
+    running = plant.start("counts")
+    running.wait_for("caught_up")
+    name = f"{plant.name}-counts"
+    where = ("--store", plant.store)
+
+    def listed() -> list[str]:
+        shown = plant.show("flows", "list", *where, "--json")
+        return [json.loads(line)["flow"] for line in shown.stdout.splitlines()]
+
+    assert name in listed()
+    forget = ("flows", "forget", name, "--kafka", plant.kafka, *where, "--topics", "--yes")
+    refused = plant.show(*forget)
+    assert (refused.returncode, "is run now" in refused.stderr) == (2, True)
+    assert running.end() == 0
+    done = plant.show(*forget)
+    assert done.returncode == 0, done.stderr
+    assert f"deleted topics: {plant.name}.totals" in done.stderr
+    assert name not in listed()
+    assert not Redis.from_url(redis_url).keys(f"sqe:{{{name}*")
+    KafkaLog(plant.kafka).create_topic(f"{plant.name}.totals", 1)
+    plant.once("counts")
+    assert plant.counted() == {"a": 1, "bb": 1}
+
+
 # --- rebuild and rewind ---------------------------------------------------------------------------
 
 

@@ -156,6 +156,22 @@ class Admin:
                 raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._waited()}.")
             time.sleep(_SURE_S)
 
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`. Brokers forget it one by one."""
+        answers = self._asked(
+            lambda: self._driver.delete_topics([topic], request_timeout=self._settings.timeout_s),
+            f"Deleting topic {topic}",
+        )
+        self._unless({"UNKNOWN_TOPIC_OR_PART"}, answers[topic], f"Deleting topic {topic}")
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        answers = self._asked(
+            lambda: self._driver.delete_consumer_groups([group], request_timeout=self._settings.timeout_s),
+            f"Deleting group {group}",
+        )
+        self._unless({"GROUP_ID_NOT_FOUND"}, answers[group], f"Deleting group {group}")
+
     def _has_leaders(self, topic: str) -> bool:
         about = self._descriptions([topic]).get(topic)
         return about is not None and all(

@@ -296,6 +296,16 @@ class MemoryLog:
         parts = [Partition() for _ in range(partitions)]
         broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions), parts)
 
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`."""
+        if topic in self._up().topics:
+            self.delete(topic)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        self._up()
+        self.forget(group)
+
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
         self._up()

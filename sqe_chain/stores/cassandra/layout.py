@@ -49,6 +49,12 @@ class Statements:
         self.add_plan = f"INSERT INTO {flows} (flow, plan_number, plan) VALUES (?, ?, ?)"
         self.drop_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number < ?"
         self.beat = f"UPDATE {flows} SET beat = ? WHERE {_FLOW} IF epoch = ? AND run_id = ? AND beat = ?"
+        self.list_flows = f"SELECT DISTINCT flow FROM {flows}"
+        self.drop_home = (
+            f"UPDATE {flows} SET {_values(HOME_COLUMNS)}, beat = ? WHERE {_FLOW} IF {_equal(HOME_COLUMNS)}"
+        )
+        self.drop_all_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number >= ?"
+        self.drop_states = f"DELETE FROM {states} WHERE {_PART} AND key >= 0x"
         self.read_header = f"SELECT {header} FROM {states} WHERE {_PART} LIMIT 1"
         self.set_header = (
             f"UPDATE {states} SET {_values(HEADER_COLUMNS)} WHERE {_PART} IF {_equal(HEADER_COLUMNS)}"

@@ -173,6 +173,45 @@ class CassandraStore:
         rows = self._client.rows((self._cql.read_plan, (flow, number)))
         return bytes(rows[0][0]) if rows else None
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`; walks over all partitions of flows, which are few."""
+        found, state = [], None
+        while True:
+            page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
+            found += [str(flow) for (flow,) in page]
+            if state is None:
+                return sorted(flow for flow in found if self.home(flow)[0] is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        check_name(flow)
+        values = (*layout.home_values(None), None, flow, *layout.home_values(before))
+        step: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
+        try:
+            if self._client.step(step):
+                return None
+        except Unavailable:
+            standing = self.home(flow)[0]
+            if standing == before:
+                raise
+            return standing
+        return self.home(flow)[0]
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        place = layout.place(flow, stage, part)
+        values = (*layout.header_values(None), *place, *layout.header_values(before))
+        step: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, place)]
+        try:
+            if self._client.step(step):
+                return None
+        except Unavailable:
+            standing = self._header(flow, stage, part)
+            if standing == before:
+                raise
+            return standing
+        return self._header(flow, stage, part)
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; serial reads, at most 16 at a time, each at a moment of its own."""
         places = [layout.place(flow, stage, part) for part in parts]

@@ -112,6 +112,25 @@ class RedisClient:
                 size = sum(map(len, page.values())) // max(len(page), 1) + 1
                 count = max(1, min(1_000, page_bytes // size))
 
+    def keys(self, pattern: str) -> Iterator[bytes]:
+        """All keys like this, on all servers that take writes; some may come twice.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        with self._mapped():
+            for server in self._servers.masters():
+                with server.pinned("") as ask:
+                    cursor = 0
+                    while True:
+                        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
+                        following, page = cast("tuple[bytes, list[bytes]]", ask(command))
+                        yield from page
+                        cursor = int(following)
+                        if cursor == 0:
+                            break
+
     def setting(self, name: str) -> dict[str, str | None]:
         """A setting of each server that takes writes; None where it cannot be read.
 

@@ -161,6 +161,26 @@ class RedisStore:
         command = ("HGET", layout.plans_key(flow), layout.number_text(number))
         return cast("bytes | None", self._client.together([command])[0])
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`; walks over all keys of all masters, without blocking them."""
+        found = {layout.flow_of(key) for key in self._client.keys(layout.HOMES)}
+        return sorted(flow for flow in found if flow is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        key = layout.home_key(flow)
+        keys = [key, layout.beat_key(flow), layout.plans_key(flow)]
+        stands = self._client.run(scripts.FORGET_HOME, keys, layout.home_arguments(before))
+        return layout.home_of(_values(stands), key)
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        place = flow, stage, part
+        key = layout.header_key(*place)
+        keys = [key, layout.states_key(*place), layout.json_key(*place)]
+        stands = self._client.run(scripts.FORGET_PART, keys, layout.header_arguments(before))
+        return layout.header_of(_values(stands), key)
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; one round trip, each header at a moment of its own."""
         keys = [layout.header_key(flow, stage, part) for part in parts]

@@ -137,6 +137,35 @@ class SqliteStore:
             ).fetchone()
         return row[0] if row else None
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`."""
+        with self._file.transaction() as connection:
+            return [row[0] for row in connection.execute("SELECT flow FROM homes ORDER BY flow")]
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        with self._file.transaction(write=True) as connection:
+            stands, _ = _home(connection, check_name(flow))
+            if stands != before:
+                return stands
+            for table in ("homes", "plans"):
+                connection.execute(f"DELETE FROM {table} WHERE flow = ?", (flow,))  # noqa: S608 - two constants
+            return None
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        place = (check_name(flow), check_name(stage), part)
+        with self._file.transaction(write=True) as connection:
+            stands = _header(connection, place)
+            if stands != before:
+                return stands
+            for table in ("headers", "states"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE flow = ? AND stage = ? AND part = ?",  # noqa: S608 - as above
+                    place,
+                )
+            return None
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; here one snapshot."""
         with self._file.transaction() as connection:

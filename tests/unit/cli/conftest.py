@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from sqe_chain import wrap
 from sqe_chain.cli import dead_letters, launch, peek
+from sqe_chain.cli import flows as flows_command
 from sqe_chain.cli.app import app
 from sqe_chain.cli.loading import load_module
 from sqe_chain.logs.memory import MemoryLog
@@ -94,7 +95,7 @@ def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iter
     broker = MemoryLog(request.node.nodeid)
     for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2), ("cli-letters.dead-letters", 1)):
         broker.create_topic(topic, partitions)
-    for module in (launch, peek, dead_letters):
+    for module in (launch, peek, dead_letters, flows_command):
         monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
     yield broker
     broker.clear()
