@@ -20,9 +20,6 @@ from sqe_chain.ports import Bounds, Commit, Headers, Output, Range, TopicInfo, T
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-BLOCK = 1000
-"""Records a block holds at most."""
-
 _OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
 _METADATA_CHARACTERS = 4095  # Kafka's client adds one to a broker's default limit of 4,096
 
@@ -237,6 +234,12 @@ class MemoryLog:
         """While down, whatever a service asks is `Unavailable`."""
         self._broker.down = down
 
+    def set_block(self, records: int) -> None:
+        """How many records a block holds at most (1,000 at first): readers get them block by block."""
+        if records < 1:
+            raise ConfigurationError(f"a block of {records} records; at least 1")
+        self._broker.block_records = records
+
     def snapshot(self) -> object:
         """The whole broker, for `restore`."""
         return copy.deepcopy(self._broker)
@@ -297,9 +300,10 @@ class MemoryLog:
         _check(read_range, self._broker.topics.get(read_range.topic))
         place = self._partition(read_range.topic, read_range.partition)
         wanted = [r for r in place.visible() if read_range.start <= r.offset() < read_range.stop]
-        for first in range(0, len(wanted), BLOCK):
+        size = self._broker.block_records
+        for first in range(0, len(wanted), size):
             self._up()
-            yield wanted[first : first + BLOCK]
+            yield wanted[first : first + size]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""
