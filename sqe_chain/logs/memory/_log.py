@@ -153,6 +153,10 @@ class MemoryLog:
         found = self._broker.topics.get(topic)
         return [record for place in found.partitions for record in place.visible()] if found else []
 
+    def kept(self, topic: str, partition: int) -> Mapping[int, MemoryMessage]:
+        """Offset -> record of all that a partition holds now, transactions that are open included. Not a copy."""
+        return self._partition(topic, partition).records
+
     def transaction(self) -> MemoryTransaction:
         """Begin a transaction."""
         self._broker.transactions += 1
