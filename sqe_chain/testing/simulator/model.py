@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import merge
 from typing import NamedTuple
 
 from google.protobuf.struct_pb2 import Value
@@ -27,6 +28,7 @@ Place = tuple[str, int]
 Cells = dict[str, dict[int, dict[bytes, bytes]]]
 Notes = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
+Coordinates = tuple[str, int, int]
 
 
 class Way(NamedTuple):
@@ -78,12 +80,30 @@ class Books:
     seen: frozenset[str] = frozenset()
     windows: dict[Span, tuple[str, ...]] = field(default_factory=dict)
     emitted: tuple[str, ...] = ()
-    excluded: set[tuple[str, int, int]] = field(default_factory=set)
-    may: set[tuple[str, int, int]] = field(default_factory=set)
+    excluded: set[Coordinates] = field(default_factory=set)
+    may: set[Coordinates] = field(default_factory=set)
 
 
 class Fails(Exception):
     """User code fails on this input."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One attempt at a plan."""
+
+    notes: Notes
+    changed: set[tuple[str, str]] = field(default_factory=set)
+    emitted: list[str] = field(default_factory=list)
+    failed: set[Coordinates] = field(default_factory=set)
+
+
+_FAIL_BEFORE = frozenset({facts.BEFORE, facts.SURROGATE, facts.MUTE})
+
+
+def _time_of(one: tuple[MemoryMessage, Input]) -> int:
+    message, found = one
+    return found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
 
 
 class Model:
@@ -106,6 +126,7 @@ class Model:
         self._malformed = malformed
         self._inputs: dict[bytes, Input] = {}
         self._raw = world.raw and not world.hops
+        self._picks = world.sieve in {"deduplicate", "distinct"}
 
     def after(self, plan: Plan, before: Books | None) -> Books:
         """The books after a plan.
@@ -158,19 +179,50 @@ class Model:
         return Input(way_of(envelope.chain.links), tuple(map(unit_of, texts)), envelope.timestamp_ms, odd)
 
     def _fold(
-        self, books: Books, messages: Iterable[tuple[str, MemoryMessage]], left_out: set[tuple[str, int, int]]
+        self, books: Books, messages: Iterable[tuple[str, MemoryMessage]], left_out: set[Coordinates]
     ) -> set[tuple[str, str]]:
-        notes, changed, emitted = dict(books.notes), set[tuple[str, str]](), list[str]()
-        seen, windows = set(books.seen), dict(books.windows)
+        """Fold what is new; again without those that failed where a filter would then have let others pass."""
+        fresh = self._fresh(books, messages, left_out)
+        while True:
+            turn = _Turn(dict(books.notes))
+            chosen = self._chosen(books, fresh)
+            for message, found in fresh:
+                self._fold_input(turn, message, found, chosen)
+            if not turn.failed:
+                break
+            books.excluded |= turn.failed
+            fresh = [one for one in fresh if one[0].place not in turn.failed]
+            if not self._picks:
+                break
+        books.notes = {place: ids for place, ids in turn.notes.items() if ids}
+        books.emitted = tuple(turn.emitted)
+        if self._picks:
+            books.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
+        if self._world.sieve == "windows":
+            windows = dict(books.windows)
+            for message, found in fresh:
+                at_ms = found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
+                for unit in found.units or ():
+                    if unit.kind != facts.BEATS:
+                        span = unit.key, at_ms - at_ms % WINDOW_MS
+                        windows[span] = (*windows.get(span, ()), unit.id)
+            books.windows = windows
+        return turn.changed
+
+    def _fresh(
+        self, books: Books, messages: Iterable[tuple[str, MemoryMessage]], left_out: set[Coordinates]
+    ) -> list[tuple[MemoryMessage, Input]]:
+        """The inputs that are no replays and can be decoded; marks move."""
+        fresh = []
+        skips = self._world.recreated == "skip"
         for topic_id, message in messages:
             place = message.place
             found = self.input_of(message)
             if found.units is None:
                 books.excluded.add(place)
                 continue
-            way, skips = found.way, self._world.recreated == "skip"
-            mark = (place[0], topic_id, place[1], way.path if skips else way.lane)
-            position = way.position or (message.epoch + 1, place[2])
+            mark = (place[0], topic_id, place[1], found.way.path if skips else found.way.lane)
+            position = found.way.position or (message.epoch + 1, place[2])
             if position <= books.marks.get(mark, ()):
                 continue
             books.marks[mark] = position
@@ -178,45 +230,50 @@ class Model:
                 books.may.add(place)
                 if place in left_out or self._world.sieve in {"distinct", "windows"}:
                     continue
-            at_ms = found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
-            undo: Notes = {}
-            passed: list[str] = []
-            folded: list[str] = []
-            try:
-                for unit in found.units:
-                    self._fold_unit(unit, notes, undo, seen, passed, folded)
-            except Fails:
-                books.excluded.add(place)
-                notes.update(undo)
-                continue
-            if self._world.sieve == "windows":
-                for unit in found.units:
-                    if unit.kind != facts.BEATS:
-                        span = unit.key, at_ms - at_ms % WINDOW_MS
-                        windows[span] = (*windows.get(span, ()), unit.id)
-                continue
-            seen.update(passed)
-            changed.update(undo)
-            emitted += folded
-        books.notes = {place: ids for place, ids in notes.items() if ids}
-        books.seen, books.windows, books.emitted = frozenset(seen), windows, tuple(emitted)
-        return changed
+            fresh.append((message, found))
+        return fresh
 
-    def _fold_unit(
-        self, unit: Unit, notes: Notes, undo: Notes, seen: set[str], passed: list[str], folded: list[str]
+    def _chosen(self, books: Books, fresh: Iterable[tuple[MemoryMessage, Input]]) -> set[Coordinates] | None:
+        """The inputs that a filter by id lets pass: of the input partitions it takes the earliest record next."""
+        if not self._picks:
+            return None
+        by_partition: dict[Place, list[tuple[MemoryMessage, Input]]] = {}
+        for message, found in fresh:
+            if not any(unit.kind in _FAIL_BEFORE for unit in found.units or ()):
+                by_partition.setdefault(message.place[:2], []).append((message, found))
+        merged = merge(*(by_partition[place] for place in sorted(by_partition)), key=_time_of)
+        seen, chosen = set(books.seen), set()
+        for message, found in merged:
+            for unit in found.units or ():
+                if unit.same not in seen:
+                    seen.add(unit.same)
+                    chosen.add(message.place)
+        return chosen
+
+    def _fold_input(
+        self, turn: _Turn, message: MemoryMessage, found: Input, chosen: set[Coordinates] | None
     ) -> None:
+        """One input through all steps, as a whole or not at all."""
+        undo: Notes = {}
+        folded: list[str] = []
+        passes = chosen is None or message.place in chosen
+        try:
+            for unit in found.units or ():
+                self._fold_unit(unit, turn.notes, undo, folded, passes=passes)
+        except Fails:
+            turn.failed.add(message.place)
+            turn.notes.update(undo)
+            return
+        turn.changed.update(undo)
+        turn.emitted += folded
+
+    def _fold_unit(self, unit: Unit, notes: Notes, undo: Notes, folded: list[str], *, passes: bool) -> None:
         """One unit through all steps; what its keys had is kept for undoing."""
         world = self._world
-        if unit.kind in {facts.BEFORE, facts.SURROGATE, facts.MUTE}:
+        if unit.kind in _FAIL_BEFORE or (world.sieve == "windows" and unit.kind == facts.FIRST):
             raise Fails
-        if world.sieve == "windows":
-            if unit.kind == facts.FIRST:
-                raise Fails
+        if world.sieve == "windows" or not passes:
             return
-        if world.sieve in {"deduplicate", "distinct"}:
-            if unit.same in seen or unit.same in passed:
-                return
-            passed.append(unit.same)
         had = notes.get(("first", unit.key), [])
         undo.setdefault(("first", unit.key), had)
         if unit.kind == facts.CLOSE and not world.view and facts.open_doors(" ".join(had)) < 1:

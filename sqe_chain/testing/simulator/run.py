@@ -102,6 +102,7 @@ class Simulation:
         self._excuses: dict[type[ChainError], Callable[[], None]] = {}
         self._transactions: list[Transaction] = []
         self._lost = False
+        self._remedied = False
 
     def run(self) -> None:
         """All steps, then everything until nothing is left to do.
@@ -111,6 +112,9 @@ class Simulation:
         """
         for step in self.steps:
             self.do(step)
+            if self._remedied:
+                self._excuses.clear()
+                self._remedied = False
         self.do(["settle"])
         sums.check(self)
 
@@ -139,8 +143,9 @@ class Simulation:
 
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
-        last = [message.value() for message in self.log.records(topic)][-1:]
-        value = malformed.made(kind, last[0] if last else None, self._fed)
+        values = [message.value() for message in self.log.records(topic)]
+        sound = [value for value in values if value not in self.malformed][-1:]
+        value = malformed.made(kind, sound[0] if sound else None, self._fed)
         self.malformed.add(value)
         count = self.log.describe([topic])[topic].partitions
         self.log.append(topic, partition % count, value, b"a", timestamp_ms=self.clock.now_ms())
@@ -250,9 +255,11 @@ class Simulation:
 
     def _stopped(self, name: str, error: ChainError) -> None:
         """A service stopped by itself: there must be a reason, and a way out."""
+        self.services[name].script.cancel()
         for kind, remedy in [*self._excuses.items()] if name == "totals" else ():
             if isinstance(error, kind):
-                self._excuses.clear()
+                self._excuses[kind] = lambda: None  # runs that stood still meanwhile may say the same
+                self._remedied = True
                 self.services[name].service = None
                 self.fired[f"{type(error).__name__}, handled"] += 1
                 remedy()

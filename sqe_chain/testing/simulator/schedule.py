@@ -157,9 +157,10 @@ class _Drawing:
         self.number += 1
         same = f"g{self.number}"
         if world.sieve in {"deduplicate", "distinct"}:
-            if self.sames and draw.random() < 0.3:
-                same = draw.choice(self.sames)
-            self.sames.append(same)
+            if kind not in facts.ODD_TIMES:
+                if self.sames and draw.random() < 0.3:
+                    same = draw.choice(self.sames)
+                self.sames.append(same)
             copies = draw.choice([1, 3]) if kind == facts.FIRST else 1
         units = draw.choice([1, 1, 2, 3]) if world.sieve in {"", "windows"} and kind not in {facts.HOP} else 1
         if world.recreated == "skip":
