@@ -282,7 +282,9 @@ class Invariants:
                 self._hold("rest", at == (last.number, last.plan_id, ""), f"{stage.name}: {header}, last {last.number}")
         commits = self._log.committed("totals", ends)
         told = {place: commit.offset for place, commit in commits.items()}
-        self._hold("rest", told == ends, f"commits are {told}, ends are {ends}")
+        # One of an older run may come late: it is a courtesy, not the truth.
+        behind = all(offset <= ends[place] for place, offset in told.items())
+        self._hold("rest", behind and told.keys() == ends.keys(), f"commits are {told}, ends are {ends}")
 
     def sum(self, found: list[str], must: set[str], may: set[str], what: str) -> None:
         """Each fact once, none missing, none extra."""

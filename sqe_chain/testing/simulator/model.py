@@ -18,7 +18,7 @@ from sqe_chain.chain import Link
 from sqe_chain.envelope import read
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.logs.memory import MemoryMessage
-from sqe_chain.partitioner import cell_of
+from sqe_chain.partitioner import cell_of, partition_of
 from sqe_chain.plan import Plan
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
@@ -237,17 +237,18 @@ class Model:
         """The inputs that a filter by id lets pass: of the input partitions it takes the earliest record next."""
         if not self._picks:
             return None
-        by_partition: dict[Place, list[tuple[MemoryMessage, Input]]] = {}
+        waiting: dict[int, dict[Place, list[tuple[MemoryMessage, Input]]]] = {}
         for message, found in fresh:
-            if not any(unit.kind in _FAIL_BEFORE for unit in found.units or ()):
-                by_partition.setdefault(message.place[:2], []).append((message, found))
-        merged = merge(*(by_partition[place] for place in sorted(by_partition)), key=_time_of)
+            if found.units and not any(unit.kind in _FAIL_BEFORE for unit in found.units):
+                part = partition_of(found.units[0].same.encode(), self._world.state_partitions)
+                waiting.setdefault(part, {}).setdefault(message.place[:2], []).append((message, found))
         seen, chosen = set(books.seen), set()
-        for message, found in merged:
-            for unit in found.units or ():
-                if unit.same not in seen:
-                    seen.add(unit.same)
-                    chosen.add(message.place)
+        for places in waiting.values():  # state partitions know nothing of each other
+            for message, found in merge(*(places[place] for place in sorted(places)), key=_time_of):
+                for unit in found.units or ():
+                    if unit.same not in seen:
+                        seen.add(unit.same)
+                        chosen.add(message.place)
         return chosen
 
     def _fold_input(

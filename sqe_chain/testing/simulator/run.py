@@ -401,7 +401,8 @@ class Simulation:
         self.invariants.forget()
         totals.script.watch = None
         for armed in (faults, ()):
-            if self._attempt("totals", partial(totals.imported, lines), armed):
+            home, _ = self.store.home("totals")
+            if (home and home.number >= 0) or self._attempt("totals", partial(totals.imported, lines), armed):
                 break
         totals.script.watch = self.invariants.see
         self.invariants.ordered = True
