@@ -198,6 +198,7 @@ class Invariants:
             off = {key: both for key, both in sorted(shown.items()) if both[0] != both[1]}
             self._hold("prefix", False, f"{where}: (stored, must be) {off}")  # noqa: FBT003
         self.checked["prefix"] += 1
+        self.checked["whole"] += 1
 
     def _look_at_order(self, store: MemoryStore, stage: str, header: Header, where: str) -> None:
         reached = header.begun_id or header.plan_id

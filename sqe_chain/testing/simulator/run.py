@@ -210,6 +210,7 @@ class Simulation:
         found, script = self.services[name], self.services[name].script
         script.armed += [self._armed(name, fault) for fault in faults]
         self.clock.waits = 0
+        self.invariants.checked["sound"] += 1
         try:
             act()
         except Crash:
