@@ -26,6 +26,9 @@ EARLIEST, LATEST = "m", "M"
 an error text that is no Unicode, with an error that has no text; a state that has no JSON; the opening and closing of
 a door, in this order; a heartbeat; event times at the ends of 64 bits."""
 
+NOT_A_NUMBER = "?"
+"""What marks a note behind a value without JSON."""
+
 ODD_TIMES = {EARLIEST: -(2**63), LATEST: 2**63 - 1}
 
 
@@ -151,7 +154,7 @@ def refuse(kind: str, value: StringValue) -> None:
 
 def noted(unit: Unit) -> str:
     """How a unit stands in a state."""
-    return unit.id + {OPEN: "+", CLOSE: "-"}.get(unit.kind, "")
+    return unit.id + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
 
 
 def open_doors(notes: str) -> int:
@@ -182,7 +185,7 @@ def fold_values(state: Value, value: StringValue) -> list[StringValue]:
     unit = unit_of(value.value)
     if unit.kind == UNSHOWN:
         state.list_value.values.add(number_value=float("nan"))
-    state.list_value.values.add(string_value=noted(unit))
+    state.list_value.values.add(string_value=noted(unit).removesuffix(NOT_A_NUMBER))
     refuse(FIRST, value)
     return [value]
 

@@ -226,7 +226,8 @@ class Model:
             if position <= books.marks.get(mark, ()):
                 continue
             books.marks[mark] = position
-            if found.may_fail:
+            unshown = self._world.view and any(unit.kind == facts.UNSHOWN for unit in found.units)
+            if found.may_fail or unshown:
                 books.may.add(place)
                 if place in left_out or self._world.sieve in {"distinct", "windows"}:
                     continue
@@ -279,7 +280,7 @@ class Model:
         undo.setdefault(("first", unit.key), had)
         if unit.kind == facts.CLOSE and not world.view and facts.open_doors(" ".join(had)) < 1:
             raise Fails
-        if unit.kind == facts.FIRST or (unit.kind == facts.UNSHOWN and world.view):
+        if unit.kind == facts.FIRST:
             raise Fails
         notes["first", unit.key] = [*had, facts.noted(unit)]
         folded.append(unit.id)
@@ -306,7 +307,9 @@ class Model:
             if stage == "first" and world.view:
                 state = Value()
                 for note in ids:
-                    state.list_value.values.add(string_value=note)
+                    if note.endswith(facts.NOT_A_NUMBER):
+                        state.list_value.values.add(number_value=float("nan"))
+                    state.list_value.values.add(string_value=note.removesuffix(facts.NOT_A_NUMBER))
                 cells[cell][key] = state.SerializeToString()
             else:
                 cells[cell][key] = facts.bytes_of(ids)

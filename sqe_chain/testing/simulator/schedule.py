@@ -14,7 +14,7 @@ from sqe_chain.testing.simulator.world import DAY_MS, World
 Step = list[Any]
 """The name of a step and its arguments: `Simulation` has one method for each name."""
 
-ROUNDS = (1, 2, 2, 3)
+ROUNDS = (1, 1, 1, 2, 2, 3)
 LEAST_FAULTS = 3
 
 
@@ -224,7 +224,7 @@ class _Drawing:
         """What others do while a run stands still: the same service too."""
         draw = self.draw
         steps: list[Step] = []
-        if draw.random() < 0.4:
+        if draw.random() < 0.4 and self.world.sieve != "sequences":  # numbers rise in the order of feeding
             steps.append(self._feed(self.world.origins()[0], 2))
         for other in self._services():
             if other == name or draw.random() < 0.3:

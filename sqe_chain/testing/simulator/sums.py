@@ -40,7 +40,7 @@ def check(simulation: Simulation) -> None:
         simulation.invariants.sum(found, must, may, "the inputs of windows")
         _check_windows(simulation)
         return
-    found = [note.rstrip("+-") for (stage, _), notes in books.notes.items() if stage == "first" for note in notes]
+    found = [note.rstrip("+-?") for (stage, _), notes in books.notes.items() if stage == "first" for note in notes]
     if world.sieve in {"deduplicate", "distinct"}:
         must = set()
         for group in groups.values():
