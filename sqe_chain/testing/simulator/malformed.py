@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqe_chain.chain import ORDINAL_LENGTH, root_position
 from sqe_chain.envelope import is_enveloped, read
-from sqe_chain.wire import sealed, varint
+from sqe_chain.wire import PREFIX, sealed, varint
 
 KINDS = ("rubbish", "event id", "no event id", "more", "position", "far position", "chain")
 
@@ -34,6 +34,13 @@ def made(kind: str, like: bytes | None, number: int) -> bytes:
     if kind in {"no event id", "event id"} and not origin:
         field = _field(_POSITION, b"\x00")
     return sealed(body + field)
+
+
+def at(origin: bytes, timestamp_ms: int) -> bytes:
+    """A message of an origin with another event time, also one that `wrap` would refuse."""
+    start = len(PREFIX) + 2 + 16  # its event id
+    end = next(index for index in range(start + 1, len(origin)) if origin[index] < 0x80) + 1  # noqa: PLR2004
+    return sealed(origin[:start] + origin[start : start + 1] + varint(timestamp_ms) + origin[end:-5])
 
 
 def _beyond(like: bytes, number: int) -> bytes:

@@ -130,14 +130,14 @@ class Simulation:
             kind = fact.split(" ")[3]
             self._fed += 1
             now = self.clock.now_ms()
-            at_ms = facts.ODD_TIMES.get(kind, now)
             key = fact.split(" ")[2].encode()
             if self.world.raw:
                 value = fact.encode()
             else:
-                value = wrap(
-                    StringValue(value=fact), key=key, timestamp_ms=at_ms, event_id=self._fed.to_bytes(16, "big")
-                )
+                identity = self._fed.to_bytes(16, "big")
+                value = wrap(StringValue(value=fact), key=key, timestamp_ms=now, event_id=identity)
+                if kind in facts.ODD_TIMES:
+                    value = malformed.at(value, facts.ODD_TIMES[kind])
             self.log.append(topic, partition % count, value, key, timestamp_ms=now)
             self.origins[topic].append((fact, True))
 
