@@ -178,7 +178,8 @@ class Plan:
 
 
 _NAMES = {
-    cls: tuple(one.name for one in fields(cls)) for cls in (Plan, Layout, StageLayout, PlannedRange, Exclusion)
+    cls: tuple(one.name for one in fields(cls))
+    for cls in (Plan, Layout, StageLayout, PlannedRange, Exclusion)
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,48 +22,15 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Settings, Surroundings, When
+from sqe_chain.protocol.surroundings import Settings, Surroundings
 from sqe_chain.stages.windows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
-from sqe_chain.testing.faults import Armed, Crash, FaultyLog, FaultyStore, Port, Script
+from sqe_chain.testing.arming import Arming
+from sqe_chain.testing.clock import SteppingClock
+from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
 from sqe_chain.topology import Node
 
 _names = itertools.count()
-
-
-class SteppingClock:
-    """A clock that moves by a millisecond each time it is read, and waits in no time at all.
-
-    It begins in the year 2100, so that no event that somebody feeds lies in its future by accident.
-
-    Args:
-        stop_after: waits after which it says that the service is asked to stop.
-        now_ms: what it says at first, milliseconds since 1970.
-
-    Attributes:
-        now: what it says.
-        waits: waits so far.
-    """
-
-    def __init__(self, stop_after: int = 100, now_ms: int = 4_102_444_800_000) -> None:
-        self.now = now_ms
-        self.waits = 0
-        self._stop_after = stop_after
-
-    def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
-        self.now += 1
-        return self.now
-
-    def wait(self, milliseconds: int) -> bool:
-        """See `Clock.wait`."""
-        self.now += milliseconds
-        self.waits += 1
-        return self.waits >= self._stop_after
-
-    def jump(self, milliseconds: int) -> None:
-        """Be set forward, or back: a negative number."""
-        self.now += milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +55,7 @@ class Zombie:
         return self.service.batch()
 
 
-class Rehearsal:
+class Rehearsal(Arming):
     """One flow, its topics and its store, in memory; crash it and start it again.
 
     Args:
@@ -191,80 +158,6 @@ class Rehearsal:
             leader_epoch=leader_epoch,
             offset=offset,
         )
-
-    def crash(self, *, step: int, when: When = "before", after_passes: int = 0) -> None:
-        """Crash at a numbered step. Called again for the same one: crash there again, after that.
-
-        Args:
-            step: 1 claim, 2 recover, 3 process, 4 seal, 5 publish, 6 persist (once a level), 7 commit.
-            when: before or after it.
-            after_passes: how often it is passed first.
-        """
-        self.script.steps.setdefault((step, when), []).append(after_passes)
-
-    def crash_at_write(self, number: int, when: When = "before") -> None:
-        """Crash before the n-th write from now (0 is the next), or after it, with the reply lost."""
-        self.script.writes.add((len(self.script.written) + number, when))
-
-    def crash_at_call(
-        self, number: int, when: When = "before", *, of: Port | None = None, writes: bool = False
-    ) -> None:
-        """Crash at the n-th call from now (0 is the next): reads count too, and the blocks of a read.
-
-        Args:
-            number: calls that are passed first.
-            when: before the call, or after it: its reply is lost.
-            of: count calls of the broker, or of the store, only.
-            writes: count only calls that write.
-        """
-        self.script.armed.append(Armed(_die, of, when, writes, number))
-
-    def outage(
-        self,
-        of: Port | None = None,
-        *,
-        at: int = 0,
-        when: When = "before",
-        calls: int = 1,
-        writes: bool = False,
-    ) -> None:
-        """Broker or store do not answer; the same run tries again.
-
-        Args:
-            of: who; by default whoever is called.
-            at: such calls that are passed first.
-            when: before the call has an effect, or after: only the reply is lost.
-            calls: how many calls in a row are not answered.
-            writes: count only calls that write.
-        """
-        self.script.armed.append(Armed(_no_answer, of, when, writes, at, calls))
-
-    def meanwhile(
-        self,
-        action: Callable[[], object],
-        *,
-        of: Port | None = None,
-        at: int = 0,
-        when: When = "before",
-        writes: bool = False,
-    ) -> None:
-        """The run stands still at a call to come; what happens meanwhile is up to the action.
-
-        The action may start and run this service again, or others. Then the run goes on: as a zombie, if another
-        one has claimed the flow.
-
-        Args:
-            action: what happens.
-            of: who is called; by default anyone.
-            at: such calls that are passed first.
-            when: before the call, or after it has taken effect.
-            writes: count only calls that write.
-        """
-        self.script.armed.append(Armed(action, of, when, writes, at))
-
-    def cancel(self) -> None:
-        """Take back every crash, outage and interruption that was armed and has not happened."""
-        self.script.cancel()
 
     def zombie(self) -> Zombie:
         """The present run (or a new one) stands still from now on; the next batch starts another."""
@@ -484,11 +377,3 @@ class Rehearsal:
             if stage.name == name:
                 return stage
         raise ConfigurationError(f"flow {self.flow.name!r} has no stage {name!r}")
-
-
-def _die() -> None:
-    raise Crash("at this call")
-
-
-def _no_answer() -> None:
-    raise Unavailable("no answer at this call")

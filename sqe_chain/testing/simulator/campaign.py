@@ -6,9 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from sqe_chain.testing.simulator.drawing import drawn
 from sqe_chain.testing.simulator.invariants import INVARIANTS, Violation
 from sqe_chain.testing.simulator.run import Simulation
-from sqe_chain.testing.simulator.schedule import drawn, test_of
+from sqe_chain.testing.simulator.schedule import as_test
 from sqe_chain.testing.simulator.shrink import shrunk
 
 
@@ -53,7 +54,9 @@ class Campaign:
         """
         pace = f" in {seconds:.1f} s: {self.done / seconds:.0f} a second" if seconds else ""
         faults = sum(self.fired.values())
-        lines = [f"{self.done:,} schedules{pace}; {faults:,} faults, {faults / max(self.done, 1):.1f} in each"]
+        lines = [
+            f"{self.done:,} schedules{pace}; {faults:,} faults, {faults / max(self.done, 1):.1f} in each"
+        ]
         lines += [f"  {count:9,}  {name}" for name, count in self.fired.most_common()]
         lines.append("invariants")
         lines += [f"  {self.checked[name]:9,}  {name}: {text}" for name, text in INVARIANTS.items()]
@@ -62,5 +65,5 @@ class Campaign:
         seed, violation = next(iter(self.violations.items()))
         lines.append(f"{len(self.violations)} violations; seed {seed}: {violation}")
         small = shrunk(drawn(seed), violation.name)
-        lines += ["", test_of(small, str(violation), f"seed_{seed}")]
+        lines += ["", as_test(small, str(violation), f"seed_{seed}")]
         return "\n".join(lines)

@@ -211,7 +211,9 @@ def ids_of(state: Any) -> list[str]:  # noqa: ANN401 - a state of either type
     """The ids that a state lists, in order."""
     if isinstance(state, StringValue):
         return state.value.split()
-    return [value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"]
+    return [
+        value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"
+    ]
 
 
 def bytes_of(notes: Iterable[str]) -> bytes:

@@ -134,7 +134,9 @@ class Invariants:
             for one in before.ranges:
                 if one.topic not in gone:
                     follows = starts.get(one.place) == one.stop
-                    self._hold("plans", follows, f"plan {plan.number}: {one.place} from {starts.get(one.place)}")
+                    self._hold(
+                        "plans", follows, f"plan {plan.number}: {one.place} from {starts.get(one.place)}"
+                    )
         books = self._model.after(plan, self._books.get(plan.previous_id))
         self._plans[plan.plan_id], self._books[plan.plan_id] = plan, books
         out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
@@ -205,7 +207,7 @@ class Invariants:
         if reached not in self._proven and reached in self._plans:
             self._proven.add(reached)
             plan, books = self._plans[reached], self._books[reached]
-            names = ["notes", *(["second.notes"] if self._world.stages == 2 else [])]  # noqa: PLR2004
+            names = ["notes", *(["second.notes"] if self._world.stages > 1 else [])]
             for name in names if not plan.silent and self.trusted and books.emitted else ():
                 missing = set(books.emitted) - self._published.get(name, set())
                 self._hold("order", not missing, f"{where}: {name} of {missing} was not published")
@@ -254,12 +256,18 @@ class Invariants:
             if plan is None or not self.ordered:
                 continue
             end = self._books[plan.plan_id].ends.get(place)
-            self._hold("commit", commit.offset == end, f"{place}: {commit.offset} is not the end of plan {plan.number}")
+            self._hold(
+                "commit",
+                commit.offset == end,
+                f"{place}: {commit.offset} is not the end of plan {plan.number}",
+            )
             for stage, flow in plan.layout.stored_in().items():
                 for (its, name, part), header in self._headers.items():
                     if (its, name) == (flow, stage):
                         behind = header.number < plan.number
-                        self._hold("commit", not behind, f"plan {plan.number}, but {name}/{part} is at {header}")
+                        self._hold(
+                            "commit", not behind, f"plan {plan.number}, but {name}/{part} is at {header}"
+                        )
 
     # ------------------------------------------------------------------ at rest
 
@@ -280,7 +288,11 @@ class Invariants:
             flow = last.layout.stored_in()[stage.name]
             for header in store.headers(flow, stage.name, self._flow.cells(stage)):
                 at = header and (header.number, header.plan_id, header.begun_id)
-                self._hold("rest", at == (last.number, last.plan_id, ""), f"{stage.name}: {header}, last {last.number}")
+                self._hold(
+                    "rest",
+                    at == (last.number, last.plan_id, ""),
+                    f"{stage.name}: {header}, last {last.number}",
+                )
         commits = self._log.committed("totals", ends)
         told = {place: commit.offset for place, commit in commits.items()}
         # One of an older run may come late: it is a courtesy, not the truth.
@@ -292,7 +304,9 @@ class Invariants:
         twice = [name for name, count in Counter(found).items() if count > 1]
         self._hold("sum", not twice, f"{what}: {twice} twice")
         missing, extra = must - set(found), set(found) - may
-        self._hold("sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}")
+        self._hold(
+            "sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}"
+        )
 
     def _hold(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
         self.checked[name] += 1

@@ -8,6 +8,7 @@ from sqe_chain.wire import PREFIX, sealed, varint
 
 KINDS = ("rubbish", "event id", "no event id", "more", "position", "far position", "chain")
 
+_MORE_OF_VARINT = 0x80
 _EVENT_ID, _MORE, _POSITION, _CHAIN, _SIZE = 0x1A, 0x4A, 0x5A, 0x12, 0x40
 
 
@@ -39,7 +40,7 @@ def made(kind: str, like: bytes | None, number: int) -> bytes:
 def at(origin: bytes, timestamp_ms: int) -> bytes:
     """A message of an origin with another event time, also one that `wrap` would refuse."""
     start = len(PREFIX) + 2 + 16  # its event id
-    end = next(index for index in range(start + 1, len(origin)) if origin[index] < 0x80) + 1  # noqa: PLR2004
+    end = next(index for index in range(start + 1, len(origin)) if origin[index] < _MORE_OF_VARINT) + 1
     return sealed(origin[:start] + origin[start : start + 1] + varint(timestamp_ms) + origin[end:-5])
 
 

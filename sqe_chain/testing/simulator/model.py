@@ -284,7 +284,7 @@ class Model:
             raise Fails
         notes["first", unit.key] = [*had, facts.noted(unit)]
         folded.append(unit.id)
-        if world.stages == 2:  # noqa: PLR2004
+        if world.stages > 1:
             had = notes.get(("second", unit.group), [])
             undo.setdefault(("second", unit.group), had)
             if unit.kind in {facts.SECOND, facts.LAST}:

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from google.protobuf.wrappers_pb2 import StringValue
-
-from sqe_chain.envelope import wrap
 from sqe_chain.errors import (
     ChainError,
     ConfigurationError,
     PoisonError,
-    RecreatedTopic,
     ServiceStopped,
     StoreInconsistent,
     Superseded,
     Unavailable,
 )
-from sqe_chain.logs.memory import MemoryLog, MemoryMessage
-from sqe_chain.logs.memory import MemoryTransaction as Transaction
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
-from sqe_chain.stores.memory import MemoryStore, StoreCopy
+from sqe_chain.stores.memory import StoreCopy
 from sqe_chain.testing.faults import Armed, Crash
-from sqe_chain.testing.rehearsal import Rehearsal, SteppingClock, Zombie
-from sqe_chain.testing.simulator import facts, malformed, sums
-from sqe_chain.testing.simulator.invariants import Invariants, Violation
-from sqe_chain.testing.simulator.model import Model
+from sqe_chain.testing.rehearsal import Rehearsal, Zombie
+from sqe_chain.testing.simulator import sums
+from sqe_chain.testing.simulator.invariants import Violation
+from sqe_chain.testing.simulator.plant import Plant
 from sqe_chain.testing.simulator.schedule import Schedule, Step
 from sqe_chain.testing.simulator.world import World, totals_of
 
@@ -38,21 +31,7 @@ MOST_BATCHES = 60
 MOST_WAITS = 60
 
 
-class Kept(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
-    """Every partition's records, by topic id; also of topics that were deleted."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        super().__init__()
-        self._log = log
-
-    def note(self, topic: str) -> None:
-        """Look at a topic, after it was created or changed."""
-        info = self._log.describe([topic])[topic]
-        for partition in range(info.partitions):
-            self[info.topic_id.hex(), partition] = self._log.kept(topic, partition)
-
-
-class Simulation:
+class Simulation(Plant):
     """One schedule, executed once.
 
     Args:
@@ -64,44 +43,10 @@ class Simulation:
     """
 
     def __init__(self, schedule: Schedule) -> None:
-        self.world = world = schedule.world
+        super().__init__(schedule.world)
         self.steps = schedule.steps
-        self.fired: Counter[str] = Counter()
-        self.clock = SteppingClock(stop_after=MOST_WAITS)
-        self.log = MemoryLog(NAME)
-        self.log.clear()
-        self.log.set_block(world.block)
-        self.store = MemoryStore(NAME, world.rows)
-        beside = MemoryStore(f"{NAME}.reader")
-        self.store.restore_all()
-        beside.restore_all()
-        self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
-        self.malformed: set[bytes] = set()
-        self.services: dict[str, Rehearsal] = {}
-        self.zombies: dict[str, list[Zombie]] = {}
-        self._fed = 0
-        settings = Settings(max_records=world.records, keep_plans=world.keep_plans)
-        partitions = {topic: world.partitions for topic in ("origin", "other", "mid", "far", "extra")}
-        for topic in ("origin", "other", "mid", "far"):
-            self.log.create_topic(topic, world.partitions)
-        for name, flow in world.flows().items():
-            store = beside if name == "reader" else self.store
-            found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
-            found.clock = self.clock
-            self.services[name] = found
-            self.zombies[name] = []
-        self._kept = Kept(self.log)
-        for topic in ("origin", "other", "mid", "far"):
-            self._kept.note(topic)
-        totals = self.services["totals"]
-        self.invariants = Invariants(world, self.log, totals.flow, Model(world, self._kept, self.malformed))
-        for found in self.services.values():
-            found.script.watch = self.invariants.see
-        self.invariants.ordered = True
         self._copies: Mapping[str, StoreCopy] | None = None
-        self._excuses: dict[type[ChainError], Callable[[], None]] = {}
-        self._transactions: list[Transaction] = []
-        self._lost = False
+        self.lost = False
         self._remedied = False
 
     def run(self) -> None:
@@ -121,46 +66,6 @@ class Simulation:
     def do(self, step: Step) -> None:
         """One step: its name and its arguments. Public, so that a test can go through a schedule."""
         getattr(self, f"_do_{step[0].replace(' ', '_')}")(*step[1:])
-
-    # ------------------------------------------------------------------ what is written
-
-    def _do_feed(self, topic: str, fed: Sequence[tuple[int, str]]) -> None:
-        count = self.log.describe([topic])[topic].partitions
-        for partition, fact in fed:
-            kind = fact.split(" ")[3]
-            self._fed += 1
-            now = self.clock.now_ms()
-            key = fact.split(" ")[2].encode()
-            if self.world.raw:
-                value = fact.encode()
-            else:
-                identity = self._fed.to_bytes(16, "big")
-                value = wrap(StringValue(value=fact), key=key, timestamp_ms=now, event_id=identity)
-                if kind in facts.ODD_TIMES:
-                    value = malformed.at(value, facts.ODD_TIMES[kind])
-            self.log.append(topic, partition % count, value, key, timestamp_ms=now)
-            self.origins[topic].append((fact, True))
-
-    def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
-        self._fed += 1
-        values = [message.value() for message in self.log.records(topic)]
-        sound = [value for value in values if value not in self.malformed][-1:]
-        value = malformed.made(kind, sound[0] if sound else None, self._fed)
-        self.malformed.add(value)
-        count = self.log.describe([topic])[topic].partitions
-        self.log.append(topic, partition % count, value, b"a", timestamp_ms=self.clock.now_ms())
-        self.fired["rubbish" if kind == "rubbish" else "malformed"] += 1
-
-    def _do_open(self, topic: str, partition: int) -> None:
-        count = self.log.describe([topic])[topic].partitions
-        transaction = self.log.transaction()
-        transaction.append(topic, partition % count, b"never seen", b"a")
-        self._transactions.append(transaction)
-        self.fired["transaction"] += 1
-
-    def _do_abort(self) -> None:
-        while self._transactions:
-            self._transactions.pop().abort()
 
     # ------------------------------------------------------------------ services
 
@@ -222,7 +127,9 @@ class Simulation:
         except Violation:
             raise
         except Exception as error:
-            raise Violation("sound", f"{name} ended with a raw {type(error).__name__}: {error!r}"[:600]) from error
+            raise Violation(
+                "sound", f"{name} ended with a raw {type(error).__name__}: {error!r}"[:600]
+            ) from error
         else:
             return True
         finally:
@@ -273,14 +180,16 @@ class Simulation:
         self._do_abort()
         for name, found in self.services.items():
             self.zombies[name].clear()
-            if name == "reader" and self._lost:
+            if name == "reader" and self.lost:
                 continue
             for _ in range(MOST_BATCHES):
                 if self._attempt(name, partial(self._whether_done, found), ()) and self._done:
                     break
             else:
                 waits = found.events("waiting")[-1:]
-                raise Violation("rest", f"{name} has not caught up after {MOST_BATCHES} batches; last waits {waits}")
+                raise Violation(
+                    "rest", f"{name} has not caught up after {MOST_BATCHES} batches; last waits {waits}"
+                )
         self.invariants.ordered = True
         self._excuses.clear()
         self.invariants.rest(self.store)
@@ -290,40 +199,6 @@ class Simulation:
         self._done = not found.batch()
 
     # ------------------------------------------------------------------ brokers and stores
-
-    def _do_elect(self, topic: str, partition: int) -> None:
-        self.log.elect(topic, partition % self.log.describe([topic])[topic].partitions)
-        self.fired["leader election"] += 1
-
-    def _do_forget(self, group: str) -> None:
-        """A group's offsets are forgotten; its runs start anew."""
-        self.log.forget(group)
-        self.fired["offsets forgotten"] += 1
-        self.services[group].service = None
-
-    def _do_grow(self, topic: str, more: int) -> None:
-        self.log.grow(topic, self.log.describe([topic])[topic].partitions + more)
-        self._kept.note(topic)
-        self.fired["topic grown"] += 1
-
-    def _do_recreate(self, topic: str, partitions: int) -> None:
-        """A topic is deleted and created again; Kafka deletes commits with it."""
-        self._kept.note(topic)
-        self.log.recreate(topic, partitions)
-        self._kept.note(topic)
-        self.fired["topic recreated"] += 1
-        if topic in self.origins:
-            self.origins[topic] = [(fact, False) for fact, _ in self.origins[topic]]
-            self._excuses.setdefault(RecreatedTopic, lambda: None)
-        else:
-            for group in ("hop1", "hop2"):
-                self.log.forget(group)
-                self.services[group].service = None
-                self.zombies[group].clear()
-
-    def _do_jump(self, milliseconds: int) -> None:
-        self.clock.jump(milliseconds)
-        self.fired["clock jumped"] += 1
 
     def _do_rewind(self, name: str, back: int) -> None:
         """A republisher publishes again what it has published."""
@@ -361,7 +236,7 @@ class Simulation:
         self._excuses[StoreInconsistent] = self._accept_rollback if stage is None else self._rebuild
 
     def _accept_rollback(self) -> None:
-        self.invariants.trusted, self._lost = False, True
+        self.invariants.trusted, self.lost = False, True
         totals = self.services["totals"]
         settings = Settings(
             max_records=self.world.records, takeover=True, accept_rollback=True, allow_weak_durability=True
@@ -417,9 +292,7 @@ class Simulation:
         if what == "sources":
             self.log.create_topic("extra", self.world.partitions)
             self._kept.note("extra")
-        totals.flow = totals_of(
-            self.world, more_stages=what == "stages", more_sources=what == "sources"
-        )
+        totals.flow = totals_of(self.world, more_stages=what == "stages", more_sources=what == "sources")
         self.fired[f"code with more {what}"] += 1
 
 

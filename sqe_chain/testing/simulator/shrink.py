@@ -67,7 +67,8 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
             yield replace(schedule, steps=(*steps[:index], less, *steps[index + 1 :]))
     for field in fields(schedule.world):
         if getattr(schedule.world, field.name) != field.default:
-            yield replace(schedule, world=replace(schedule.world, **{field.name: field.default}))
+            plain: dict[str, Any] = {field.name: field.default}
+            yield replace(schedule, world=replace(schedule.world, **plain))
 
 
 def _less(step: Step) -> Iterator[Step]:

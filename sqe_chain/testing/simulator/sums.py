@@ -40,7 +40,9 @@ def check(simulation: Simulation) -> None:
         simulation.invariants.sum(found, must, may, "the inputs of windows")
         _check_windows(simulation)
         return
-    found = [note.rstrip("+-?") for (stage, _), notes in books.notes.items() if stage == "first" for note in notes]
+    found = [
+        note.rstrip("+-?") for (stage, _), notes in books.notes.items() if stage == "first" for note in notes
+    ]
     if world.sieve in {"deduplicate", "distinct"}:
         must = set()
         for group in groups.values():
@@ -48,17 +50,23 @@ def check(simulation: Simulation) -> None:
             if len(passed) > 1 or (not passed and all(sound for _, sound in group)):
                 raise Violation("sum", f"of {group}, which are the same, {sorted(passed)} went on")
     simulation.invariants.sum(found, must, may, "the first stage")
-    if world.reader == "aggregation" and not simulation._lost:
+    if world.reader == "aggregation" and not simulation.lost:
         _check_reader(simulation, set(found))
 
 
 def _check_reader(simulation: Simulation, ids: set[str]) -> None:
     """Who reads the emissions of both stages has heard each id once from each."""
     states = simulation.services["reader"].states("heard").values()
-    heard = Counter(name for state in states if isinstance(state, StringValue) for name in state.value.split())
+    heard = Counter(
+        name for state in states if isinstance(state, StringValue) for name in state.value.split()
+    )
     wanted = dict.fromkeys(ids, simulation.world.stages)
     if heard != wanted:
-        off = {name: (heard[name], wanted.get(name, 0)) for name in {*heard, *wanted} if heard[name] != wanted.get(name, 0)}
+        off = {
+            name: (heard[name], wanted.get(name, 0))
+            for name in {*heard, *wanted}
+            if heard[name] != wanted.get(name, 0)
+        }
         raise Violation("sum", f"the reader of what the stages emit: (heard, must be) {off}")
 
 

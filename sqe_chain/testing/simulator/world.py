@@ -16,6 +16,7 @@ from sqe_chain.testing.simulator import facts
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
 
+Poison = Literal["stop", "skip", "dead_letter"]
 Sieve = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
 
 
@@ -55,7 +56,7 @@ class World:
     stages: int = 2
     sieve: Sieve = ""
     buckets: int = 1
-    poison: Literal["stop", "skip", "dead_letter"] = "stop"
+    poison: Poison = "stop"
     recreated: Literal["stop", "skip"] = "stop"
     view: bool = False
     strays: bool = False
@@ -79,7 +80,7 @@ class World:
 def flows_of(world: World) -> dict[str, Flow]:
     """The flows of a world; see `World.flows`."""
     found: dict[str, Flow] = {}
-    if world.hops == 2:  # noqa: PLR2004
+    if world.hops > 1:
         found["hop1"] = _hop(world, "hop1", "origin", "mid", first=True, last=False)
         found["hop2"] = _hop(world, "hop2", "mid", "far", first=False, last=True)
     elif world.hops == 1:
@@ -155,10 +156,16 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
     )
     first.to("notes", key=facts.group, partitions=2)
     changes = first.changes()
-    (changes.map(facts.checked) if world.doors and not world.view else changes).to("first.states", partitions=2)
-    if world.stages == 2:  # noqa: PLR2004
+    (changes.map(facts.checked) if world.doors and not world.view else changes).to(
+        "first.states", partitions=2
+    )
+    if world.stages > 1:
         second = first.aggregate(
-            "second", key=facts.group, state=StringValue, fold=facts.fold_text(facts.SECOND), buckets=world.buckets
+            "second",
+            key=facts.group,
+            state=StringValue,
+            fold=facts.fold_text(facts.SECOND),
+            buckets=world.buckets,
         )
         second.map(facts.after).to("notes", name="second.notes", key=facts.key, partitions=2)
         second.changes().to("second.states", partitions=1)
@@ -182,6 +189,9 @@ def _reader(world: World) -> Flow:
     flow.source("notes", StringValue).aggregate("heard", key=facts.key, state=StringValue, fold=facts.hear)
     state = Value if world.view else StringValue
     flow.source("first.states", state).aggregate(
-        "states", key=lambda value: (facts.ids_of(value) or ["-"])[0], state=StringValue, fold=facts.hear_state
+        "states",
+        key=lambda value: (facts.ids_of(value) or ["-"])[0],
+        state=StringValue,
+        fold=facts.hear_state,
     )
     return flow
