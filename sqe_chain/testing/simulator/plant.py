@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
 
 from google.protobuf.wrappers_pb2 import StringValue
 
@@ -63,6 +64,7 @@ class Plant:
         beside.restore_all()
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
         self.malformed: set[bytes] = set()
+        self._odd: set[bytes] = set()
         self.services: dict[str, Rehearsal] = {}
         self.zombies: dict[str, list[Zombie]] = {}
         self._fed = 0
@@ -103,13 +105,14 @@ class Plant:
                 value = wrap(StringValue(value=fact), key=key, timestamp_ms=now, event_id=identity)
                 if kind in facts.ODD_TIMES:
                     value = malformed.at(value, facts.ODD_TIMES[kind])
+                    self._odd.add(value)
             self.log.append(topic, partition % count, value, key, timestamp_ms=now)
             self.origins[topic].append((fact, True))
 
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
         values = [message.value() for message in self.log.records(topic)]
-        sound = [value for value in values if value not in self.malformed][-1:]
+        sound = [value for value in values if value not in self.malformed | self._odd][-1:]
         value = malformed.made(kind, sound[0] if sound else None, self._fed)
         self.malformed.add(value)
         count = self.log.describe([topic])[topic].partitions
@@ -126,6 +129,27 @@ class Plant:
     def _do_abort(self) -> None:
         while self._transactions:
             self._transactions.pop().abort()
+
+    def digest(self) -> str:
+        """A digest over every record, commit and state that stands now: the same for the same schedule."""
+        found = blake2b(digest_size=16)
+        for topic in sorted({"origin", "other", "mid", "far", "extra", *self._written()}):
+            for message in self.log.records(topic):
+                found.update(repr((message.place, message.content, message.timestamp_ms, message.epoch)).encode())
+        for name, service in self.services.items():
+            found.update(repr((name, sorted(service.commits().items()))).encode())
+        stored = self.store.copy_all()
+        for place, part in sorted(stored.parts.items()):
+            found.update(repr((place, part.header, sorted(part.states.items()))).encode())
+        for flow, home in sorted(stored.homes.items()):
+            found.update(repr((flow, home.home, sorted(home.plans.items()))).encode())
+        return found.hexdigest()
+
+    def _written(self) -> set[str]:
+        """Topics that services write."""
+        flows = [service.flow for service in self.services.values()]
+        letters = {flow.dead_letter_topic for flow in flows if flow.dead_letters}
+        return letters | {node.topics[0] for flow in flows for node in flow.outputs()}
 
     # ------------------------------------------------------------------ brokers
 
