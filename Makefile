@@ -38,6 +38,10 @@ test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a 
 explore: python  ## property tests with examples that no run had before; repeat at will
 	HYPOTHESIS_PROFILE=explore $(BIN)/pytest $(UNIT) $(ARGS)
 
+.PHONY: simulate
+simulate: python  ## chains of services under random faults, from a seed: ARGS="--schedules N --seed S"
+	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
+
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, import rules
 	$(BIN)/ruff check .

@@ -108,6 +108,7 @@ class Broker:
     commits: dict[tuple[str, str, int], Commit] = field(default_factory=dict)
     transactions: int = 0
     down: bool = False
+    block_records: int = 1_000
 
 
 BROKERS: defaultdict[str, Broker] = defaultdict(Broker)

@@ -22,9 +22,6 @@ from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Range, TopicInfo,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-BLOCK = 1000
-"""Records a block holds at most."""
-
 _METADATA_CHARACTERS = 4095  # Kafka's client adds one to a broker's default limit of 4,096
 
 
@@ -175,6 +172,10 @@ class MemoryLog:
         found = self._broker.topics.get(topic)
         return [record for place in found.partitions for record in place.visible()] if found else []
 
+    def kept(self, topic: str, partition: int) -> Mapping[int, MemoryMessage]:
+        """Offset -> record of all that a partition holds now, transactions that are open included. Not a copy."""
+        return self._partition(topic, partition).records
+
     def transaction(self) -> MemoryTransaction:
         """Begin a transaction."""
         self._broker.transactions += 1
@@ -261,6 +262,12 @@ class MemoryLog:
         """While down, whatever a service asks is `Unavailable`."""
         self._broker.down = down
 
+    def set_block(self, records: int) -> None:
+        """How many records a block holds at most (1,000 at first): readers get them block by block."""
+        if records < 1:
+            raise ConfigurationError(f"a block of {records} records; at least 1")
+        self._broker.block_records = records
+
     def snapshot(self) -> object:
         """The whole broker, for `restore`."""
         return copy.deepcopy(self._broker)
@@ -332,9 +339,10 @@ class MemoryLog:
         _check(read_range, self._broker.topics.get(read_range.topic))
         place = self._partition(read_range.topic, read_range.partition)
         wanted = [r for r in place.visible() if read_range.start <= r.offset() < read_range.stop]
-        for first in range(0, len(wanted), BLOCK):
+        size = self._broker.block_records
+        for first in range(0, len(wanted), size):
             self._up()
-            yield wanted[first : first + BLOCK]
+            yield wanted[first : first + size]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""
