@@ -13,7 +13,6 @@ from typing import Any
 
 from sqe_chain.ports import Range, TopicPartition
 
-_LATER = ("ways", "types")
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
 
@@ -129,6 +128,23 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A batch that was sealed and perhaps published in part, when the flow was folded again from its inputs.
+
+    The first batch that is published after it is this one, so that whoever has heard a part of it hears the same.
+
+    Attributes:
+        clock_ms: the batch's clock.
+        ranges: of the input partitions.
+        exclusions: inputs left out.
+    """
+
+    clock_ms: int
+    ranges: tuple[PlannedRange, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One batch: what it reads, where its marks end, what it leaves out.
 
@@ -145,6 +161,9 @@ class Plan:
         exclusions: inputs left out.
         silent: its outputs are not published: they were, before the flow was folded again or rewound.
         quiet: "topic/partition" -> what lies before this offset is to be read in silent plans.
+        unfinished: the batch that has to be the first one published.
+        attempt: number of the first plan of the attempt at folding again that sealed this one: as long as it
+            stands in the attempt's home record, the attempt can be resumed; -1: sealed by the flow itself.
     """
 
     number: int
@@ -159,6 +178,8 @@ class Plan:
     exclusions: tuple[Exclusion, ...] = ()
     silent: bool = False
     quiet: dict[str, int] = field(default_factory=dict)
+    unfinished: Unfinished | None = None
+    attempt: int = -1
 
     def identified(self) -> Plan:
         """The same plan with its id computed."""
@@ -169,8 +190,12 @@ class Plan:
     def to_bytes(self) -> bytes:
         """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
         record = asdict(self)
-        for name in [name for name in _LATER if not record["layout"][name]]:
+        for name in [name for name in ("ways", "types") if not record["layout"][name]]:
             del record["layout"][name]
+        if self.unfinished is None:
+            del record["unfinished"]
+        if self.attempt < 0:
+            del record["attempt"]
         return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -190,6 +215,12 @@ class Plan:
         )
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
+        if rest := raw.get("unfinished"):
+            raw["unfinished"] = Unfinished(
+                rest["clock_ms"],
+                tuple(PlannedRange(**one) for one in rest["ranges"]),
+                tuple(Exclusion(**one) for one in rest["exclusions"]),
+            )
         return cls(**raw)
 
     def ends(self) -> dict[TopicPartition, PlannedRange]:

@@ -17,6 +17,7 @@ from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.cutting import next_part
 from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.planning import (
     Infos,
@@ -43,6 +44,7 @@ from sqe_chain.protocol.verifying import (
     check_redone,
     check_stores,
     verify_records,
+    verify_rest,
 )
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
@@ -107,33 +109,32 @@ class Aggregation:
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         if self._bring_up_to_date(infos):
             last = self._last()
-        ends = last.ends()
-        positions = {place: planned.stop for place, planned in ends.items()}
+        positions = {place: planned.stop for place, planned in last.ends().items()}
         look = partial(inputs.look, around.flow, around.log, infos, positions)
         bounds = around.patiently("look for new records", look)
         if bounds is None:
             return self.batch()  # which names the topic, or begins with it
-        again, limits = around.settings.again, inputs.silenced(positions, last.quiet)
+        again = around.settings.again
         if again is not None:
             bounds = inputs.within(bounds, again.until)
         limit = max(
             len(positions),
             min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
         )
-        stops = inputs.cut(positions, inputs.within(bounds, limits or {}), limit)
-        if stops == positions:
+        part = next_part(last, bounds, limit, again=again)
+        if part.empty:
             self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
             return False
-        ranges = tuple(
-            replace(planned, start=planned.stop, stop=stops[place]) for place, planned in ends.items()
-        )
         started_ms = around.clock.now_ms()
+        clock_ms = part.due.clock_ms if part.due else started_ms
+        if part.due is not None:
+            verify_rest(around, part.due, bounds)
         with around.step(PROCESS):
-            batch = Batch(self._step_after(last), ranges, last, started_ms, infos, levels(around.flow))
+            step, left_out = self._step_after(last), part.due.exclusions if part.due else ()
+            batch = Batch(step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out)
             report, exclusions = self._processing.run(batch)
-        silent = limits is not None or again is not None
-        plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions, silent=silent)
+        plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, again)
         with around.step(SEAL):
             self._seal(plan)
         self._applying().finish(
@@ -148,7 +149,7 @@ class Aggregation:
             replays=sum(end.replays for end in report.ends),
             excluded=len(exclusions),
             outputs=0 if plan.silent else report.outputs,
-            lag=inputs.lag(stops, bounds),
+            lag=inputs.lag(part.stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
         )
         if report.dropped:
@@ -270,7 +271,8 @@ class Aggregation:
         So does a topic without envelopes that was created again: it is another root.
         """
         last, around = self._last(), self.around
-        kept = [planned for planned in last.ranges if not inputs.started_over(around.flow, planned, infos)]
+        gone = [planned for planned in last.ranges if inputs.started_over(around.flow, planned, infos)]
+        kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
         layout = layout_of(around.flow, infos, last.number + 1, last.layout)
@@ -284,7 +286,8 @@ class Aggregation:
         if sources:
             bounds = around.patiently("look at the inputs", lambda: around.log.bounds(sources))
             starts.update(inputs.first_offsets(around.flow, bounds, around.settings.start))
-        plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts)
+        again = around.settings.again
+        plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts, again)
         with around.step(SEAL):
             self._seal(plan)
         self._tell_news(plan, last, infos)

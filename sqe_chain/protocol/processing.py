@@ -27,6 +27,7 @@ class Batch:
         clock_ms: the batch's clock, the same in every attempt.
         infos: input topic -> what the broker says of it.
         top_level: the last level whose stages are wanted.
+        exclusions: inputs that are left out whatever happens: they were, when the batch was sealed before.
     """
 
     step: Step
@@ -35,6 +36,7 @@ class Batch:
     clock_ms: int
     infos: Mapping[str, TopicInfo]
     top_level: int
+    exclusions: Sequence[Exclusion] = ()
 
 
 class Processing:
@@ -58,7 +60,7 @@ class Processing:
             PoisonError: an input cannot be processed; or user code fails on other inputs each time.
             RecreatedTopic: an input was created again meanwhile.
         """
-        around, left_out = self._around, list[Exclusion]()
+        around, left_out = self._around, list(batch.exclusions)
         for attempt in range(1, around.settings.attempts + 1):
             report = self.attempt(batch, left_out)
             if not report.failed:
