@@ -198,6 +198,15 @@ def test_a_rewound_flow_folds_again_but_says_nothing_twice() -> None:
     plant.check()
 
 
+def test_a_rewound_flow_that_is_folded_again_says_nothing_twice_either() -> None:
+    plant = Plant()
+    plant.feed(BEFORE)
+    plant.found.rebuild({("words", 0): 1, ("words", 1): 1})
+    plant.found.rebuild()
+    plant.feed(AFTER)
+    plant.check()
+
+
 def test_a_rewound_flow_says_it_again_if_asked() -> None:
     plant = Plant()
     plant.feed(BEFORE)
