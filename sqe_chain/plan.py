@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 from sqe_chain.ports import Range, TopicPartition
 
@@ -51,6 +52,7 @@ class PlannedRange:
         last_offset: offset of the last record read so far in this partition; -1 none.
         last_epoch: that record's leader epoch plus one; 0 none.
         last_timestamp_ms: that record's timestamp; -1 none.
+        last_crc: checksum of that record's key and value; -1 none, or in plans of older versions.
     """
 
     topic: str
@@ -61,6 +63,7 @@ class PlannedRange:
     last_offset: int = -1
     last_epoch: int = 0
     last_timestamp_ms: int = -1
+    last_crc: int = -1
 
     @property
     def place(self) -> TopicPartition:
@@ -192,6 +195,9 @@ class Plan:
         record = asdict(self)
         for name in [name for name in ("ways", "types") if not record["layout"][name]]:
             del record["layout"][name]
+        for planned in (*record["ranges"], *(record["unfinished"] or {"ranges": ()})["ranges"]):
+            if planned["last_crc"] < 0:
+                del planned["last_crc"]
         if self.unfinished is None:
             del record["unfinished"]
         if self.attempt < 0:
@@ -226,6 +232,16 @@ class Plan:
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.place: planned for planned in self.ranges}
+
+
+def record_crc(key: bytes | None, value: bytes | None) -> int:
+    """A checksum of a record, by which another one at its place is known.
+
+    >>> record_crc(b"a", None) == record_crc(None, b"a")
+    False
+    """
+    lengths = f"{-1 if key is None else len(key)} {-1 if value is None else len(value)}"
+    return crc32(value or b"", crc32(key or b"", crc32(lengths.encode())))
 
 
 def mark_name(topic: str, partition: int) -> str:

@@ -21,7 +21,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.marks import MarksRecord, PartitionMarks
-from sqe_chain.plan import PlannedRange
+from sqe_chain.plan import PlannedRange, record_crc
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 
 Topics = Mapping[str, TopicInfo]
@@ -276,6 +276,11 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
         raise TruncatedInput(
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
             f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or {ANEW}"
+        )
+    if known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc:
+        raise TruncatedInput(
+            f"{where}: another key or value stands there than was read, of the same leader epoch and time: the log was "
+            f"truncated and written anew. Restore it, or {ANEW}"
         )
     return True
 

@@ -240,6 +240,7 @@ def _witnessed(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
         last_offset=end.last_offset,
         last_epoch=end.last_epoch,
         last_timestamp_ms=end.last_timestamp_ms,
+        last_crc=end.last_crc,
     )
 
 

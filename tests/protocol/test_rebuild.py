@@ -493,6 +493,16 @@ def test_an_attempt_whose_rows_are_about_to_be_deleted_is_none_any_more() -> Non
         plant.found.rebuild(resume=True)
 
 
+def test_what_could_not_be_folded_to_the_end_does_not_become_the_flow() -> None:
+    plant = SmallPlant()
+    end = plant.found.log.bounds([("words", 0)])["words", 0].stable_end
+    plant.found.log.truncate_after("words", 0, end - 1)
+    with pytest.raises(ServiceStopped, match="the log was truncated; restore it"):
+        plant.found.rebuild()
+    assert plant.stored_in() == "notes"
+    plant.check()
+
+
 def test_an_attempt_is_not_resumed_after_the_flow_has_gone_on() -> None:
     plant = SmallPlant()
     interrupted(plant)
