@@ -17,7 +17,7 @@ help:  ## explain the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
+demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
 	$(BIN)/python -m services.demo $(ARGS)
 
 .PHONY: chaos-compose
@@ -37,6 +37,10 @@ test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a 
 .PHONY: explore
 explore: python  ## property tests with examples that no run had before; repeat at will
 	HYPOTHESIS_PROFILE=explore $(BIN)/pytest $(UNIT) $(ARGS)
+
+.PHONY: simulate
+simulate: python  ## chains of services under random faults, from a seed: ARGS="--schedules N --seed S"
+	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
 
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, import rules
@@ -96,3 +100,8 @@ python: .venv/.installed
 .PHONY: servers
 servers: setup
 	@$(BIN)/python -m sqe_chain.dev fetch
+
+# Cassandra is fetched when somebody asks for it.
+.PHONY: demo-servers
+demo-servers: setup
+	@$(BIN)/python -m sqe_chain.dev fetch kafka redis

@@ -7,7 +7,9 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, replace
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any
 from zlib import crc32
@@ -16,6 +18,10 @@ from sqe_chain.ports import Range, TopicPartition
 
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
+SAMPLE = 5
+"""Inputs left out of which the event of a batch tells, and errors that it counts."""
+SAMPLE_TEXT = 200
+"""Characters of their texts that it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,10 @@ class Exclusion:
     policy: str
     error: str
     text: str
+
+    def __str__(self) -> str:
+        """Where it stands and why it was left out."""
+        return f"{self.topic}[{self.partition}]@{self.offset} ({self.error}: {self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +139,23 @@ class Layout:
         """Stage name -> name of the flow under which the store keeps its states."""
         return {name: stage.flow for name, stage in self.stages.items()}
 
+    def entered_since(self, before: Layout) -> list[str]:
+        """What came in or went, in words: stages, outputs, topics and partitions. A topic created again is neither."""
+        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        found += [
+            f"output {name!r} ({number} partitions of {topic!r})"
+            for name, (topic, number) in self.outputs.items()
+            if name not in before.outputs
+        ]
+        for topic, (topic_id, number) in self.sources.items():
+            known_id, known = before.sources.get(topic, ("", 0))
+            if not known_id:
+                found.append(f"input {topic!r} with {number} partitions")
+            elif known_id == topic_id and known != number:
+                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
@@ -192,17 +219,23 @@ class Plan:
 
     def to_bytes(self) -> bytes:
         """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
-        record = asdict(self)
-        for name in [name for name in ("ways", "types") if not record["layout"][name]]:
-            del record["layout"][name]
-        for planned in (*record["ranges"], *(record["unfinished"] or {"ranges": ()})["ranges"]):
-            if planned["last_crc"] < 0:
-                del planned["last_crc"]
+        plain = _plain(self)
+        plain["layout"] = layout = _plain(self.layout)
+        layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
+        layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
+        for name in [name for name in ("ways", "types") if not layout[name]]:
+            del layout[name]
+        plain["ranges"] = [_plain_range(one) for one in self.ranges]
+        plain["exclusions"] = [_plain(one) for one in self.exclusions]
         if self.unfinished is None:
-            del record["unfinished"]
+            del plain["unfinished"]
+        else:
+            plain["unfinished"] = rest = _plain(self.unfinished)
+            rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
+            rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
         if self.attempt < 0:
-            del record["attempt"]
-        return json.dumps(record, sort_keys=True, separators=(",", ":")).encode()
+            del plain["attempt"]
+        return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
@@ -242,6 +275,47 @@ def record_crc(key: bytes | None, value: bytes | None) -> int:
     """
     lengths = f"{-1 if key is None else len(key)} {-1 if value is None else len(value)}"
     return crc32(value or b"", crc32(key or b"", crc32(lengths.encode())))
+
+
+def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
+    """What an event tells of the inputs that a batch leaves out; nothing where there are none.
+
+    Returns:
+        `excluded_errors`: error class -> how many; `excluded_sample`: coordinates, error and the beginning of its text of
+        the first ones, at most `SAMPLE`.
+    """
+    if not exclusions:
+        return {}
+    sample = [
+        {
+            "input": f"{one.topic}[{one.partition}]@{one.offset}",
+            "error": one.error,
+            "text": one.text[:SAMPLE_TEXT],
+        }
+        for one in exclusions[:SAMPLE]
+    ]
+    counts = Counter(one.error for one in exclusions)
+    return {"excluded_errors": dict(counts.most_common(SAMPLE)), "excluded_sample": sample}
+
+
+_NAMES = {
+    cls: tuple(one.name for one in fields(cls))
+    for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion, Unfinished)
+}
+
+
+def _plain(
+    one: Plan | Layout | StageLayout | TypeLayout | PlannedRange | Exclusion | Unfinished,
+) -> dict[str, Any]:
+    """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
+    return {name: getattr(one, name) for name in _NAMES[type(one)]}
+
+
+def _plain_range(one: PlannedRange) -> dict[str, Any]:
+    plain = _plain(one)
+    if one.last_crc < 0:
+        del plain["last_crc"]
+    return plain
 
 
 def mark_name(topic: str, partition: int) -> str:

@@ -11,36 +11,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqe_chain.errors import ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.plan import Plan
-from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
+from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.plan import Exclusion, Plan, excluded_fields
+from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
-from sqe_chain.protocol.cutting import next_part
-from sqe_chain.protocol.declared import check_same_code
+from sqe_chain.protocol.cutting import Part, next_part
+from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.planning import (
-    Infos,
     batch_plan,
     birth_plan,
-    brought_in,
     check_commits,
     check_layout,
     layout_of,
     layout_plan,
 )
-from sqe_chain.protocol.processing import Batch, Processing
+from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
-from sqe_chain.protocol.surroundings import (
-    CLAIM,
-    PROCESS,
-    RECOVER,
-    SEAL,
-    Surroundings,
-)
+from sqe_chain.protocol.surroundings import CLAIM, PROCESS, RECOVER, SEAL, Surroundings
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
+    check_plan_size,
     check_redone,
     check_stores,
     verify_records,
@@ -117,23 +110,13 @@ class Aggregation:
         again = around.settings.again
         if again is not None:
             bounds = inputs.within(bounds, again.until)
-        limit = max(
-            len(positions),
-            min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
-        )
-        part = next_part(last, bounds, limit, again=again)
-        if part.empty:
+        started_ms = around.clock.now_ms()
+        found = self._process(last, bounds, infos)
+        if found is None:
             self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
             return False
-        started_ms = around.clock.now_ms()
-        clock_ms = part.due.clock_ms if part.due else started_ms
-        if part.due is not None:
-            verify_rest(around, part.due, bounds)
-        with around.step(PROCESS):
-            step, left_out = self._step_after(last), part.due.exclusions if part.due else ()
-            batch = Batch(step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out)
-            report, exclusions = self._processing.run(batch)
+        clock_ms, part, report, exclusions = found
         plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, again)
         with around.step(SEAL):
             self._seal(plan)
@@ -148,6 +131,7 @@ class Aggregation:
             inputs=records,
             replays=sum(end.replays for end in report.ends),
             excluded=len(exclusions),
+            **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
             lag=inputs.lag(part.stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
@@ -160,6 +144,39 @@ class Aggregation:
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records
             )
         return True
+
+    def _process(
+        self, last: Plan, bounds: dict[TopicPartition, Bounds], infos: dict[str, TopicInfo]
+    ) -> tuple[int, Part, Report, tuple[Exclusion, ...]] | None:
+        """Step 3: clock, ranges, report and exclusions of the next batch; None when nothing is new.
+
+        Args:
+            last: the last plan.
+            bounds: of its partitions, as far as they may be read.
+            infos: the flow's topics.
+        """
+        around = self.around
+        limit = min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record))
+        while True:
+            part = next_part(last, bounds, max(len(last.ranges), limit), again=around.settings.again)
+            if part.empty:
+                return None
+            clock_ms, left_out = around.clock.now_ms(), tuple[Exclusion, ...]()
+            if part.due is not None:
+                verify_rest(around, part.due, bounds)
+                clock_ms, left_out = part.due.clock_ms, part.due.exclusions
+            step = self._step_after(last)
+            batch = Batch(step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out)
+            try:
+                with around.step(PROCESS):
+                    return clock_ms, part, *self._processing.run(batch)
+            except TooManyForOnePlan:
+                if part.due is not None:
+                    raise PoisonError(
+                        f"flow {around.flow.name!r}: a batch that was published in part has to be done as it was sealed, but "
+                        "more of its inputs fail now than one plan can name; run the code that sealed it"
+                    ) from None
+                limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""
@@ -248,7 +265,10 @@ class Aggregation:
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
             headers = {place: h if h.number >= number else done for place, h in headers.items()}
         if len(numbers) > 1:
-            around.tell("notice", text=f"the store had lost acknowledged writes; plans {numbers} were redone")
+            around.tell(
+                "notice",
+                text=f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone",
+            )
         around.tell("recovered", partitions=len(last.ranges), plan=last.number, redone=numbers)
         if not numbers and (last.number > 0 or around.settings.accept_rollback):
             self._applying().commit(last)
@@ -290,22 +310,12 @@ class Aggregation:
         plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts, again)
         with around.step(SEAL):
             self._seal(plan)
-        self._tell_news(plan, last, infos)
+        for text in news_of(around.flow, last, plan, infos):
+            around.tell("notice", text=text)
         self._applying().finish(
             plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
         )
         return True
-
-    def _tell_news(self, plan: Plan, last: Plan, infos: Infos) -> None:
-        """Say what a layout's plan brings in."""
-        around = self.around
-        for topic, (known_id, _) in last.layout.sources.items():
-            if inputs.is_started_over(around.flow, topic, known_id, infos.get(topic)):
-                read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
-                text = inputs.told_again(topic, known_id, infos[topic], read)
-                around.tell("notice", text=f"plan {plan.number}: {text}")
-        if news := brought_in(last.layout, plan.layout):
-            around.tell("notice", text=f"plan {plan.number} brings in {', '.join(news)}")
 
     # ------------------------------------------------------------------ seal
 
@@ -324,6 +334,7 @@ class Aggregation:
         around = self.around
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
         data, drop = plan.to_bytes(), max(0, plan.number - around.settings.keep_plans + 1)
+        check_plan_size(around, plan, len(data))
         standing = around.patiently(
             f"seal plan {plan.number}",
             lambda: around.home.set_home(around.flow.name, before, after, data, drop),
@@ -336,7 +347,7 @@ class Aggregation:
             if standing is not None and other and standing.epoch >= before.epoch:
                 raise Superseded(f"flow {around.flow.name!r}: run {standing.run_id} has claimed it")
             raise StoreInconsistent(
-                f"flow {around.flow.name!r}: the home record is {standing}, expected was {before}: the home store went back "
+                f"flow {around.flow.name!r}: the home record is {standing or 'absent'}; expected was {before}: the home store went back "
                 "in time; start again, recovery will say what can be done"
             )
         self._home = after

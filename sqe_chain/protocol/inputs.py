@@ -56,11 +56,17 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
                 f"input {topic!r} has cleanup.policy=compact: records vanish from it, so totals would depend on when "
                 "it is read; declare Flow(allow_compacted=True) if that is what you want"
             )
+    if flow.dead_letters and found[flow.dead_letter_topic].compacted:
+        raise ConfigurationError(
+            f"flow {flow.name!r}: the topic of its dead letters, {flow.dead_letter_topic!r}, is compacted: it would drop "
+            "letters that have the same key, and takes none without a key; set its cleanup.policy to delete"
+        )
     for topic, number in needed.items():
         if found[topic].partitions < number:
             raise PartitionsMismatch(
-                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}; add "
-                "partitions to the topic (more than declared stay unused)"
+                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}. If this "
+                "output has published there before, its number is permanent: declare that, or give the output another name to "
+                "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
             )
     return found
 

@@ -143,25 +143,6 @@ def layout_plan(
     ).identified()
 
 
-def brought_in(before: Layout, after: Layout) -> list[str]:
-    """What a layout has that the one before had not, in words.
-
-    A topic that was created again is no part of it: see `inputs.told_again`.
-    """
-    news = [
-        f"input {topic!r} with {number} partitions"
-        for topic, (_, number) in after.sources.items()
-        if topic not in before.sources
-    ]
-    for topic, (topic_id, number) in after.sources.items():
-        known_id, known = before.sources.get(topic, ("", number))
-        if known_id == topic_id and known != number:
-            news.append(f"partitions {known} to {number - 1} of input {topic!r}")
-    news += [f"stage {name!r}" for name in after.stages if name not in before.stages]
-    news += [f"output {name!r}" for name in after.outputs if name not in before.outputs]
-    return news + [f"the end of stage {name!r}" for name in before.stages if name not in after.stages]
-
-
 def batch_plan(
     last: Plan,
     claim: Claim,

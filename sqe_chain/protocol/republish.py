@@ -15,11 +15,13 @@ from functools import partial
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
 from sqe_chain.marks import MarksRecord, PartitionMarks
+from sqe_chain.plan import excluded_fields
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
 from sqe_chain.protocol.keeping import packed, unpacked
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
+from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.states import Claim, Step
 
@@ -56,6 +58,10 @@ class Republishing:
     _positions: dict[TopicPartition, Position] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _committed_ms: int = 0
+    _brake: Brake = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._brake = Brake(self.around.settings.max_excluded, self.around.settings.max_excluded_share)
 
     def start(self) -> None:
         """Find the committed positions; a first start commits them before anything is published.
@@ -125,6 +131,7 @@ class Republishing:
             inputs=sum(end.records for end in report.ends),
             replays=sum(end.replays for end in report.ends),
             excluded=len(report.excluded),
+            **excluded_fields(report.excluded),
             outputs=report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
@@ -175,9 +182,8 @@ class Republishing:
 
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         around = self.around
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         step = Step(around.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=inputs.compacted(infos))
+        job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted(infos), brake=self._brake)
         report = around.patiently("publish", partial(self._republish, job, portions))
         now = around.patiently(
             "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})
@@ -186,6 +192,8 @@ class Republishing:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
             around.tell("notice", text=text)
+        read = sum(end.records - end.replays for end in report.ends)
+        self._brake = self._brake.after(len(report.excluded), read)
         return report
 
     def _republish(self, job: Job, portions: list[Portion]) -> Report:

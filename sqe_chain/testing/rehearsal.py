@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from google.protobuf.message import Message
 
 from sqe_chain.chain import Chain
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.envelope import Envelope, read, wrap
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.envelope import Envelope, read, wrap_unchecked
+from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
@@ -22,42 +22,40 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Settings, Surroundings, When
+from sqe_chain.protocol.surroundings import Settings, Surroundings
 from sqe_chain.stages.windows import Result, results_in
-from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.testing.faults import Crash, CrashingLog, CrashingStore, Script
+from sqe_chain.stores.memory import MemoryStore, StoreCopy
+from sqe_chain.testing.arming import Arming
+from sqe_chain.testing.clock import SteppingClock
+from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
 from sqe_chain.topology import Node
 
 _names = itertools.count()
 
 
-class SteppingClock:
-    """A clock that moves by a millisecond each time it is read, and waits in no time at all.
+@dataclass(frozen=True, slots=True)
+class Zombie:
+    """A run that stands still while others go on. From `Rehearsal.zombie`.
 
-    It begins in the year 2100, so that no event that somebody feeds lies in its future by accident.
-
-    Args:
-        stop_after: waits after which it says that the service is asked to stop.
+    Attributes:
+        service: the run.
     """
 
-    def __init__(self, stop_after: int = 100) -> None:
-        self.now = 4_102_444_800_000
-        self.waits = 0
-        self._stop_after = stop_after
+    service: Aggregation | Republishing
 
-    def now_ms(self) -> int:
-        """See `Clock.now_ms`."""
-        self.now += 1
-        return self.now
+    def wake(self) -> bool:
+        """It goes on with its next batch, as if nothing had happened.
 
-    def wait(self, milliseconds: int) -> bool:
-        """See `Clock.wait`."""
-        self.now += milliseconds
-        self.waits += 1
-        return self.waits >= self._stop_after
+        Returns:
+            False when nothing was new.
+
+        Raises:
+            Superseded: another run owns the flow; this one has changed nothing.
+        """
+        return self.service.batch()
 
 
-class Rehearsal:
+class Rehearsal(Arming):
     """One flow, its topics and its store, in memory; crash it and start it again.
 
     Args:
@@ -66,13 +64,18 @@ class Rehearsal:
         log: a broker to share with other rehearsals (a chain of services); a new one by default.
         store: the store, or one for each name that the stages use ("" is the default and home store).
         settings: how the service runs.
+        block_records: records that a reader gets at a time; by default the broker's 1,000.
+        max_rows_per_write: rows that one write to the store takes, so that larger ones go in chunks.
+        now_ms: where the clock begins; by default in the year 2100.
 
     Attributes:
         log: the broker.
-        stores: store name -> store, without the crashes.
-        script: what shall crash, what was written, what the service told.
+        stores: store name -> store, without the faults.
+        clock: the service's clock.
+        script: what shall happen, what was written, what the service told.
         service: the present run; None when none is alive.
         crashes: runs that crashed so far.
+        ended: runs that ended because a newer one was there, or because nobody answered for too long.
     """
 
     def __init__(
@@ -83,17 +86,23 @@ class Rehearsal:
         log: MemoryLog | None = None,
         store: StateStore | Mapping[str, StateStore] | None = None,
         settings: Settings | None = None,
+        block_records: int | None = None,
+        max_rows_per_write: int = 5_000,
+        now_ms: int | None = None,
     ) -> None:
         unique = next(_names)
         self.flow = flow
         self.log = log or MemoryLog(f"rehearsal-{unique}")
-        found = store if store is not None else MemoryStore(f"rehearsal-{unique}")
+        if block_records is not None:
+            self.log.set_block(block_records)
+        found = store if store is not None else MemoryStore(f"rehearsal-{unique}", max_rows_per_write)
         self.stores: dict[str, StateStore] = dict(found) if isinstance(found, Mapping) else {"": found}
         self.settings = replace(settings or Settings(), allow_weak_durability=True)
         self.script = Script()
-        self.clock = SteppingClock()
+        self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
         self.service: Aggregation | Republishing | None = None
         self.crashes = 0
+        self.ended = 0
         self._runs = itertools.count()
         for topic in flow.input_topics():
             self.log.create_topic(topic, (partitions or {}).get(topic, 1))
@@ -124,7 +133,7 @@ class Rehearsal:
             partition: by default murmur2 of the key; 0 without a key.
             offset: at or beyond the log's end; by default the end.
             leader_epoch: by default the log's present one.
-            timestamp_ms: event time.
+            timestamp_ms: event time; also one that `wrap` would refuse.
             headers: Kafka headers.
 
         Returns:
@@ -137,7 +146,7 @@ class Rehearsal:
         value = (
             payload
             if payload is None or isinstance(payload, bytes)
-            else wrap(payload, key=record_key, timestamp_ms=timestamp_ms)
+            else wrap_unchecked(payload, key=record_key, timestamp_ms=timestamp_ms)
         )
         return self.log.append(
             topic,
@@ -150,19 +159,49 @@ class Rehearsal:
             offset=offset,
         )
 
-    def crash(self, *, step: int, when: When = "before", after_passes: int = 0) -> None:
-        """Crash at a numbered step. Called again for the same one: crash there again, after that.
+    def zombie(self) -> Zombie:
+        """The present run (or a new one) stands still from now on; the next batch starts another."""
+        service = self.service or self.start()
+        self.service = None
+        return Zombie(service)
+
+    def rewind(self, to: Mapping[TopicPartition, int] | int) -> None:
+        """Move a republisher's position back, so that it publishes again.
 
         Args:
-            step: 1 claim, 2 recover, 3 process, 4 seal, 5 publish, 6 persist (once a level), 7 commit.
-            when: before or after it.
-            after_passes: how often it is passed first.
-        """
-        self.script.steps.setdefault((step, when), []).append(after_passes)
+            to: offsets for some partitions, or a time in milliseconds since 1970.
 
-    def crash_at_write(self, number: int, when: When = "before") -> None:
-        """Crash before the n-th write from now (0 is the next), or after it, with the reply lost."""
-        self.script.writes.add((len(self.script.written) + number, when))
+        Raises:
+            ConfigurationError: the flow has stages (`rebuild` folds them again), or an offset is not yet read.
+        """
+        service = self.service or self.start()
+        if not isinstance(service, Republishing):
+            raise ConfigurationError(f"flow {self.flow.name!r} has stages; rebuild folds it again")
+        service.rewind(to)
+
+    def copy_stores(self) -> dict[str, StoreCopy]:
+        """What all stores hold now, for `roll_back`."""
+        return {name: self._memory(name).copy_all() for name in self.stores}
+
+    def roll_back(
+        self, copies: Mapping[str, StoreCopy], *, stage: str | None = None, cells: Sequence[int] | None = None
+    ) -> None:
+        """Stores go back in time, as after a restore, or a failover that lost acknowledged writes.
+
+        Args:
+            copies: from `copy_stores`.
+            stage: only what is stored of this stage; by default everything, claim and plans included.
+            cells: of this stage only these state partitions.
+        """
+        if stage is None:
+            for name, copy in copies.items():
+                self._memory(name).restore_all(copy)
+            return
+        node = self._stage(stage)
+        store, flow = self._memory(node.store or ""), self._store_flow(stage)
+        parts = copies[node.store or ""].parts
+        for cell in self.flow.cells(node) if cells is None else cells:
+            store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
 
     def start(self, settings: Settings | None = None) -> Aggregation | Republishing:
         """Start a run: claim and recover. One that is alive stays alive, as a zombie does.
@@ -183,10 +222,14 @@ class Rehearsal:
         return service.batch()
 
     def run_until_caught_up(self, most_batches: int = 1_000) -> None:
-        """Batches until nothing is new; after a crash a new run is started.
+        """Batches until nothing is new, as under a supervisor.
+
+        A new run is started after a crash, and when a run ended because another one had superseded it, or
+        because broker or store did not answer for too long.
 
         Raises:
             ConfigurationError: not caught up after so many batches.
+            ChainError: the service stopped, and would stop again.
         """
         for _ in range(most_batches):
             try:
@@ -195,6 +238,10 @@ class Rehearsal:
             except Crash:
                 self.crashes += 1
                 self.service = None
+            except (Superseded, Unavailable):
+                self.ended += 1
+                self.service = None
+                self.clock.waits = 0
         raise ConfigurationError(f"flow {self.flow.name!r} has not caught up after {most_batches} batches")
 
     def run_until_crash(self, most_batches: int = 1_000) -> None:
@@ -289,9 +336,9 @@ class Rehearsal:
     def _around(self, settings: Settings | None) -> Surroundings:
         """What a run stands on, with the crashes that were ordered."""
         run, script = next(self._runs), self.script
-        log = CrashingLog(self.log, script)
+        log = FaultyLog(self.log, script)
         stores: dict[str, StateStore] = {
-            name: CrashingStore(store, script) for name, store in self.stores.items()
+            name: FaultyStore(store, script) for name, store in self.stores.items()
         }
         return Surroundings(
             self.flow,
@@ -318,6 +365,12 @@ class Rehearsal:
         store = self.stores[node.store or ""]
         for cell in self.flow.cells(node):
             yield from store.scan(self._store_flow(node.name), node.name, cell)
+
+    def _memory(self, name: str) -> MemoryStore:
+        store = self.stores[name]
+        if not isinstance(store, MemoryStore):
+            raise ConfigurationError(f"{store!r} cannot be put back in time; rehearse with a MemoryStore")
+        return store
 
     def _stage(self, name: str) -> Node:
         for stage in self.flow.stages():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqe_chain.ports import Commit, Headers, TopicInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,11 @@ class Broker:
     commits: dict[tuple[str, str, int], Commit] = field(default_factory=dict)
     transactions: int = 0
     down: bool = False
+    block_records: int = 1_000
 
 
 BROKERS: defaultdict[str, Broker] = defaultdict(Broker)
 """Name -> broker: logs of one name share it, as long as the process lives."""
+
+CLOCKS: dict[str, Callable[[], int]] = {}
+"""Name -> clock, of brokers that were given one. Not a part of the broker: a snapshot must not copy it."""

@@ -10,9 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ANEW, ChainError, ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.stores.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_ROW_OVERHEAD: Final = 10_000
+"""Flow, stage and the lengths of a row's columns."""
 
 APPLICATION_ID: Final = 0x73716563
 """``PRAGMA application_id`` of our files: "sqec"."""
@@ -112,6 +116,7 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._timeout_s = timeout_s
         self._identity = (0, 0)
+        self._limits: Limits | None = None
 
     @classmethod
     def of_this_process(cls, path: str, timeout_s: float) -> SqliteFile:
@@ -129,6 +134,19 @@ class SqliteFile:
         found = _files.pop((os.getpid(), path, timeout_s), None)
         if found is not None:
             found.close()
+
+    @property
+    def limits(self) -> Limits:
+        """What this build of SQLite takes: a row has to fit into its longest blob, names and lengths included.
+
+        Raises:
+            Unavailable, ConfigurationError: as `transaction`.
+        """
+        if self._limits is None:
+            with self.transaction() as connection:
+                largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - _ROW_OVERHEAD
+                self._limits = Limits(largest, largest, largest)
+        return self._limits
 
     @contextlib.contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:

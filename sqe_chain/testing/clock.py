@@ -1,0 +1,38 @@
+"""Virtual time."""
+
+from __future__ import annotations
+
+
+class SteppingClock:
+    """A clock that moves by a millisecond each time it is read, and waits in no time at all.
+
+    It begins in the year 2100, so that no event that somebody feeds lies in its future by accident.
+
+    Args:
+        stop_after: waits after which it says that the service is asked to stop.
+        now_ms: what it says at first, milliseconds since 1970.
+
+    Attributes:
+        now: what it says.
+        waits: waits so far.
+    """
+
+    def __init__(self, stop_after: int = 100, now_ms: int = 4_102_444_800_000) -> None:
+        self.now = now_ms
+        self.waits = 0
+        self._stop_after = stop_after
+
+    def now_ms(self) -> int:
+        """See `Clock.now_ms`."""
+        self.now += 1
+        return self.now
+
+    def wait(self, milliseconds: int) -> bool:
+        """See `Clock.wait`."""
+        self.now += milliseconds
+        self.waits += 1
+        return self.waits >= self._stop_after
+
+    def jump(self, milliseconds: int) -> None:
+        """Be set forward, or back: a negative number."""
+        self.now += milliseconds

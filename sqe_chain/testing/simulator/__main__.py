@@ -1,0 +1,39 @@
+"""Simulate schedules from the command line: ``make simulate ARGS="--schedules N --seed S"``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from sqe_chain.testing.simulator.campaign import Campaign
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run schedules, print counts and, where an invariant does not hold, the smallest test that shows it.
+
+    Args:
+        arguments: of the command line.
+
+    Returns:
+        Exit status: 1 on a violation.
+    """
+    parser = argparse.ArgumentParser(prog="python -m sqe_chain.testing.simulator", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=1_000, help="how many (default 1,000)")
+    parser.add_argument("--seed", type=int, default=0, help="of the first; each next one is greater by one")
+    parser.add_argument("--seconds", type=float, help="end after so long, however many schedules that were")
+    parser.add_argument("--keep-going", action="store_true", help="count violations, do not end at the first")
+    options = parser.parse_args(arguments)
+    campaign = Campaign(range(options.seed, options.seed + options.schedules))
+    began = time.perf_counter()
+    for _ in campaign.run():
+        late = options.seconds is not None and time.perf_counter() - began > options.seconds
+        if late or (campaign.violations and not options.keep_going):
+            break
+    took = time.perf_counter() - began
+    sys.stdout.write(campaign.report(took))
+    return 1 if campaign.violations else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,221 @@
+"""Facts: what origin producers write in a simulated world, and the functions of its flows.
+
+A fact is one line of text, ``id key route kind same units``. It becomes one or more units, each with an id of its
+own, and states are lists of these ids: so a loss, a double or a wrong order shows, and nothing cancels out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.context import Context
+
+KEYS = ("a", "b", "c", "d", "e")
+BEAT = "beat"
+
+SOUND, BEFORE, FIRST, SECOND, LAST, HOP = "-", "p", "f", "s", "l", "h"
+SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
+OPEN, CLOSE, BEATS = "o", "c", "H"
+EARLIEST, LATEST = "m", "M"
+"""Kinds of facts: sound; user code fails before, in the first stage, in the second, after it, in the last hop; with
+an error text that is no Unicode, with an error that has no text; a state that has no JSON; the opening and closing of
+a door, in this order; a heartbeat; event times at the ends of 64 bits."""
+
+NOT_A_NUMBER = "?"
+"""What marks a note behind a value without JSON."""
+
+ODD_TIMES = {EARLIEST: -(2**63), LATEST: 2**63 - 1}
+
+
+class Refused(Exception):
+    """What a user's function raises."""
+
+
+class Mute(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unit(NamedTuple):
+    """One unit of a fact.
+
+    Attributes:
+        id: its own.
+        key: of the stages.
+        route: key by which it is published, so where it lies.
+        kind: see above.
+        same: what filters by id compare.
+    """
+
+    id: str
+    key: str
+    route: str
+    kind: str
+    same: str
+
+    @property
+    def group(self) -> str:
+        """Key of the second stage."""
+        return "x" if self.key in "ab" else "y"
+
+
+@lru_cache(100_000)
+def unit_of(text: str) -> Unit:
+    """The unit that a payload says."""
+    return Unit(*text.split(" "))
+
+
+@lru_cache(100_000)
+def units_of(fact: str) -> tuple[str, ...]:
+    """The payloads that a fact becomes."""
+    number, key, route, kind, same, count = fact.split(" ")
+    found = [f"{number}.0 {key} {route} {kind} {same}"]
+    for index in range(1, int(count)):
+        other = KEYS[(KEYS.index(key) + 2 * (index // 2)) % len(KEYS)]
+        found.append(f"{number}.{index} {other} {other if route == key else route} {SOUND} {same}")
+    return tuple(found)
+
+
+def split(fact: StringValue) -> list[StringValue]:
+    """A fact's units."""
+    return [StringValue(value=text) for text in units_of(fact.value)]
+
+
+def decode(data: bytes) -> StringValue:
+    """A fact of a raw topic."""
+    return StringValue(value=data.decode())
+
+
+def route(value: StringValue) -> str:
+    """Key by which a unit is published."""
+    return unit_of(value.value).route
+
+
+def key(value: StringValue) -> str:
+    """Key of the first stage."""
+    return unit_of(value.value).key
+
+
+def group(value: StringValue) -> str:
+    """Key of the second stage."""
+    return unit_of(value.value).group
+
+
+def same(value: StringValue) -> str:
+    """What filters by id compare."""
+    return unit_of(value.value).same
+
+
+def sequence(value: StringValue) -> int:
+    """Rises along each partition of an origin."""
+    return int(unit_of(value.value).id.partition(".")[0])
+
+
+def is_beat(_: StringValue, context: Context) -> bool:
+    """Whether a message is a heartbeat: its key says so."""
+    return context.key == BEAT.encode()
+
+
+def in_hop(value: StringValue) -> StringValue:
+    """The step of the last hop."""
+    refuse(HOP, value)
+    return value
+
+
+def before(value: StringValue) -> StringValue:
+    """The step before all stages."""
+    kind = unit_of(value.value).kind
+    if kind == SURROGATE:
+        raise Refused("no such file: " + b"caf\xe9".decode("utf-8", "surrogateescape"))
+    if kind == MUTE:
+        raise Mute
+    refuse(BEFORE, value)
+    return value
+
+
+def after(value: StringValue) -> StringValue:
+    """The step after the last stage."""
+    refuse(LAST, value)
+    return value
+
+
+def refuse(kind: str, value: StringValue) -> None:
+    """Raise for units of a kind."""
+    if unit_of(value.value).kind == kind:
+        raise Refused(f"{kind} in {value.value}")
+
+
+def noted(unit: Unit) -> str:
+    """How a unit stands in a state."""
+    return unit.id + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
+
+
+def open_doors(notes: str) -> int:
+    """Doors that stand open, by what a state holds."""
+    return notes.count("+") - notes.count("-")
+
+
+def fold_text(stage: str) -> Callable[[StringValue, StringValue], list[StringValue]]:
+    """A fold into a list of ids, as text.
+
+    Args:
+        stage: the kind of facts that it refuses.
+    """
+
+    def fold(state: StringValue, value: StringValue) -> list[StringValue]:
+        unit = unit_of(value.value)
+        if unit.kind == CLOSE and stage == FIRST and open_doors(state.value) < 1:
+            raise Refused(f"{unit.id} closes what is not open")
+        state.value += noted(unit) + " "
+        refuse(stage, value)
+        return [value]
+
+    return fold
+
+
+def fold_values(state: Value, value: StringValue) -> list[StringValue]:
+    """The same fold into a list of JSON values; a fact without JSON becomes NaN."""
+    unit = unit_of(value.value)
+    if unit.kind == UNSHOWN:
+        state.list_value.values.add(number_value=float("nan"))
+    state.list_value.values.add(string_value=noted(unit).removesuffix(NOT_A_NUMBER))
+    refuse(FIRST, value)
+    return [value]
+
+
+def checked(state: StringValue) -> StringValue:
+    """The step after `changes()`: a state that closes more than it opens cannot be."""
+    if open_doors(state.value) < 0:
+        raise Refused(f"more was closed than opened: {state.value}")
+    return state
+
+
+def hear(state: StringValue, value: StringValue) -> None:
+    """The fold of who receives what the stages emit."""
+    state.value += unit_of(value.value).id + " "
+
+
+def hear_state(state: StringValue, value: Any) -> None:  # noqa: ANN401 - a state of either type
+    """The fold of who receives `changes()`: the newest state heard."""
+    state.value = " ".join(ids_of(value))
+
+
+def ids_of(state: Any) -> list[str]:  # noqa: ANN401 - a state of either type
+    """The ids that a state lists, in order."""
+    if isinstance(state, StringValue):
+        return state.value.split()
+    return [
+        value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"
+    ]
+
+
+def bytes_of(notes: Iterable[str]) -> bytes:
+    """A state as text, serialized."""
+    return StringValue(value="".join(f"{note} " for note in notes)).SerializeToString()

@@ -1,0 +1,314 @@
+"""What must hold after every write, and at rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.envelope import read
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.plan import Plan
+from sqe_chain.ports import Commit, Header, Home, Output
+from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing.simulator.facts import unit_of
+from sqe_chain.testing.simulator.model import Books, Model, Place, way_of
+from sqe_chain.testing.simulator.world import World
+
+INVARIANTS = {
+    "sum": "at rest every state is the fold of all facts, each once",
+    "prefix": "at every moment every state is the fold of a prefix of each lane",
+    "monotone": "epochs, plans, headers and cursors never go back",
+    "order": "outputs come before states, downstream states before upstream ones",
+    "commit": "a group's offset is not beyond the last plan that all headers have reached",
+    "one writer": "after a claim no older run changes anything",
+    "redo": "the same lane and position always says the same",
+    "whole": "collections are applied as a whole or not at all",
+    "once": "every input is counted, or left out by a plan, once; with one dead letter",
+    "plans": "plans are sealed once, name what they hold, and follow each other",
+    "rest": "when faults stop, lag goes to zero and nothing is left to finish",
+    "sound": "a service stops only for what it is documented to stop for",
+}
+"""Name -> what it says."""
+
+
+class Violation(Exception):
+    """An invariant does not hold.
+
+    Args:
+        name: of the invariant.
+        text: what was found.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {INVARIANTS[name]}. Found: {text}")
+        self.name = name
+
+
+class Invariants:
+    """Looks at every write that has taken effect.
+
+    Args:
+        world: the world.
+        log: its broker, without faults.
+        flow: `totals`.
+        model: the reference.
+
+    Attributes:
+        checked: invariant -> how often it was looked at.
+        trusted: whether what is published must say the same again; not after a store went back as a whole.
+    """
+
+    def __init__(self, world: World, log: MemoryLog, flow: Flow, model: Model) -> None:
+        self.checked: Counter[str] = Counter()
+        self.trusted = True
+        self._world = world
+        self._log = log
+        self._flow = flow
+        self._model = model
+        self._stages = [stage for stage in flow.stages() if stage.kind == "aggregate"]
+        self._books: dict[str, Books] = {}
+        self._plans: dict[str, Plan] = {}
+        self._said: dict[object, object] = {}
+        self._published: dict[str, set[str]] = {}
+        self._letters: dict[object, object] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Stores went back: what was seen of headers and claims is no measure any more."""
+        self._headers: dict[tuple[str, str, int], Header] = {}
+        self._epochs: dict[str, int] = {}
+        self._last: Plan | None = None
+        self._proven: set[str] = set()
+        self.ordered = False
+
+    def see(self, kind: str, what: tuple[Any, ...]) -> None:
+        """A write has taken effect; see `sqe_chain.testing.faults.Watch`."""
+        if kind == "state":
+            store, flow, stage, part, wanted, standing = what
+            if wanted == standing and flow.split(".")[0] == "totals":
+                self._see_state(store, flow, stage, part, standing)
+        elif kind == "publish":
+            self._see_output(what[0])
+        elif kind == "home":
+            store, flow, standing = what
+            if standing is not None and flow.split(".")[0] == "totals":
+                self._see_home(store, flow, standing)
+        elif what[0] == "totals":
+            self._see_commit(what[1])
+
+    # ------------------------------------------------------------------ plans
+
+    def _see_home(self, store: MemoryStore, flow: str, home: Home) -> None:
+        self._hold("monotone", home.epoch >= self._epochs.get(flow, 0), f"{flow}: epoch {home.epoch}")
+        self._epochs[flow] = home.epoch
+        if home.number < 0:
+            return
+        if home.plan_id not in self._plans:
+            self._learn(store, flow, home)
+        plan = self._plans[home.plan_id]
+        if flow == "totals":
+            if self._last is not None:
+                self._hold("monotone", plan.number >= self._last.number, f"plan {plan.number}")
+            moved = self._last is not None and self._last.layout.stored_in() != plan.layout.stored_in()
+            self._last = plan
+            if moved:
+                self.look(store)
+
+    def _learn(self, store: MemoryStore, flow: str, home: Home) -> None:
+        data = store.plan(flow, home.number)
+        self._hold("plans", data is not None, f"{flow} has no plan {home.number}")
+        plan = Plan.from_bytes(data or b"")
+        self._hold("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
+        self._hold("plans", plan == plan.identified(), f"{flow}: plan {plan.number} is not what its id says")
+        before = self._plans.get(plan.previous_id)
+        if plan.previous_id:
+            self._hold("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
+        if before is not None:
+            gone = set(plan.layout.gone) - set(before.layout.gone)
+            starts = {one.place: one.start for one in plan.ranges}
+            for one in before.ranges:
+                if one.topic not in gone:
+                    follows = starts.get(one.place) == one.stop
+                    self._hold(
+                        "plans", follows, f"plan {plan.number}: {one.place} from {starts.get(one.place)}"
+                    )
+        books = self._model.after(plan, self._books.get(plan.previous_id))
+        self._plans[plan.plan_id], self._books[plan.plan_id] = plan, books
+        out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
+        agrees = set(out) - books.may == books.excluded - books.may and len(set(out)) == len(out)
+        texts = [(one.topic, one.partition, one.offset, one.error, one.text[:80]) for one in plan.exclusions]
+        self._hold("once", agrees, f"plan {plan.number} leaves out {texts}, must be {sorted(books.excluded)}")
+
+    # ------------------------------------------------------------------ states
+
+    def _see_state(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+        place = (flow, stage, part)
+        where = f"{flow}/{stage}/{part} at {header}"
+        before = self._headers.get(place)
+        self._headers[place] = header
+        if before is not None:
+            self._hold("one writer", header.epoch >= before.epoch, f"{where}, before {before}")
+            self._hold("monotone", header.number >= before.number, f"{where}, before {before}")
+            if header.number == before.number and before.cursor is not None:
+                ahead = header.cursor is not None and header.cursor >= before.cursor
+                self._hold("monotone", ahead, f"{where}, before {before}")
+        if self._current(stage) != flow:
+            return  # on its way to be deleted, or not switched over to
+        self._look_at(store, flow, stage, part, header)
+        new = before is None or (header.number, header.begun_id) != (before.number, before.begun_id)
+        if new:
+            self._look_at_order(store, stage, header, where)
+
+    def _current(self, stage: str) -> str | None:
+        return self._last.layout.stored_in().get(stage) if self._last else None
+
+    def look(self, store: MemoryStore) -> None:
+        """Look at all states that stand now."""
+        for stage in self._flow.stages():
+            flow = self._current(stage.name)
+            if flow is None:
+                continue
+            for cell in self._flow.cells(stage):
+                header = store.headers(flow, stage.name, [cell])[0]
+                if header is not None:
+                    self._look_at(store, flow, stage.name, cell, header)
+
+    def _look_at(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+        books = self._books.get(header.plan_id)
+        where = f"{flow}/{stage}/{part} at plan {header.number}"
+        self._hold("order", books is not None, f"{where}, which nobody sealed")
+        if books is None or stage not in {"first", "second"}:
+            return
+        wanted = books.cells.get(stage, {}).get(part, {})
+        if header.begun_id:
+            self._hold("order", header.begun_id in self._books, f"{where}: begun {header.begun_id}")
+            then = self._books[header.begun_id].cells.get(stage, {}).get(part, {})
+            cursor = header.cursor or b""
+            wanted = {
+                key: state
+                for key in {*wanted, *then}
+                if (state := (then if key <= cursor else wanted).get(key)) is not None
+            }
+        found = store.copy_part(flow, stage, part).states
+        if found != wanted:
+            shown = {key: (found.get(key), wanted.get(key)) for key in {*found, *wanted}}
+            off = {key: both for key, both in sorted(shown.items()) if both[0] != both[1]}
+            self._hold("prefix", False, f"{where}: (stored, must be) {off}")  # noqa: FBT003
+        self.checked["prefix"] += 1
+        self.checked["whole"] += 1
+
+    def _look_at_order(self, store: MemoryStore, stage: str, header: Header, where: str) -> None:
+        reached = header.begun_id or header.plan_id
+        if reached not in self._proven and reached in self._plans:
+            self._proven.add(reached)
+            plan, books = self._plans[reached], self._books[reached]
+            names = ["notes", *(["second.notes"] if self._world.stages > 1 else [])]
+            for name in names if not plan.silent and self.trusted and books.emitted else ():
+                missing = set(books.emitted) - self._published.get(name, set())
+                self._hold("order", not missing, f"{where}: {name} of {missing} was not published")
+        if stage == "first" and len(self._stages) > 1 and self.ordered:
+            number = header.number + bool(header.begun_id)
+            flow = self._current("second")
+            cells = self._flow.cells(self._stages[-1])
+            for other in store.headers(flow or "", "second", cells):
+                behind = other is not None and other.number < number
+                self._hold("order", not behind, f"{where}: the second stage has {other}")
+
+    # ------------------------------------------------------------------ outputs and commits
+
+    def _see_output(self, output: Output) -> None:
+        topic, partition, key, value, headers, _ = output
+        if headers and headers[-1][0] == "sqe-text":
+            self._see_letter(topic, dict(headers), (key, value))
+            return
+        envelope = read(value or b"")
+        links = envelope.chain.links
+        way = way_of(links)
+        writer = links[-1].output
+        if not self.trusted and writer.startswith("totals/"):
+            return
+        content = (envelope.payloads, envelope.key, envelope.type, way.of, envelope.timestamp_ms)
+        said = self._said.setdefault((topic, partition, way.lane, way.position), content)
+        if said != content:
+            self._hold("redo", False, f"{envelope.chain} on {topic}: {content}, before {said}")  # noqa: FBT003
+        self.checked["redo"] += 1
+        if topic == "notes":
+            name = writer.removeprefix("totals/")
+            ids = [unit_of(unit.value).id for unit in envelope.payloads_as(StringValue) if unit is not None]
+            self._published.setdefault(name, set()).update(ids)
+
+    def _see_letter(self, topic: str, headers: Mapping[str, bytes | None], content: object) -> None:
+        names = ("sqe-topic-id", "sqe-partition", "sqe-offset", "sqe-error")
+        place = (topic, *(headers[name] for name in names))
+        known = self._letters.setdefault(place, content)
+        self._hold("once", known == content, f"two dead letters of {place}: {content}, before {known}")
+
+    def _see_commit(self, commits: Mapping[Place, Commit]) -> None:
+        for place, commit in commits.items():
+            found = metadata_of(commit)
+            plan = self._plans.get(str(found.get("id")))
+            self._hold("commit", plan is not None, f"{place}: commit of {found}, which nobody sealed")
+            if plan is None or not self.ordered:
+                continue
+            end = self._books[plan.plan_id].ends.get(place)
+            self._hold(
+                "commit",
+                commit.offset == end,
+                f"{place}: {commit.offset} is not the end of plan {plan.number}",
+            )
+            for stage, flow in plan.layout.stored_in().items():
+                for (its, name, part), header in self._headers.items():
+                    if (its, name) == (flow, stage):
+                        behind = header.number < plan.number
+                        self._hold(
+                            "commit", not behind, f"plan {plan.number}, but {name}/{part} is at {header}"
+                        )
+
+    # ------------------------------------------------------------------ at rest
+
+    def books(self) -> Books:
+        """What the last plan's states are."""
+        return self._books[self._last.plan_id] if self._last else Books()
+
+    def rest(self, store: MemoryStore) -> None:
+        """Everything was done; see "rest"."""
+        last = self._last
+        if last is None:
+            return
+        self.look(store)
+        ends = self.books().ends
+        for place, bound in self._log.bounds(ends).items():
+            self._hold("rest", ends[place] == bound.stable_end, f"{place}: read to {ends[place]} of {bound}")
+        for stage in self._flow.stages():
+            flow = last.layout.stored_in()[stage.name]
+            for header in store.headers(flow, stage.name, self._flow.cells(stage)):
+                at = header and (header.number, header.plan_id, header.begun_id)
+                self._hold(
+                    "rest",
+                    at == (last.number, last.plan_id, ""),
+                    f"{stage.name}: {header}, last {last.number}",
+                )
+        commits = self._log.committed("totals", ends)
+        told = {place: commit.offset for place, commit in commits.items()}
+        # One of an older run may come late: it is a courtesy, not the truth.
+        behind = all(offset <= ends[place] for place, offset in told.items())
+        self._hold("rest", behind and told.keys() == ends.keys(), f"commits are {told}, ends are {ends}")
+
+    def sum(self, found: list[str], must: set[str], may: set[str], what: str) -> None:
+        """Each fact once, none missing, none extra."""
+        twice = [name for name, count in Counter(found).items() if count > 1]
+        self._hold("sum", not twice, f"{what}: {twice} twice")
+        missing, extra = must - set(found), set(found) - may
+        self._hold(
+            "sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}"
+        )
+
+    def _hold(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
+        self.checked[name] += 1
+        if not holds:
+            raise Violation(name, text)

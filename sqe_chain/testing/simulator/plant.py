@@ -1,0 +1,190 @@
+"""What stands in a world: a broker, stores, services, and what happens to the broker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.envelope import wrap
+from sqe_chain.errors import ChainError, RecreatedTopic
+from sqe_chain.logs.memory import MemoryLog, MemoryMessage
+from sqe_chain.logs.memory import MemoryTransaction as Transaction
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing.clock import SteppingClock
+from sqe_chain.testing.rehearsal import Rehearsal, Zombie
+from sqe_chain.testing.simulator import facts, malformed
+from sqe_chain.testing.simulator.invariants import Invariants
+from sqe_chain.testing.simulator.model import Model
+from sqe_chain.testing.simulator.world import World
+
+NAME = "simulation"
+MOST_WAITS = 60
+
+
+class Kept(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
+    """Every partition's records, by topic id; also of topics that were deleted."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__()
+        self._log = log
+
+    def note(self, topic: str) -> None:
+        """Look at a topic, after it was created or changed."""
+        info = self._log.describe([topic])[topic]
+        for partition in range(info.partitions):
+            self[info.topic_id.hex(), partition] = self._log.kept(topic, partition)
+
+
+class Plant:
+    """A world, built; the steps that befall its broker.
+
+    Args:
+        world: what exists.
+
+    Attributes:
+        fired: fault -> how often it happened.
+        invariants: what was looked at.
+        origins: topic -> facts that were written to it, and whether its present incarnation holds them.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.fired: Counter[str] = Counter()
+        self.clock = SteppingClock(stop_after=MOST_WAITS)
+        self.log = MemoryLog(NAME)
+        self.log.clear()
+        self.log.set_block(world.block)
+        self.store = MemoryStore(NAME, world.rows)
+        beside = MemoryStore(f"{NAME}.reader")
+        self.store.restore_all()
+        beside.restore_all()
+        self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
+        self.malformed: set[bytes] = set()
+        self._odd: set[bytes] = set()
+        self.services: dict[str, Rehearsal] = {}
+        self.zombies: dict[str, list[Zombie]] = {}
+        self._fed = 0
+        settings = Settings(max_records=world.records, keep_plans=world.keep_plans)
+        partitions = dict.fromkeys(("origin", "other", "mid", "far", "extra"), world.partitions)
+        for topic in ("origin", "other", "mid", "far"):
+            self.log.create_topic(topic, world.partitions)
+        for name, flow in world.flows().items():
+            store = beside if name == "reader" else self.store
+            found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
+            found.clock = self.clock
+            self.services[name] = found
+            self.zombies[name] = []
+        self._kept = Kept(self.log)
+        for topic in ("origin", "other", "mid", "far"):
+            self._kept.note(topic)
+        totals = self.services["totals"]
+        self.invariants = Invariants(world, self.log, totals.flow, Model(world, self._kept, self.malformed))
+        for found in self.services.values():
+            found.script.watch = self.invariants.see
+        self.invariants.ordered = True
+        self._transactions: list[Transaction] = []
+        self._excuses: dict[type[ChainError], Callable[[], None]] = {}
+
+    # ------------------------------------------------------------------ what is written
+
+    def _do_feed(self, topic: str, fed: Sequence[tuple[int, str]]) -> None:
+        count = self.log.describe([topic])[topic].partitions
+        for partition, fact in fed:
+            kind = fact.split(" ")[3]
+            self._fed += 1
+            now = self.clock.now_ms()
+            key = fact.split(" ")[2].encode()
+            if self.world.raw:
+                value = fact.encode()
+            else:
+                identity = self._fed.to_bytes(16, "big")
+                value = wrap(StringValue(value=fact), key=key, timestamp_ms=now, event_id=identity)
+                if kind in facts.ODD_TIMES:
+                    value = malformed.at(value, facts.ODD_TIMES[kind])
+                    self._odd.add(value)
+            self.log.append(topic, partition % count, value, key, timestamp_ms=now)
+            self.origins[topic].append((fact, True))
+
+    def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
+        self._fed += 1
+        values = [message.value() for message in self.log.records(topic)]
+        sound = [value for value in values if value not in self.malformed | self._odd][-1:]
+        value = malformed.made(kind, sound[0] if sound else None, self._fed)
+        self.malformed.add(value)
+        count = self.log.describe([topic])[topic].partitions
+        self.log.append(topic, partition % count, value, b"a", timestamp_ms=self.clock.now_ms())
+        self.fired["rubbish" if kind == "rubbish" else "malformed"] += 1
+
+    def _do_open(self, topic: str, partition: int) -> None:
+        count = self.log.describe([topic])[topic].partitions
+        transaction = self.log.transaction()
+        transaction.append(topic, partition % count, b"never seen", b"a")
+        self._transactions.append(transaction)
+        self.fired["transaction"] += 1
+
+    def _do_abort(self) -> None:
+        while self._transactions:
+            self._transactions.pop().abort()
+
+    def digest(self) -> str:
+        """A digest over every record, commit and state that stands now: the same for the same schedule."""
+        found = blake2b(digest_size=16)
+        for topic in sorted({"origin", "other", "mid", "far", "extra", *self._written()}):
+            for message in self.log.records(topic):
+                found.update(
+                    repr((message.place, message.content, message.timestamp_ms, message.epoch)).encode()
+                )
+        for name, service in self.services.items():
+            found.update(repr((name, sorted(service.commits().items()))).encode())
+        stored = self.store.copy_all()
+        for place, part in sorted(stored.parts.items()):
+            found.update(repr((place, part.header, sorted(part.states.items()))).encode())
+        for flow, home in sorted(stored.homes.items()):
+            found.update(repr((flow, home.home, sorted(home.plans.items()))).encode())
+        return found.hexdigest()
+
+    def _written(self) -> set[str]:
+        """Topics that services write."""
+        flows = [service.flow for service in self.services.values()]
+        letters = {flow.dead_letter_topic for flow in flows if flow.dead_letters}
+        return letters | {node.topics[0] for flow in flows for node in flow.outputs()}
+
+    # ------------------------------------------------------------------ brokers
+
+    def _do_elect(self, topic: str, partition: int) -> None:
+        self.log.elect(topic, partition % self.log.describe([topic])[topic].partitions)
+        self.fired["leader election"] += 1
+
+    def _do_forget(self, group: str) -> None:
+        """A group's offsets are forgotten; its runs start anew."""
+        self.log.forget(group)
+        self.fired["offsets forgotten"] += 1
+        self.services[group].service = None
+
+    def _do_grow(self, topic: str, more: int) -> None:
+        self.log.grow(topic, self.log.describe([topic])[topic].partitions + more)
+        self._kept.note(topic)
+        self.fired["topic grown"] += 1
+
+    def _do_recreate(self, topic: str, partitions: int) -> None:
+        """A topic is deleted and created again; Kafka deletes commits with it."""
+        self._kept.note(topic)
+        self.log.recreate(topic, partitions)
+        self._kept.note(topic)
+        self.fired["topic recreated"] += 1
+        if topic in self.origins:
+            self.origins[topic] = [(fact, False) for fact, _ in self.origins[topic]]
+            self._excuses.setdefault(RecreatedTopic, lambda: None)
+        else:
+            for group in ("hop1", "hop2"):
+                self.log.forget(group)
+                self.services[group].service = None
+                self.zombies[group].clear()
+
+    def _do_jump(self, milliseconds: int) -> None:
+        self.clock.jump(milliseconds)
+        self.fired["clock jumped"] += 1

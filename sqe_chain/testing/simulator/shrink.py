@@ -1,0 +1,92 @@
+"""A failing schedule made small: steps, faults and facts are left out as long as it fails in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from sqe_chain.testing.simulator.invariants import Violation
+from sqe_chain.testing.simulator.run import simulate
+from sqe_chain.testing.simulator.schedule import Schedule, Step
+
+MOST_ATTEMPTS = 600
+
+
+def failure(schedule: Schedule) -> Violation | None:
+    """What a schedule violates; None when nothing."""
+    try:
+        simulate(schedule)
+    except Violation as violation:
+        return violation
+    return None
+
+
+def shrunk(
+    schedule: Schedule,
+    name: str,
+    fails: Callable[[Schedule], Violation | None] = failure,
+    most_attempts: int = MOST_ATTEMPTS,
+) -> Schedule:
+    """A small schedule that violates the same invariant.
+
+    Args:
+        schedule: one that violates it.
+        name: of the invariant.
+        fails: executes a schedule.
+        most_attempts: schedules that are tried at most.
+    """
+    left = [most_attempts]
+
+    def same(candidate: Schedule) -> bool:
+        left[0] -= 1
+        try:
+            found = fails(candidate)
+        except (LookupError, TypeError, ValueError):
+            return False  # what is left makes no sense
+        return found is not None and found.name == name
+
+    while left[0] > 0:
+        smaller = next((one for one in _smaller(schedule) if left[0] > 0 and same(one)), None)
+        if smaller is None:
+            break
+        schedule = smaller
+    return schedule
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    """Schedules with less in them: large pieces first."""
+    steps = schedule.steps
+    size = len(steps) // 2
+    while size:
+        for first in range(0, len(steps), size):
+            yield replace(schedule, steps=(*steps[:first], *steps[first + size :]))
+        size //= 2
+    for index, step in enumerate(steps):
+        for less in _less(step):
+            yield replace(schedule, steps=(*steps[:index], less, *steps[index + 1 :]))
+    for field in fields(schedule.world):
+        if getattr(schedule.world, field.name) != field.default:
+            plain: dict[str, Any] = {field.name: field.default}
+            yield replace(schedule, world=replace(schedule.world, **plain))
+
+
+def _less(step: Step) -> Iterator[Step]:
+    """A step with one element fewer in one of its lists, also in those of nested steps."""
+    for position, part in enumerate(step):
+        if not isinstance(part, list) or not part or not isinstance(part[0], list):
+            continue
+        for index, element in enumerate(part):
+            yield [*step[:position], [*part[:index], *part[index + 1 :]], *step[position + 1 :]]
+            for less in _less_inside(element):
+                yield [*step[:position], [*part[:index], less, *part[index + 1 :]], *step[position + 1 :]]
+
+
+def _less_inside(element: list[Any]) -> Iterator[list[Any]]:
+    """A fault that interrupts, with less happening meanwhile."""
+    if element and element[0] == "meanwhile":
+        *head, steps = element
+        for index, step in enumerate(steps):
+            yield [*head, [*steps[:index], *steps[index + 1 :]]]
+            for less in _less(step):
+                yield [*head, [*steps[:index], less, *steps[index + 1 :]]]

@@ -1,0 +1,96 @@
+"""At rest: from origin to last receiver every fact has arrived once. Judged by what was fed, and nothing else."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.stages import WindowResult
+from sqe_chain.testing.simulator import facts
+from sqe_chain.testing.simulator.facts import unit_of, units_of
+from sqe_chain.testing.simulator.invariants import Violation
+from sqe_chain.testing.simulator.model import Span, way_of
+
+if TYPE_CHECKING:
+    from sqe_chain.testing.simulator.run import Simulation
+
+
+def check(simulation: Simulation) -> None:
+    """Compare the end of a simulation with what was fed.
+
+    Raises:
+        Violation: something is missing, is there twice, or is made up.
+    """
+    must, may, groups = set[str](), set[str](), dict[str, list[tuple[str, bool]]]()
+    for fed in simulation.origins.values():
+        for fact, present in fed:
+            units = [unit_of(text) for text in units_of(fact)]
+            may.update(unit.id for unit in units)
+            sound = present and units[0].kind == facts.SOUND
+            groups.setdefault(units[0].same, []).append((units[0].id, sound))
+            if sound:
+                must.update(unit.id for unit in units)
+    world, books = simulation.world, simulation.invariants.books()
+    if not books.ends:
+        return
+    if world.sieve == "windows":
+        found = [name for ids in books.windows.values() for name in ids]
+        simulation.invariants.sum(found, must, may, "the inputs of windows")
+        _check_windows(simulation)
+        return
+    found = [
+        note.rstrip("+-?") for (stage, _), notes in books.notes.items() if stage == "first" for note in notes
+    ]
+    if world.sieve in {"deduplicate", "distinct"}:
+        must = set()
+        for group in groups.values():
+            passed = {name for name, _ in group} & set(found)
+            if len(passed) > 1 or (not passed and all(sound for _, sound in group)):
+                raise Violation("sum", f"of {group}, which are the same, {sorted(passed)} went on")
+    simulation.invariants.sum(found, must, may, "the first stage")
+    if world.reader == "aggregation" and not simulation.lost:
+        _check_reader(simulation, set(found))
+
+
+def _check_reader(simulation: Simulation, ids: set[str]) -> None:
+    """Who reads the emissions of both stages has heard each id once from each."""
+    states = simulation.services["reader"].states("heard").values()
+    heard = Counter(
+        name for state in states if isinstance(state, StringValue) for name in state.value.split()
+    )
+    wanted = dict.fromkeys(ids, simulation.world.stages)
+    if heard != wanted:
+        off = {
+            name: (heard[name], wanted.get(name, 0))
+            for name in {*heard, *wanted}
+            if heard[name] != wanted.get(name, 0)
+        }
+        raise Violation("sum", f"the reader of what the stages emit: (heard, must be) {off}")
+
+
+def _check_windows(simulation: Simulation) -> None:
+    """Each window, open or given as a result, holds what belongs into it."""
+    found: dict[Span, list[str]] = {}
+    seen = set()
+    totals = simulation.services["totals"]
+    for envelope in totals.published("closed"):
+        way = way_of(envelope.chain.links)
+        if (way.lane, way.position) in seen:
+            continue
+        seen.add((way.lane, way.position))
+        for result in envelope.payloads_as(WindowResult):
+            if result is not None:
+                ids = StringValue.FromString(result.state).value.split()
+                found.setdefault((result.key.decode(), result.start_ms), []).extend(ids)
+    for window in totals.windows("windows"):
+        if isinstance(window.state, StringValue):
+            place = (window.key.decode(), window.span.start_ms)
+            found.setdefault(place, []).extend(window.state.value.split())
+    wanted = {place: sorted(ids) for place, ids in simulation.invariants.books().windows.items()}
+    shown = {place: sorted(ids) for place, ids in found.items()}
+    if shown != wanted:
+        off = {place: (shown.get(place), wanted.get(place)) for place in {*shown, *wanted}}
+        off = {place: both for place, both in sorted(off.items()) if both[0] != both[1]}
+        raise Violation("sum", f"windows: (found, must be) {off}")

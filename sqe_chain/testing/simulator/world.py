@@ -1,0 +1,197 @@
+"""Worlds: which services there are, how they are declared and laid out. Plain data, and the flows it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from google.protobuf.struct_pb2 import Value
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.flow import Flow, Stream
+from sqe_chain.stages.windowing import Tumbling
+from sqe_chain.testing.simulator import facts
+
+DAY_MS = 86_400_000
+WINDOW_MS = 60_000
+
+Poison = Literal["stop", "skip", "dead_letter"]
+Sieve = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What exists.
+
+    Origins are written to `origin` (and `other`); up to two republishers carry facts to `far`, where `totals` reads
+    them; `reader` reads what `totals` publishes. Without a hop `far` is an origin itself.
+
+    Attributes:
+        hops: republishers between the origin and `totals`, 0 to 2.
+        twin: another republisher, of `other`, writes into `far` too.
+        raw: origins carry no envelopes.
+        partitions: of every topic that `totals` may read.
+        state_partitions: of `totals`; the same number lets the first stage run in place.
+        stages: of `totals`, 1 or 2; the second stands behind a shuffle.
+        sieve: the filter before the stages; `windows` stand alone.
+        buckets: of each stage.
+        poison: policy of every flow.
+        recreated: policy of `totals` for old roots through a topic that was created again.
+        view: the states of the first stage are shown as JSON.
+        strays: keys do not lie where murmur2 puts them.
+        doors: the first fold refuses to close what is not open, and `changes()` a state that did.
+        reader: who reads what `totals` publishes: an aggregation, a republisher, nobody.
+        block: records that a reader gets at a time.
+        rows: rows that one write of a store takes.
+        records: records of one batch of any service.
+        keep_plans: sealed plans that are kept.
+    """
+
+    hops: int = 2
+    twin: bool = False
+    raw: bool = False
+    partitions: int = 2
+    state_partitions: int = 2
+    stages: int = 2
+    sieve: Sieve = ""
+    buckets: int = 1
+    poison: Poison = "stop"
+    recreated: Literal["stop", "skip"] = "stop"
+    view: bool = False
+    strays: bool = False
+    doors: bool = False
+    reader: Literal["", "aggregation", "republisher"] = ""
+    block: int = 1_000
+    rows: int = 5_000
+    records: int = 400_000
+    keep_plans: int = 20
+
+    def origins(self) -> list[str]:
+        """Topics that producers write."""
+        return ["origin" if self.hops else "far", *(["other"] if self.twin else [])]
+
+    def flows(self) -> dict[str, Flow]:
+        """The services, in the order in which facts come to them."""
+        return flows_of(self)
+
+
+@lru_cache(2_000)
+def flows_of(world: World) -> dict[str, Flow]:
+    """The flows of a world; see `World.flows`."""
+    found: dict[str, Flow] = {}
+    if world.hops > 1:
+        found["hop1"] = _hop(world, "hop1", "origin", "mid", first=True, last=False)
+        found["hop2"] = _hop(world, "hop2", "mid", "far", first=False, last=True)
+    elif world.hops == 1:
+        found["hop1"] = _hop(world, "hop1", "origin", "far", first=True, last=True)
+    if world.twin:
+        found["twin"] = _hop(world, "twin", "other", "far", first=True, last=True)
+    found["totals"] = totals_of(world)
+    if world.reader == "aggregation":
+        found["reader"] = _reader(world)
+    elif world.reader == "republisher":
+        flow = Flow("reader", poison=world.poison)
+        flow.source("notes", StringValue).to("heard", partitions=1)
+        found["reader"] = flow
+    return found
+
+
+def _hop(world: World, name: str, source: str, target: str, *, first: bool, last: bool) -> Flow:
+    flow = Flow(name, poison=world.poison)
+    stream = _origin(world, flow, source) if first else flow.source(source, StringValue)
+    if last:
+        stream = stream.map(facts.in_hop)
+    # Siblings take keys of their own where a topic in between may come again: each is an envelope.
+    key = facts.route if world.recreated == "stop" else lambda value: value.value
+    stream.to(target, key=key, partitions=world.partitions)
+    return flow
+
+
+def _origin(world: World, flow: Flow, topic: str) -> Stream:
+    payload = facts.decode if world.raw else StringValue
+    return flow.source(topic, payload, raw=world.raw).flat_map(facts.split)
+
+
+def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = False) -> Flow:
+    """The service in the middle of it.
+
+    Args:
+        world: the world.
+        more_stages: its code has changed: there is another stage.
+        more_sources: its code has changed: it reads another topic too.
+    """
+    flow = Flow(
+        "totals",
+        state_partitions=world.state_partitions,
+        poison=world.poison,
+        recreated=world.recreated,
+    )
+    stream = flow.source("far", StringValue) if world.hops else _origin(world, flow, "far")
+    stream = stream.map(facts.before)
+    if more_sources:
+        flow.source("extra", StringValue).aggregate(
+            "extra", key=facts.key, state=StringValue, fold=facts.fold_text("")
+        )
+    if more_stages:
+        stream.aggregate("beside", key=facts.key, state=StringValue, fold=facts.fold_text(""))
+    if world.sieve == "windows":
+        stream.windowed(
+            "windows",
+            Tumbling(WINDOW_MS),
+            key=facts.key,
+            state=StringValue,
+            fold=facts.fold_text(facts.FIRST),
+            lateness_ms=DAY_MS,
+            heartbeat=facts.is_beat,
+        ).to("closed", partitions=2)
+        return flow
+    first = _sieved(world, stream).aggregate(
+        "first",
+        key=facts.key,
+        state=Value if world.view else StringValue,
+        fold=facts.fold_values if world.view else facts.fold_text(facts.FIRST),
+        buckets=world.buckets,
+        view="json" if world.view else None,
+    )
+    first.to("notes", key=facts.group, partitions=2)
+    changes = first.changes()
+    (changes.map(facts.checked) if world.doors and not world.view else changes).to(
+        "first.states", partitions=2
+    )
+    if world.stages > 1:
+        second = first.aggregate(
+            "second",
+            key=facts.group,
+            state=StringValue,
+            fold=facts.fold_text(facts.SECOND),
+            buckets=world.buckets,
+        )
+        second.map(facts.after).to("notes", name="second.notes", key=facts.key, partitions=2)
+        second.changes().to("second.states", partitions=1)
+    return flow
+
+
+def _sieved(world: World, stream: Stream) -> Stream:
+    if world.sieve == "deduplicate":
+        return stream.deduplicate("once", facts.same, 30 * DAY_MS)
+    if world.sieve == "distinct":
+        return stream.key_by(facts.same).distinct("once", Tumbling(3_650 * DAY_MS))
+    if world.sieve == "roots":
+        return stream.key_by(facts.key).drop_replays("once", by="key")
+    if world.sieve == "sequences":
+        return stream.drop_stale("once", sequence=facts.sequence, scope="lane")
+    return stream
+
+
+def _reader(world: World) -> Flow:
+    flow = Flow("reader", state_partitions=1, poison=world.poison)
+    flow.source("notes", StringValue).aggregate("heard", key=facts.key, state=StringValue, fold=facts.hear)
+    state = Value if world.view else StringValue
+    flow.source("first.states", state).aggregate(
+        "states",
+        key=lambda value: (facts.ids_of(value) or ["-"])[0],
+        state=StringValue,
+        fold=facts.hear_state,
+    )
+    return flow
