@@ -17,6 +17,10 @@ WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
 """Events that ask for a person's attention."""
 
 
+_FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms"})
+"""Fields that lines of text leave out: as long as there are partitions, or no number for people."""
+
+
 class Hearers:
     """An observer that tells several others.
 
@@ -81,7 +85,7 @@ def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
     moment, event = fields.pop("timestamp"), fields.pop("event")
-    said = "  ".join(f"{name}={value}" for name, value in fields.items())
+    said = "  ".join(f"{name}={value}" for name, value in fields.items() if name not in _FOR_MACHINES)
     return f"{moment}  {event:<10} {said}".rstrip()
 
 
