@@ -406,7 +406,7 @@ def test_a_compacted_input_that_is_allowed_goes_on_over_its_holes() -> None:
     found.run_until_caught_up()
     found.log.compact("words", 0)
     found.restart()
-    found.feed("words", word("asp"))
+    found.feed("words", word("asp"), key="asp")
     found.run_until_caught_up()
     assert counted(found) == Counter([*WORDS, "ant", "asp"])
 
