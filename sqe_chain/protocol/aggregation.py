@@ -134,6 +134,8 @@ class Aggregation:
             **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
             lag=inputs.lag(part.stops, bounds),
+            lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
+            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=around.clock.now_ms() - started_ms,
         )
         if report.dropped:

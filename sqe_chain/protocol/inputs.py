@@ -327,6 +327,13 @@ def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition,
     return sum(max(0, bounds[place].stable_end - offset) for place, offset in positions.items())
 
 
+def lag_by_partition(
+    positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+) -> dict[str, int]:
+    """The same by "topic/partition"."""
+    return {mark_name(*place): lag({place: offset}, bounds) for place, offset in positions.items()}
+
+
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     """All partitions of topics, sorted."""
     return sorted((info.name, partition) for info in infos for partition in range(info.partitions))

@@ -279,7 +279,9 @@ def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
     flow = Flow("shop", state_partitions=1, poison="dead_letter")
     stream = flow.source("orders", StringValue).flat_map(parts)
     stream.aggregate("quiet", key=first_letter, state=Int64Value, fold=stock)
-    stream.aggregate("stock", key=first_letter, state=Int64Value, fold=stock).changes().to("out", partitions=1)
+    stream.aggregate("stock", key=first_letter, state=Int64Value, fold=stock).changes().to(
+        "out", partitions=1
+    )
     found = Rehearsal(flow, settings=Settings(in_place=False))
     found.feed("orders", word("a+1"))
     found.run_until_caught_up()
