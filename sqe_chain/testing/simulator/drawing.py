@@ -77,6 +77,7 @@ class _Drawing:
         self.number = 0
         self.sames: list[str] = []
         self.special = False
+        self.strays = draw.choice([0.15, 0.6])
 
     def schedule(self) -> Schedule:
         for _ in range(self.draw.choice(ROUNDS)):
@@ -109,7 +110,7 @@ class _Drawing:
     def _facts(self) -> list[list[Any]]:
         draw, world = self.draw, self.world
         key = draw.choice(facts.KEYS)
-        route = draw.choice(facts.KEYS) if world.strays and chance(self.draw, 0.6) else key
+        route = draw.choice(facts.KEYS) if world.strays and chance(draw, self.strays) else key
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):
             kind = draw.choice(self._kinds())
@@ -169,6 +170,8 @@ class _Drawing:
 
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw
+        if name == "totals" and chance(draw, 0.2):
+            return ["between states", draw.randrange(4)]
         writes = chance(self.draw, 0.4)
         what = draw.choice(["crash", "crash", "silence", "silence", "meanwhile"])
         reach = (8 if writes else 24) if name not in {"totals", "reader"} else (16 if writes else 60)
