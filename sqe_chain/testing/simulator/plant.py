@@ -152,7 +152,9 @@ class Plant:
         found = blake2b(digest_size=16)
         for topic in sorted({"origin", "other", "mid", "far", "extra", *self._written()}):
             for message in self.log.records(topic):
-                found.update(repr((message.place, message.content, message.timestamp_ms, message.epoch)).encode())
+                found.update(
+                    repr((message.place, message.content, message.timestamp_ms, message.epoch)).encode()
+                )
         for name, service in self.services.items():
             found.update(repr((name, sorted(service.commits().items()))).encode())
         stored = self.store.copy_all()
