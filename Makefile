@@ -17,7 +17,7 @@ help:  ## explain the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: setup servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
+demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
 	$(BIN)/python -m services.demo $(ARGS)
 
 .PHONY: chaos-compose
@@ -100,3 +100,8 @@ python: .venv/.installed
 .PHONY: servers
 servers: setup
 	@$(BIN)/python -m sqe_chain.dev fetch
+
+# Cassandra is fetched when somebody asks for it.
+.PHONY: demo-servers
+demo-servers: setup
+	@$(BIN)/python -m sqe_chain.dev fetch kafka redis

@@ -70,6 +70,7 @@ ORDINAL_LENGTH = 4
 MAX_POSITION_LENGTH = ROOT_LENGTH + ORDINAL_LENGTH * MAX_LINKS
 
 _TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC}}}")
+_NO_TOPICS = frozenset((".", ".."))
 _ROOT = Struct(">IQ")
 _UINT32 = Struct(">I")
 
@@ -274,8 +275,9 @@ def check_link(link: Link) -> None:
     Raises:
         OutOfBounds: names the field, what was found and what is allowed.
     """
-    if not _TOPIC.fullmatch(link.topic):
-        _refuse(link, "topic", link.topic[:300], f"1 to {MAX_TOPIC} letters, digits, '.', '_' or '-'")
+    if not _TOPIC.fullmatch(link.topic) or link.topic in _NO_TOPICS:
+        allowed = f"1 to {MAX_TOPIC} letters, digits, '.', '_' or '-', but not '.' or '..'"
+        _refuse(link, "topic", link.topic[:300], allowed)
     if len(link.topic_id) != TOPIC_ID_LENGTH:
         _refuse(link, "topic id", f"{len(link.topic_id)} bytes", f"{TOPIC_ID_LENGTH} bytes")
     if not 1 <= len(link.output.encode()) <= MAX_OUTPUT:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sqe_chain.errors import FlowError
 
@@ -16,9 +16,31 @@ UserFunction = Callable[..., Any]
 
 NAME_LENGTH = 120
 TOPIC_LENGTH = 249
+MAX_DURATION_MS = 10**15
+"""Some 31,000 years: so that event times and durations, added up, stay inside 64 bits."""
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _PACKAGE = str(Path(__file__).parent)
+
+
+class WindowKind:
+    """What `Tumbling`, `Hopping` and `Sessions` of `sqe_chain.stages` have in common.
+
+    Attributes:
+        overlap: whether a record may lie in several of them.
+        join: whether a record may make one of two of them.
+    """
+
+    __slots__ = ()
+    overlap: ClassVar[bool] = False
+    join: ClassVar[bool] = False
+
+
+class TimeGuard:
+    """What a `JumpGuard` of `sqe_chain.stages` is, for those who only pass it on."""
+
+    __slots__ = ()
+    policy: Any
 
 
 def place() -> str:
@@ -60,10 +82,76 @@ def check_callable(what: str, function: object, where: str) -> None:
         raise FlowError(f"{where}: {what} needs a function, got {function!r}")
 
 
-def check_choice(what: str, found: object, choices: tuple[str, ...], where: str) -> None:
+def check_choice(what: str, found: object, choices: tuple[str | None, ...], where: str) -> None:
     """Refuse a word that is not one of the choices. Raises FlowError."""
-    if found not in choices:
+    if not (found is None or isinstance(found, str)) or found not in choices:
         raise FlowError(f"{where}: {what}={found!r}; one of {', '.join(map(repr, choices))}")
+
+
+def check_int(what: str, found: object, least: int, most: int, where: str) -> None:
+    """Refuse what is no whole number within bounds; True and False are none.
+
+    Args:
+        what: name of the setting.
+        found: what it was given.
+        least: smallest number allowed.
+        most: largest number allowed.
+        where: place in the user's file.
+
+    Raises:
+        FlowError: another type, or out of bounds.
+    """
+    if type(found) is not int or not least <= found <= most:
+        raise FlowError(f"{where}: {what}={found!r}; a whole number, {least} to {most}")
+
+
+def check_duration(what: str, found: object, where: str, least_ms: int = 0) -> None:
+    """Refuse what is no number of whole milliseconds, `least_ms` to `MAX_DURATION_MS`. Raises FlowError."""
+    if type(found) is not int or not least_ms <= found <= MAX_DURATION_MS:
+        raise FlowError(f"{where}: {what}={found!r}; whole milliseconds, {least_ms} to {MAX_DURATION_MS}")
+
+
+def check_bool(what: str, found: object, where: str) -> None:
+    """Refuse what is neither True nor False. Raises FlowError."""
+    if type(found) is not bool:
+        raise FlowError(f"{where}: {what}={found!r}; True or False")
+
+
+def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
+    """Refuse what is no kind of windows.
+
+    Args:
+        found: what a stage was given.
+        where: place in the user's file.
+        overlap: whether kinds are accepted that overlap.
+
+    Raises:
+        FlowError: it is none, or one that overlaps where that is not accepted.
+    """
+    kinds = "Tumbling(...), Hopping(...) or Sessions(...)" if overlap else "Tumbling(...) or Sessions(...)"
+    if not isinstance(found, WindowKind) or (found.overlap and not overlap):
+        raise FlowError(f"{where}: windows={found!r}; {kinds} of sqe_chain.stages")
+    return found
+
+
+def check_guard(found: object, where: str, *, windows: bool) -> None:
+    """Refuse what is no guard of stream time.
+
+    Args:
+        found: what a stage was given; None: no guard.
+        where: place in the user's file.
+        windows: whether it is for windows, which cannot hold a record: they would never close.
+
+    Raises:
+        FlowError: it is neither a guard nor None, or has a policy that windows do not know.
+    """
+    if found is not None and not isinstance(found, TimeGuard):
+        raise FlowError(f"{where}: guard={found!r}; a JumpGuard of sqe_chain.stages, or None")
+    if windows and found is not None and found.policy == "hold":
+        raise FlowError(
+            f"{where}: guard={found!r}: windows cannot hold a record from too far ahead, they would never close; "
+            "its policy must be 'drop' or 'stop'"
+        )
 
 
 def wants_context(function: UserFunction | None, plain: int, where: str) -> bool:
@@ -83,7 +171,6 @@ def wants_context(function: UserFunction | None, plain: int, where: str) -> bool
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return False
     if len(positional) < plain or len(required) > plain + 1:
-        raise FlowError(
-            f"{where}: {function!r} must take {plain} argument(s), or {plain + 1} with the context"
-        )
+        name = getattr(function, "__name__", type(function).__name__)
+        raise FlowError(f"{where}: {name} must take {plain} argument(s), or {plain + 1} with the context")
     return len(required) == plain + 1

@@ -7,12 +7,15 @@
     │   └── WrongPayloadType
     ├── FlowError              a declaration that cannot work; names the place in the user's file
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
-    │   └── OutputTooLarge
+    │   ├── OutputTooLarge
+    │   ├── OutputRefused
+    │   └── TooManyExcluded    the poison policy would leave out more than it may
     ├── ServiceStopped         going on could count a message twice or never; says the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
-    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch
+    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType
     │   └── Superseded         a newer run owns the flow
+    ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
 
@@ -22,6 +25,14 @@ boundaries by class name and text (`to_record`, `from_record`), never pickled.
 
 from __future__ import annotations
 
+from typing import Final
+
+ANEW: Final = (
+    "begin anew under another flow name (its states begin empty, and it is another writer: whatever it publishes, also "
+    "of what was published before, counts as new for its readers)"
+)
+"""The last way out, with what it does."""
+
 
 class ChainError(Exception):
     """Root of the tree."""
@@ -30,7 +41,7 @@ class ChainError(Exception):
 
     def to_record(self) -> tuple[str, str]:
         """Class name and text, to be carried from a task to the driver."""
-        return type(self).__name__, str(self)
+        return type(self).__name__, text_of(self)
 
 
 class EnvelopeError(ChainError):
@@ -79,6 +90,15 @@ class InconsistentEnvelope(EnvelopeError):
 
 class WrongPayloadType(EnvelopeError):
     """The payloads are of another type, or of another number, than was asked for."""
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says, as text that can be encoded: also of one whose `str()` fails, or gives half characters."""
+    try:
+        text = str(error)
+    except Exception as failed:  # noqa: BLE001 - the class of a user, who may have written anything
+        text = f"(its text cannot be had: {type(failed).__name__})"
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 class FlowError(ChainError):
@@ -149,14 +169,32 @@ class PlanMismatch(ServiceStopped):
     """Redoing a plan did not end where the plan says."""
 
 
+class ChangedType(ServiceStopped):
+    """States, or messages of an input, were written as a type that the declared one would read wrongly."""
+
+
 class OutputTooLarge(PoisonError):
     """An output is larger than its topic accepts."""
+
+
+class TooManyExcluded(PoisonError):
+    """The poison policy would leave out more inputs than it may; nothing was left out."""
+
+
+class OutputRefused(PoisonError):
+    """A topic does not accept an output, however often it is sent: its time, or a key that is missing."""
 
 
 class Superseded(ServiceStopped):
     """A newer run has claimed the flow; this one changes nothing any more."""
 
     exit_status = 4
+
+
+class EngineLost(ChainError):
+    """The processes that run the tasks are gone. Nothing is lost: the next start goes on."""
+
+    exit_status = 5
 
 
 class Unavailable(ChainError):

@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, TypeVar
 
-from sqe_chain.declaration import UserFunction, check_callable, check_choice, place, wants_context
+from google.protobuf.message import Message
+
+from sqe_chain.declaration import (
+    UserFunction,
+    check_callable,
+    check_choice,
+    check_duration,
+    check_guard,
+    check_int,
+    check_windows,
+    place,
+    wants_context,
+)
 from sqe_chain.errors import FlowError
 
 FilterKind = Literal["replays", "roots", "sequences", "deduplicate", "distinct", "windows"]
@@ -14,6 +26,16 @@ Spread = Literal["key", "partition", "lane", "id"]
 Filtered = TypeVar("Filtered")
 
 DAY_MS = 86_400_000
+MAX_WINDOW: Final = 65_536
+"""Of sequence numbers known one by one: 8 KiB for each scope."""
+_METHODS: Final[Mapping[FilterKind, str]] = {
+    "replays": "drop_replays",
+    "roots": "drop_replays",
+    "sequences": "drop_stale",
+    "deduplicate": "deduplicate",
+    "distinct": "distinct",
+    "windows": "windowed",
+}
 
 STANDARD: Final = "standard"
 """The guard that a stage has by itself."""
@@ -46,6 +68,13 @@ class FilterSpec:
     epoch_takes_context: bool = False
     heartbeat: UserFunction | None = None
     heartbeat_takes_context: bool = False
+
+    @property
+    def method(self) -> str:
+        """Name of the method that declares it, as users know it."""
+        if self.kind == "deduplicate" and self.spread == "key":
+            return "deduplicate_by_key_value" if self.function else "deduplicate_by_key"
+        return _METHODS[self.kind]
 
 
 class FilterSteps(Generic[Filtered]):
@@ -87,6 +116,8 @@ class FilterSteps(Generic[Filtered]):
         """
         where = place()
         check_choice("by", by, ("source", "key"), where)
+        check_choice("compat", compat, ("kuka" if by == "key" else "sqe", None), where)
+        check_duration("expiry_ms", expiry_ms, where)
         if by == "key":
             return self._filtered(name, FilterSpec("roots", "key", {"compat": compat}), store, where)
         settings = {"expiry_ms": expiry_ms, "compat": compat}
@@ -122,6 +153,13 @@ class FilterSteps(Generic[Filtered]):
         where = place()
         check_callable("sequence", sequence, where)
         check_choice("scope", scope, ("partition", "lane", "key"), where)
+        check_choice("malformed", malformed, ("stop", "drop", "pass", "dead_letter"), where)
+        check_int("window", window, 0, MAX_WINDOW, where)
+        check_choice("compat", compat, ("juplo", None), where)
+        if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
+            raise FlowError(
+                f"{where}: compat='juplo' knows neither other scopes, epochs, windows nor other policies; leave them out"
+            )
         if epoch is not None:
             check_callable("epoch", epoch, where)
         settings = {"scope": scope, "malformed": malformed, "window": window, "compat": compat}
@@ -243,15 +281,20 @@ class FilterSteps(Generic[Filtered]):
         Raises:
             FlowError: name clash, or a stage behind `changes()`.
         """
-        settings = {"windows": windows, "grace_ms": grace_ms, "late": late} | _guarded(guard)
-        return self._filtered(name, FilterSpec("distinct", "key", settings), store, place())
+        where = place()
+        check_windows(windows, where, overlap=False)
+        check_duration("grace_ms", grace_ms, where)
+        check_choice("late", late, ("drop", "forward"), where)
+        guarded = _guarded(guard, where, windows=True)
+        settings = {"windows": windows, "grace_ms": grace_ms, "late": late} | guarded
+        return self._filtered(name, FilterSpec("distinct", "key", settings), store, where)
 
     def windowed(  # noqa: PLR0913 - a declaration names what it needs
         self,
         name: str,
         windows: object,
         *,
-        state: type,
+        state: type[Message],
         fold: UserFunction,
         key: UserFunction | None = None,
         merge: UserFunction | None = None,
@@ -285,6 +328,14 @@ class FilterSteps(Generic[Filtered]):
             FlowError: name clash, or a stage behind `changes()`.
         """
         where = place()
+        if check_windows(windows, where, overlap=True).join and merge is None:
+            raise FlowError(
+                f"{where}: sessions need merge: a record between two of them makes one of their states"
+            )
+        if not (isinstance(state, type) and issubclass(state, Message)):
+            raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
+        check_duration("lateness_ms", lateness_ms, where)
+        check_duration("retention_ms", retention_ms, where)
         for what, function in (("fold", fold), ("key", key), ("merge", merge), ("heartbeat", heartbeat)):
             if function is not None or what == "fold":
                 check_callable(what, function, where)
@@ -294,7 +345,7 @@ class FilterSteps(Generic[Filtered]):
             "merge": merge,
             "lateness_ms": lateness_ms,
             "retention_ms": retention_ms,
-        } | _guarded(guard)
+        } | _guarded(guard, where, windows=True)
         spec = FilterSpec(
             "windows",
             "key",
@@ -316,14 +367,18 @@ def _deduplicate(
     compat: str | None,
     where: str,
 ) -> FilterSpec:
-    if interval_ms < 0:
-        raise FlowError(f"{where}: interval_ms={interval_ms}; 0 or more")
+    check_duration("interval_ms", interval_ms, where)
     check_choice("late", late, ("forward", "drop"), where)
-    if identity is not None:
+    check_choice("compat", compat, ("kip655", None), where)
+    if identity is not None or spread == "id":
         check_callable("id", identity, where)
-    settings = {"interval_ms": interval_ms, "late": late, "compat": compat} | _guarded(guard)
+    guarded = _guarded(guard, where, windows=False)
+    settings = {"interval_ms": interval_ms, "late": late, "compat": compat} | guarded
     return FilterSpec("deduplicate", spread, settings, identity, wants_context(identity, 1, where))
 
 
-def _guarded(guard: object) -> dict[str, object]:
-    return {} if guard == STANDARD else {"guard": guard}
+def _guarded(guard: object, where: str, *, windows: bool) -> dict[str, object]:
+    if guard == STANDARD:
+        return {}
+    check_guard(guard, where, windows=windows)
+    return {"guard": guard}

@@ -21,7 +21,14 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message
 
-from sqe_chain.declaration import UserFunction, check_choice, check_topic, place, wants_context
+from sqe_chain.declaration import (
+    UserFunction,
+    check_bool,
+    check_choice,
+    check_topic,
+    place,
+    wants_context,
+)
 from sqe_chain.errors import FlowError
 from sqe_chain.stream import Filter, Stage, Stream
 from sqe_chain.topology import Nulls, Topology
@@ -68,26 +75,13 @@ class Flow(Topology):
             FlowError: a topic is read twice, or a name or type is wrong.
         """
         where = place()
-        names = (topics,) if isinstance(topics, str) else tuple(topics)
-        if not names:
-            raise FlowError(f"{where}: a source needs at least one topic")
-        for topic in names:
-            check_topic(topic, where)
-            for other in self.sources():
-                if topic in other.topics:
-                    raise FlowError(
-                        f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
-                    )
-            for output in self.outputs():
-                if topic in output.topics:
-                    raise FlowError(f"{where}: {topic!r} is written at {output.place}: that would be a loop")
-        if len(set(names)) != len(names):
-            raise FlowError(f"{where}: a topic is named twice in {names}")
+        names = self._topics(topics, where)
         message_type = payload if isinstance(payload, type) and issubclass(payload, Message) else None
         if message_type is None and not callable(payload):
             raise FlowError(
                 f"{where}: source {names[0]!r} needs a protobuf type or a decoder, got {payload!r}"
             )
+        check_bool("raw", raw, where)
         check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
         if nulls == "decode" and message_type is not None:
             raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
@@ -104,3 +98,24 @@ class Flow(Topology):
             nulls=nulls,
         )
         return Stream(self, node)
+
+    def _topics(self, topics: object, where: str) -> tuple[str, ...]:
+        """The topics of a source, checked."""
+        if not isinstance(topics, Iterable):
+            raise FlowError(f"{where}: topics={topics!r}; a topic's name, or several of them")
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not names:
+            raise FlowError(f"{where}: a source needs at least one topic")
+        for topic in names:
+            check_topic(topic, where)
+            for other in self.sources():
+                if topic in other.topics:
+                    raise FlowError(
+                        f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
+                    )
+            for output in self.outputs():
+                if topic in output.topics:
+                    raise FlowError(f"{where}: {topic!r} is written at {output.place}: that would be a loop")
+        if len(set(names)) != len(names):
+            raise FlowError(f"{where}: a topic is named twice in {names}")
+        return names

@@ -15,72 +15,23 @@ alone cannot see them (each stops the service, by name):
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Final, Literal
 
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, Chain, path_hash, root_position
 from sqe_chain.envelope import EnvelopeHead, check_consistent, last_of
-from sqe_chain.errors import ChangedRepublisher, GapError, MalformedField, RecreatedTopic, TooManyLanes
+from sqe_chain.errors import ANEW, ChangedRepublisher, GapError, MalformedField, RecreatedTopic, TooManyLanes
+from sqe_chain.mark import Mark, MarksRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+__all__ = ["DEFAULT_MAX_LANES", "Mark", "MarksRecord", "PartitionMarks", "Recreated"]
 
 Recreated = Literal["stop", "count", "skip"]
 """What to do with old roots that come again through a topic that was created again: see DESIGN."""
 
 DEFAULT_MAX_LANES: Final = 10_000
 """Lanes of one input partition. Every hop's partitions multiply them."""
-
-
-class MarkRecord(TypedDict):
-    """One lane in `PartitionMarks.to_json`."""
-
-    lane: str
-    position: str
-    of: int
-    offset: int
-    path: str
-
-
-class MarksRecord(TypedDict):
-    """What `PartitionMarks.to_json` gives; integers beyond 2^53 and bytes are hexadecimal."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    entered_in_middle: bool
-    undecodable_offset: int
-    lanes: list[MarkRecord]
-    roots: list[tuple[str, int, str]]
-
-
-class Mark:
-    """The last message accepted on one lane.
-
-    Attributes:
-        position: its position.
-        offset: its offset in the input partition.
-        head: its envelope; None when the mark was loaded.
-        path: the lane without the ids of the topics in between (`chain.path_hash`).
-    """
-
-    __slots__ = ("_of", "head", "offset", "path", "position")
-
-    def __init__(self, position: bytes, of: int, offset: int, path: int) -> None:
-        self.position = position
-        self.offset = offset
-        self.path = path
-        self._of = of
-        self.head: EnvelopeHead | None = None
-
-    @property
-    def of(self) -> int:
-        """How many envelopes the last republisher made from the same input; 0 at the origin."""
-        if self.head is not None:  # found when asked for: most messages are not, and it costs a third
-            self._of = last_of(self.head.chain) if self.head.chain else 0
-        return self._of
-
-    def __repr__(self) -> str:
-        return f"Mark({self.position.hex()}, of={self.of}, offset={self.offset})"
 
 
 class PartitionMarks:
@@ -99,7 +50,7 @@ class PartitionMarks:
         compacted: records may be missing by intent, so `previous` is not looked at.
         max_lanes: limit of lanes.
         recreated: policy for old roots through a topic created again: `stop`; `count` them once more;
-            or `skip` what is not beyond the highest root that was counted on the path.
+            or `skip` what is not beyond the highest position that was counted on the path.
         notices: texts worth a warning (a root topic created again); whoever reads them clears them.
     """
 
@@ -234,7 +185,7 @@ class PartitionMarks:
 
         Settings (compacted, max_lanes, recreated) and notices are no part of it.
         """
-        return {
+        record: MarksRecord = {
             "topic": self.topic,
             "topic_id": self.topic_id.hex(),
             "partition": self.partition,
@@ -256,6 +207,9 @@ class PartitionMarks:
                 for topic_id in topic_ids
             ],
         }
+        if excused := [f"{lane:016x}" for lane, mark in sorted(self._marks.items()) if mark.excused]:
+            record["excused"] = excused
+        return record
 
     @classmethod
     def from_json(
@@ -285,6 +239,8 @@ class PartitionMarks:
             mark = Mark(bytes.fromhex(lane["position"]), lane["of"], lane["offset"], int(lane["path"], 16))
             marks._marks[int(lane["lane"], 16)] = mark
             marks._paths.setdefault(mark.path, []).append(mark)
+        for known in record.get("excused", ()):
+            marks._marks[int(known, 16)].excused = True
         for topic, partition, topic_id in record["roots"]:
             marks._roots.setdefault((topic, partition), []).append(bytes.fromhex(topic_id))
         return marks
@@ -294,20 +250,35 @@ class PartitionMarks:
         chain = check_consistent(head)
         of = last_of(head.chain) if chain else 0
         path = path_hash(chain, self.topic, self.topic_id, self.partition)
-        highest = max((mark.position[:ROOT_LENGTH] for mark in self._paths.get(path, ())), default=b"")
-        if position[:ROOT_LENGTH] <= highest and self.recreated != "count":
-            if self.recreated == "stop":
-                raise self._recreated(chain, position, highest, offset)
-            # Nothing made from the highest counted root lies beyond this, so the lane's own order
-            # decides from here on.
-            self._add(head.lane, highest.ljust(len(position), b"\xff"), 0, offset, chain)
-            return False
-        if head.previous:
-            self._check_gap(None, head, offset)
-        self._add(head.lane, position, of, offset, chain)
+        counted = max(self._paths.get(path, ()), key=lambda mark: mark.position, default=None)
+        if counted is not None and self.recreated != "count":
+            if self.recreated == "skip":
+                return self._accept_again(head, position, offset, chain, counted)
+            if position[:ROOT_LENGTH] <= counted.position[:ROOT_LENGTH]:
+                raise self._recreated(chain, position, counted.position[:ROOT_LENGTH], offset)
+        excused = bool(head.previous) and self._check_gap(None, head, offset)
+        self._add(head.lane, position, of, offset, chain).excused = excused
         return True
 
-    def _add(self, lane: int, position: bytes, of: int, offset: int, chain: Chain) -> None:
+    def _accept_again(
+        self, head: EnvelopeHead, position: bytes, offset: int, chain: Chain, counted: Mark
+    ) -> bool:
+        """The first message of a lane that goes on where another one of its path has ended.
+
+        A position says the same on all lanes of a path, so the highest that was counted is the mark; what is
+        beyond it was not counted, be it made from the same root.
+        """
+        of = last_of(head.chain) if chain else 0
+        if position[:-ORDINAL_LENGTH] == counted.position[:-ORDINAL_LENGTH] and of != counted.of:
+            raise self._changed(counted, head, offset)
+        if position <= counted.position:
+            self._add(head.lane, counted.position, counted.of, offset, chain)
+            return False
+        excused = head.previous > counted.position and self._check_gap(None, head, offset)
+        self._add(head.lane, position, of, offset, chain).excused = excused
+        return True
+
+    def _add(self, lane: int, position: bytes, of: int, offset: int, chain: Chain) -> Mark:
         if len(self._marks) >= self.max_lanes:
             raise TooManyLanes(
                 f"{self._place(offset)}: another lane, but {len(self._marks)} are known and {self.max_lanes} "
@@ -331,22 +302,29 @@ class PartitionMarks:
             known.append(topic_id)
         self._marks[lane] = mark
         self._paths.setdefault(mark.path, []).append(mark)
+        return mark
 
-    def _check_gap(self, mark: Mark | None, head: EnvelopeHead, offset: int) -> None:
-        """Stop when the writer's witness lies beyond the mark, unless something excuses the hole."""
-        excused = (
-            self.entered_in_middle or self.undecodable_offset >= 0
-            if mark is None
-            else mark.offset < self.undecodable_offset
-        )
-        if excused or self.compacted:
-            return
+    def _check_gap(self, mark: Mark | None, head: EnvelopeHead, offset: int) -> bool:
+        """Stop when the writer's witness lies beyond the mark, unless something excuses the hole.
+
+        A batch that was being written when the partition was entered may go on after others: so each lane
+        has one excuse there, and only one.
+
+        Returns:
+            Whether it was that one.
+        """
+        if self.compacted or (mark.offset if mark else -1) < self.undecodable_offset:
+            return False
+        if self.entered_in_middle and not (mark and mark.excused):
+            if mark:
+                mark.excused = True
+            return True
         known = f"position {mark.position.hex()} (offset {mark.offset})" if mark else "nothing of this lane"
         raise GapError(
             f"{self._place(offset)}: position {head.position.hex()} says that {head.previous.hex()} was written before "
             f"it, but read was {known}: records are missing, or changed places. Look for them in "
             f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
-            "when they are lost for good, begin anew under another flow name with --start earliest"
+            f"when they are lost for good, {ANEW} with --start earliest"
         )
 
     def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:
@@ -360,7 +338,7 @@ class PartitionMarks:
             f"{self._place(offset)}: position {head.position.hex()} is one of {last_of(head.chain)} envelopes made from its input, "
             f"but at offset {mark.offset} they were {mark.of}: the service that writes {self.topic} gave other "
             "outputs when it did the same input again (its code changed before it had finished, or is not "
-            "deterministic). Run its old code until it has finished; if that is too late, begin anew under another flow name"
+            f"deterministic). Run its old code until it has finished; if that is too late, {ANEW}"
         )
 
     def _recreated(self, chain: Chain, position: bytes, highest: bytes, offset: int) -> RecreatedTopic:

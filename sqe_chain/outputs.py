@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Mapping, Sequence
 
+from sqe_chain.accepting import refusal
 from sqe_chain.context import Origin
-from sqe_chain.errors import OutputTooLarge, PoisonError
+from sqe_chain.errors import OutputRefused, OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
-from sqe_chain.ports import Headers, Output
+from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.sqe_key import SqeKey
 from sqe_chain.steps import Made
 from sqe_chain.template import OutputTemplate, key_field
@@ -46,12 +47,14 @@ class _Writing:
 class _Target:
     """One output, for one shard."""
 
-    def __init__(self, flow: Flow, node: Node, shard: int | None, max_bytes: int) -> None:
+    def __init__(self, flow: Flow, node: Node, shard: int | None, info: TopicInfo | None) -> None:
         self.name = f"{flow.name}/{node.name}"
         self.topic = node.topics[0]
         self.partitions = node.partitions
         self.process_id = node.process_id
-        self.largest = max_bytes - RECORD_OVERHEAD
+        self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
+        self.info = info
+        self.needs_key = info is not None and info.compacted
         self.headers = node.headers and shard is None
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
@@ -78,6 +81,12 @@ class _Target:
         made = self.lanes[origin.lane] = _Writing(template)
         return made
 
+    def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
+        """Raise OutputRefused for a record that the topic refuses."""
+        found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
+        if found:
+            raise OutputRefused(f"output {self.name!r}: {origin} gave a record; topic {self.topic!r} {found}")
+
     def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
         """The error for a record that the topic does not accept."""
         return OutputTooLarge(
@@ -92,16 +101,17 @@ class Gatherer:
     Args:
         flow: the flow.
         shard: the state partition that publishes; None before the first stage.
-        max_bytes: topic -> `max.message.bytes`; a topic that is absent is not checked.
+        topics: topic -> what it accepts; a topic that is absent is not checked.
+        clock_ms: the batch's clock, the same in every attempt.
     """
 
-    def __init__(self, flow: Flow, shard: int | None, max_bytes: Mapping[str, int]) -> None:
+    def __init__(self, flow: Flow, shard: int | None, topics: Mapping[str, TopicInfo], clock_ms: int) -> None:
+        self._clock_ms = clock_ms
         self._targets = {
-            node.index: _Target(flow, node, shard, max_bytes.get(node.topics[0], 1 << 62))
-            for node in flow.outputs()
+            node.index: _Target(flow, node, shard, topics.get(node.topics[0])) for node in flow.outputs()
         }
 
-    def gather(self, made: list[Made], origin: Origin, outputs: list[Output]) -> None:
+    def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:
         """Append the records for all payloads that one input gave here, and forget the payloads.
 
         When it raises, it is as if the input had not been there.
@@ -110,14 +120,16 @@ class Gatherer:
             made: payloads in the order of their units; empty afterwards.
             origin: the input.
             outputs: takes the records.
+            keep: False: only see whether it can be done.
 
         Raises:
             PoisonError: payloads of one output and key have several types.
             OutputTooLarge: a record is larger than its topic accepts.
+            OutputRefused: its topic refuses a record for another reason.
             ChainTooLong: the input has 32 links already.
         """
         undo: list[tuple[dict[int, bytes], int, bytes]] = []
-        before = len(outputs)
+        before, done = len(outputs), False
         try:
             if len(made) == 1:
                 index, key, type_name, payload = made[0]
@@ -125,13 +137,13 @@ class Gatherer:
             else:
                 for index, collections in self._collections(made, origin).items():
                     self._encode(self._targets[index], collections.values(), origin, outputs, undo)
-        except Exception:
-            del outputs[before:]
-            for previous, partition, position in reversed(undo):
-                previous[partition] = position
-            raise
+            done = keep
         finally:
             made.clear()
+            if not done:
+                del outputs[before:]
+                for previous, partition, position in reversed(undo):
+                    previous[partition] = position
 
     def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
         """Payloads by output and key, both in the order of their first unit."""
@@ -179,6 +191,8 @@ class Gatherer:
         topic, of = target.topic, len(collections)
         for ordinal, (key, type_name, payloads) in enumerate(collections):
             if key is None:
+                if target.needs_key:  # a time is no reason: the envelope has its own
+                    target.check(origin, key, None, self._clock_ms)
                 partition, field = place.partition % target.partitions, b""
             else:
                 partition, field = keys.get(key) or target.key(key)
@@ -191,8 +205,8 @@ class Gatherer:
                 previous[partition] = own
             outputs.append((topic, partition, key, value, headers, timestamp_ms))
 
-    @staticmethod
     def _for_sqe(
+        self,
         target: _Target,
         process_id: int,
         collections: abc.Collection[Collection],
@@ -211,6 +225,7 @@ class Gatherer:
         size = len(payloads[0] or b"") + (headers_size(headers) if headers else 0)
         if size > target.largest:
             raise target.too_large(origin, size)
+        target.check(origin, b"", origin.timestamp_ms, self._clock_ms)
         partition = key.destination(target.partitions)
         outputs.append((target.topic, partition, key.to_bytes(), payloads[0], headers, origin.timestamp_ms))
 

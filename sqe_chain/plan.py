@@ -7,14 +7,21 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any
 
 from sqe_chain.ports import Range, TopicPartition
 
+_LATER = ("ways", "types")
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
+SAMPLE = 5
+"""Inputs left out of which the event of a batch tells, and errors that it counts."""
+SAMPLE_TEXT = 200
+"""Characters of their texts that it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,10 @@ class Exclusion:
     policy: str
     error: str
     text: str
+
+    def __str__(self) -> str:
+        """Where it stands and why it was left out."""
+        return f"{self.topic}[{self.partition}]@{self.offset} ({self.error}: {self.text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +95,21 @@ class StageLayout:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """What is stored in a stage, or read from a topic: what is needed to compare it with what is declared later.
+
+    Attributes:
+        kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
+        name: full name of the protobuf type; empty where the library alone knows what is stored.
+        shape: of that type: see `sqe_chain.shape`.
+    """
+
+    kind: str
+    name: str = ""
+    shape: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """What a flow is bound to for life.
 
@@ -94,6 +120,8 @@ class Layout:
         sources: topic -> [topic id (hexadecimal), known partitions].
         starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
         gone: topics of which something was read that was created again since, so it cannot be read again.
+        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
+        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
     """
 
     state_partitions: int
@@ -102,10 +130,29 @@ class Layout:
     sources: dict[str, tuple[str, int]] = field(default_factory=dict)
     starts: dict[str, int] = field(default_factory=dict)
     gone: tuple[str, ...] = ()
+    ways: dict[str, str] = field(default_factory=dict)
+    types: dict[str, TypeLayout] = field(default_factory=dict)
 
     def stored_in(self) -> dict[str, str]:
         """Stage name -> name of the flow under which the store keeps its states."""
         return {name: stage.flow for name, stage in self.stages.items()}
+
+    def entered_since(self, before: Layout) -> list[str]:
+        """What came in or went, in words: stages, outputs, topics and partitions. A topic created again is neither."""
+        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        found += [
+            f"output {name!r} ({number} partitions of {topic!r})"
+            for name, (topic, number) in self.outputs.items()
+            if name not in before.outputs
+        ]
+        for topic, (topic_id, number) in self.sources.items():
+            known_id, known = before.sources.get(topic, ("", 0))
+            if not known_id:
+                found.append(f"input {topic!r} with {number} partitions")
+            elif known_id == topic_id and known != number:
+                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +194,13 @@ class Plan:
         )
 
     def to_bytes(self) -> bytes:
-        """Canonical JSON."""
+        """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
         plain = _plain(self)
         plain["layout"] = layout = _plain(self.layout)
         layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
+        layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
+        for name in [name for name in _LATER if not layout[name]]:
+            del layout[name]
         plain["ranges"] = [_plain(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
         return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
@@ -167,6 +217,8 @@ class Plan:
             {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
             layout["starts"],
             tuple(layout["gone"]),
+            layout.get("ways", {}),
+            {holder: TypeLayout(**known) for holder, known in layout.get("types", {}).items()},
         )
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
@@ -177,13 +229,34 @@ class Plan:
         return {planned.place: planned for planned in self.ranges}
 
 
+def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
+    """What an event tells of the inputs that a batch leaves out; nothing where there are none.
+
+    Returns:
+        `excluded_errors`: error class -> how many; `excluded_sample`: coordinates, error and the beginning of its text of
+        the first ones, at most `SAMPLE`.
+    """
+    if not exclusions:
+        return {}
+    sample = [
+        {
+            "input": f"{one.topic}[{one.partition}]@{one.offset}",
+            "error": one.error,
+            "text": one.text[:SAMPLE_TEXT],
+        }
+        for one in exclusions[:SAMPLE]
+    ]
+    counts = Counter(one.error for one in exclusions)
+    return {"excluded_errors": dict(counts.most_common(SAMPLE)), "excluded_sample": sample}
+
+
 _NAMES = {
     cls: tuple(one.name for one in fields(cls))
-    for cls in (Plan, Layout, StageLayout, PlannedRange, Exclusion)
+    for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion)
 }
 
 
-def _plain(one: Plan | Layout | StageLayout | PlannedRange | Exclusion) -> dict[str, Any]:
+def _plain(one: Plan | Layout | StageLayout | TypeLayout | PlannedRange | Exclusion) -> dict[str, Any]:
     """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
     return {name: getattr(one, name) for name in _NAMES[type(one)]}
 

@@ -47,11 +47,15 @@ class Views:
     shown: Mapping[bytes, Shown]
 
     def size(self, key: bytes) -> int:
-        """Characters of a key's view; 0 when it has none."""
+        """Bytes of a key's view (UTF-8); 0 when it has none."""
         found = self.shown.get(key, "")
         if isinstance(found, str):
-            return len(found)
-        return sum(len(name) + len(text) for name, text in found.items())
+            return _utf8_bytes(found)
+        return sum(_utf8_bytes(name) + _utf8_bytes(text) for name, text in found.items())
+
+
+def _utf8_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 class Message(Protocol):
@@ -82,18 +86,28 @@ class Message(Protocol):
         """Leader epoch of the record's own batch; None in old message formats."""
 
 
+NO_LIMIT = (1 << 63) - 1
+"""A time limit of a topic that refuses nothing, in milliseconds: Kafka's own way to say so."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a broker says of a topic.
+    """What a broker says of a topic: what it is, and what it refuses.
 
     Attributes:
         name: topic name.
         topic_id: the broker's 16-byte UUID of this topic's incarnation.
         partitions: number of partitions.
         compacted: whether `cleanup.policy` contains `compact`.
-        max_message_bytes: largest record batch the topic accepts, in bytes.
+        max_message_bytes: largest record batch the topic accepts, in bytes: the smaller one of
+            `max.message.bytes` and `segment.bytes`.
         replicas: replication factor.
         min_insync_replicas: replicas that must acknowledge a write.
+        before_max_ms: how far behind the broker's clock a record's time may lie
+            (`message.timestamp.before.max.ms`).
+        after_max_ms: how far ahead of it (`message.timestamp.after.max.ms`).
+        append_time: the broker sets the time of every record itself (`message.timestamp.type` is
+            LogAppendTime), so it refuses none for it.
     """
 
     name: str
@@ -103,6 +117,9 @@ class TopicInfo:
     max_message_bytes: int = 1_048_588
     replicas: int = 1
     min_insync_replicas: int = 1
+    before_max_ms: int = NO_LIMIT
+    after_max_ms: int = NO_LIMIT
+    append_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +171,12 @@ class Writer(Protocol):
     def write(self, outputs: Sequence[Output]) -> None:
         """Hand over records; per topic and partition they land in the order given, without holes.
 
-        Blocks while the client's buffer is full.
+        Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
+        time of sending (`sqe_chain.accepting.window`), for what is sealed must be published.
 
         Raises:
             OutputTooLarge: a record is larger than its topic accepts; nothing of it was sent.
+            OutputRefused: the broker refuses a record however often it is sent; the writer must be closed.
             Unavailable: the broker refused or lost a record for good; what was written before may or
                 may not have landed, and the writer must be closed.
         """
@@ -166,6 +185,7 @@ class Writer(Protocol):
         """Return when every record written so far is acknowledged by all in-sync replicas.
 
         Raises:
+            OutputRefused: as `write`.
             Unavailable: not within the bounded time (minimum in-sync replicas not met, broker away).
         """
 
@@ -186,6 +206,12 @@ class Log(Protocol):
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic with the broker's default replication; one that exists is left as it is."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all that is in it; one that does not exist is no error."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group's commits; no error if there are none, `ConfigurationError` if it has members."""
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """Where each partition begins and how far it is stable now (read committed)."""
@@ -237,6 +263,11 @@ class Home:
     number: int
     plan_id: str
 
+    def __str__(self) -> str:
+        """For error texts."""
+        by = f"run {self.run_id}" if self.run_id else "no run"
+        return f"{_plan(self.number, self.plan_id)}, claimed by {by} with epoch {self.epoch}"
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -258,6 +289,17 @@ class Header:
     begun_id: str = ""
     cursor: bytes | None = None
 
+    def __str__(self) -> str:
+        """For error texts."""
+        begun = f", plan {self.begun_id} begun" if self.begun_id else ""
+        return (
+            f"{_plan(self.number, self.plan_id)}{begun}, stamped by run {self.run_id} with epoch {self.epoch}"
+        )
+
+
+def _plan(number: int, plan_id: str) -> str:
+    return f"plan {number} ({plan_id})" if plan_id else "no plan"
+
 
 class StateStore(Protocol):
     """A database that holds states, headers, claims and plans.
@@ -274,6 +316,26 @@ class StateStore(Protocol):
     @property
     def max_bytes(self) -> int:
         """Bytes of keys, states and views that one `write` takes at most (a single row may be larger)."""
+
+    @property
+    def max_key_bytes(self) -> int:
+        """Bytes of a key, at most: a longer one can be neither written nor looked for.
+
+        This one, `max_state_bytes` and `max_plan_bytes` are what the server really takes, asked of it once
+        a process where it tells; `write` and `set_home` refuse more with ConfigurationError.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the address or the login is wrong.
+        """
+
+    @property
+    def max_state_bytes(self) -> int:
+        """Bytes that a key, its state and its view take together, at most; raises as `max_key_bytes` does."""
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """Bytes of a sealed plan, at most; raises as `max_key_bytes` does."""
 
     @property
     def views(self) -> frozenset[ViewKind]:
@@ -327,6 +389,22 @@ class StateStore(Protocol):
 
     def plan(self, flow: str, number: int) -> bytes | None:
         """A sealed plan by its number; None when it is not there (any more)."""
+
+    def flows(self) -> list[str]:
+        """Names of all flows that have a home record here, sorted. For people: it may look at every key."""
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """In one atomic step: if the home record equals `before`, delete it, with heartbeat counter and plans.
+
+        Returns the record that stands now: None exactly when there is none any more.
+        """
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """In one atomic step: if the header equals `before`, delete it, with all states that are left.
+
+        Returns the header that stands now: None exactly when there is none any more. Views as hashes are deleted with
+        their states, by `write`; so that comes first.
+        """
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """The headers of these state partitions; None where nothing is stored."""

@@ -5,12 +5,13 @@ A cell is what has a header of its own: a (stage, state partition), or one bucke
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Literal
 
-from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.errors import StoreInconsistent, Superseded, text_of
 from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
 
@@ -106,7 +107,7 @@ class CellStates:
 
     def load(self, keys: Sequence[bytes]) -> list[Loaded]:
         """The states of these keys: see `PartitionStates.load`."""
-        states = self.rows(keys)
+        states = self.rows(keys) if not self.done else []
         if self.done:
             return [APPLIED] * len(keys)
         cursor = self.cursor
@@ -218,8 +219,19 @@ class View:
     show: Callable[[bytes], Shown]
 
     def of(self, rows: Rows) -> Views:
-        """The views of these rows."""
-        return Views(self.kind, {key: self.show(state) for key, state in rows if state is not None})
+        """The views of these rows.
+
+        Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
+        (NaN or a time that JSON has no form for, an `Any` of an unknown type) is shown as the reason.
+        """
+        return Views(self.kind, {key: self._shown(state) for key, state in rows if state is not None})
+
+    def _shown(self, state: bytes) -> Shown:
+        try:
+            return self.show(state)
+        except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
+            reason = {"error": f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"}
+            return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason
 
 
 def persist(
@@ -280,7 +292,7 @@ def persist(
         )
         if not ahead or (before.cursor is not None and standing.cursor <= before.cursor):  # type: ignore[operator]
             raise StoreInconsistent(
-                f"{where}: stands at {standing}, expected was {before}: the store went back in time; start again"
+                f"{where}: stands at {standing}; expected was {before}: the store went back in time; start again"
             )
         remaining = [row for row in remaining if row[0] > standing.cursor]  # type: ignore[operator]
         before = standing

@@ -33,8 +33,9 @@ NUMBERS = tuple(_UINT32.pack(number) for number in range(256))
 SAME_OBJECT = "a flat_map gave the same object twice: create a new one for each value"
 
 Unit = tuple[Any, Any, str, bytes, Origin]
-"""A value on its way into a stage: key (bytes; into a sieve also None, and with an id both as one), value (an object; for a shuffle its bytes), full protobuf name of
-a serialized value (else ""), path, origin. A plain tuple: it is made for every message."""
+"""A value on its way into a stage: key (bytes; into a sieve also None, and with an id both as one), value (an
+object, or None for a heartbeat; for a shuffle its bytes), full protobuf name of a serialized value (else ""),
+path, origin. A plain tuple: it is made for every message."""
 
 Made = tuple[int, bytes | None, str, bytes | None]
 """A payload on its way into an output: index of the output's node, key, full protobuf name, serialized
@@ -148,14 +149,19 @@ class Compiler:
         return self._with_heartbeats(node, spec.heartbeat, push)
 
     def _with_heartbeats(self, node: Node, beats: UserFunction, push: Push) -> Push:
-        """A heartbeat goes into every state partition, under a key that lies there."""
-        push_as_it_is, keys = self._into(node, None), key_of_each(self._flow.state_partitions)
-        takes_context, now_ms = node.spec is not None and node.spec.heartbeat_takes_context, self._now_ms
+        """A heartbeat goes into every state partition, without a value, under a key that lies there.
+
+        The user's function is asked here and nowhere else, with the stream's own key: what it said goes along as
+        the missing value.
+        """
+        append, keys = self._collector.units[node.index].append, key_of_each(self._flow.state_partitions)
+        shuffled, now_ms = node.index in self._shuffled, self._now_ms
+        takes_context = node.spec is not None and node.spec.heartbeat_takes_context
 
         def push_or_beat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             if beats(value, Context(origin, key, now_ms)) if takes_context else beats(value):
                 for part, own in enumerate(keys):
-                    push_as_it_is(value, own, path + number(part), origin)
+                    append((own, b"" if shuffled else None, "", path + number(part), origin))
             else:
                 push(value, key, path, origin)
 

@@ -10,8 +10,10 @@ from google.protobuf.message import Message
 from sqe_chain.declaration import (
     TOPIC_LENGTH,
     UserFunction,
+    check_bool,
     check_callable,
     check_choice,
+    check_int,
     check_name,
     check_topic,
     place,
@@ -20,7 +22,7 @@ from sqe_chain.declaration import (
 from sqe_chain.errors import FlowError
 from sqe_chain.filtering import FilterSpec, FilterSteps
 from sqe_chain.ports import ViewKind
-from sqe_chain.topology import STAGES, Kind, Node, Topology
+from sqe_chain.topology import MAX_PARTITIONS, STAGES, Kind, Node, Topology
 
 MAX_BUCKETS = 1024
 
@@ -69,6 +71,8 @@ class Stream(FilterSteps["Filter"]):
             FlowError: a stream of another flow, or one behind a stage: its order would not be defined.
         """
         where = place()
+        if not isinstance(other, Stream):
+            raise FlowError(f"{where}: merge needs a stream, got {other!r}")
         if other.flow is not self.flow:
             raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
@@ -117,10 +121,9 @@ class Stream(FilterSteps["Filter"]):
         check_callable("fold", fold, where)
         if key is not None:
             check_callable("key", key, where)
-        if not isinstance(buckets, int) or not 1 <= buckets <= MAX_BUCKETS:
-            raise FlowError(f"{where}: buckets={buckets!r}; 1 to {MAX_BUCKETS}")
-        if view is not None:
-            check_choice("view", view, ("json", "hash"), where)
+        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
+        check_choice("view", view, ("json", "hash", None), where)
+        self._check_store(store, where)
         node = self.flow.add(
             "aggregate",
             where,
@@ -179,8 +182,7 @@ class Stream(FilterSteps["Filter"]):
             FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no 64-bit number.
         """
         where = place()
-        if not isinstance(process_id, int) or not -(1 << 63) <= process_id < 1 << 63:
-            raise FlowError(f"{where}: process_id={process_id!r}; a whole number of 64 bits with a sign")
+        check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
         self._to(topic, where, partitions, None, name, headers=headers, process_id=process_id)
 
     def _to(
@@ -193,7 +195,7 @@ class Stream(FilterSteps["Filter"]):
         **more: Any,  # noqa: ANN401 - the fields of Node
     ) -> None:
         check_topic(topic, where)
-        output = name or topic
+        output = topic if name is None else name
         check_name("output", output, where, TOPIC_LENGTH)
         for other in self.flow.outputs():
             if other.name == output:
@@ -202,8 +204,8 @@ class Stream(FilterSteps["Filter"]):
                 )
         if topic in self.flow.input_topics():
             raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
-        if not isinstance(partitions, int) or partitions < 1:
-            raise FlowError(f"{where}: partitions={partitions!r}; at least 1")
+        check_int("partitions", partitions, 1, MAX_PARTITIONS, where)
+        check_bool("headers", more.get("headers"), where)
         if key is not None:
             check_callable("key", key, where)
         self._add(
@@ -222,6 +224,7 @@ class Stream(FilterSteps["Filter"]):
         self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None = None
     ) -> Filter:
         self._check_stage(name, where)
+        self._check_store(store, where)
         if spec.settings.get("malformed") == "dead_letter" and not self.flow.dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
         node = self.flow.add(
@@ -247,6 +250,11 @@ class Stream(FilterSteps["Filter"]):
                 f"{where}: a stage cannot stand behind changes(): its result would depend on where "
                 "batches end; emit from the fold instead"
             )
+
+    @staticmethod
+    def _check_store(store: str | None, where: str) -> None:
+        if store is not None:
+            check_name("store", store, where)
 
     def _behind_changes(self) -> bool:
         node = self.node

@@ -33,7 +33,7 @@ from sqe_chain.chain import (
     root_position,
     written_lane,
 )
-from sqe_chain.envelope import Envelope, serialized
+from sqe_chain.envelope import Envelope, check_timestamp, serialized
 from sqe_chain.errors import ChainTooLong
 from sqe_chain.wire import CHECKSUM, PREFIX, varint
 
@@ -310,7 +310,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
 
     Raises:
         ChainTooLong: the input has 32 links already.
-        OutOfBounds: a coordinate, name or number outside the format's bounds.
+        OutOfBounds: a coordinate, name, number or time outside the format's bounds.
         ValueError: no payload, payloads of several types, or no time.
     """
     if timestamp_ms is None:
@@ -320,6 +320,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         timestamp_ms = source.timestamp_ms
     link = Link(at.topic, at.topic_id, at.partition, at.offset, at.leader_epoch, output, shard, ordinal, of)
     check_link(link)
+    check_timestamp(timestamp_ms)
     template = OutputTemplate(
         lane=source.lane if source else 0,
         topic=at.topic,

@@ -8,7 +8,15 @@ from typing import Any, Literal, Self
 
 from google.protobuf.message import Message
 
-from sqe_chain.declaration import UserFunction, check_choice, check_name, check_topic, place
+from sqe_chain.declaration import (
+    UserFunction,
+    check_bool,
+    check_choice,
+    check_int,
+    check_name,
+    check_topic,
+    place,
+)
 from sqe_chain.errors import FlowError
 from sqe_chain.filtering import FilterSpec
 from sqe_chain.marks import DEFAULT_MAX_LANES, Recreated
@@ -35,6 +43,9 @@ PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 Nulls = Literal["poison", "skip", "decode"]
 
 DEFAULT_STATE_PARTITIONS = 8
+MAX_PARTITIONS = 100_000
+"""Of an output; more than any Kafka cluster carries, so it is a slip."""
+_MOST = {"state_partitions": 65_536, "dead_letter_partitions": MAX_PARTITIONS, "max_lanes": 10_000_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +120,12 @@ class Topology:
         check_name("flow", self.name, where)
         check_choice("poison", self.poison, ("stop", "dead_letter", "skip"), where)
         check_choice("recreated", self.recreated, ("stop", "count", "skip"), where)
-        self.dead_letter_topic = self.dead_letter_topic or f"{self.name}.dead-letters"
+        if self.dead_letter_topic == "":
+            self.dead_letter_topic = f"{self.name}.dead-letters"
         check_topic(self.dead_letter_topic, where)
-        for what in ("state_partitions", "dead_letter_partitions", "max_lanes"):
-            if getattr(self, what) < 1:
-                raise FlowError(f"{where}: {what}={getattr(self, what)}; at least 1")
+        for what, most in _MOST.items():
+            check_int(what, getattr(self, what), 1, most, where)
+        check_bool("allow_compacted", self.allow_compacted, where)
 
     @property
     def dead_letters(self) -> bool:
@@ -188,7 +200,18 @@ class Topology:
                 node.spec and node.spec.settings.get("retention_ms")
             )
             if not left and not self.children(node.index):
-                raise FlowError(f"{node.place}: nothing is done with this {node.kind} of flow {self.name!r}")
+                raise FlowError(
+                    f"{node.place}: nothing is done with {self._told(node)} of flow {self.name!r}; let a stage or an "
+                    "output follow it, or remove it"
+                )
+
+    def _told(self, node: Node) -> str:
+        """A node in the words of whoever declared it."""
+        if node.kind in SIDES:
+            return f"what {node.kind}() of stage {self.nodes[node.parents[0]].name!r} gives"
+        if node.kind == "source":
+            return f"source {node.name!r}"
+        return f"{node.spec.method} {node.name!r}" if node.spec else f"this {node.kind}"
 
     def _of(self, kind: Kind) -> list[Node]:
         return [node for node in self.nodes if node.kind == kind]

@@ -28,7 +28,8 @@ CHECKSUM_TAG: Final = 0x7D
 RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32."""
 CHECKSUM: Final = Struct("<I")
-_REPEATED: Final = 9
+_MORE: Final = 9
+_DELETED: Final = 13
 _MAX_VARINT: Final = 10
 _SEVEN_BITS: Final = 0x7F
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
@@ -147,9 +148,27 @@ def check_order(value: bytes) -> None:
     place = last = 0
     while place < len(value):
         number, end = next_field(value, place)
-        if number < last or (number == last and number != _REPEATED):
+        if number < last or (number == last and number != _MORE):
             message = (
                 f"field {number} at byte {place} follows field {last}: fields stand in ascending order, once"
             )
             raise MalformedField(message)
         last, place = number, end
+
+
+def check_once(value: bytes) -> None:
+    """Refuse a whole envelope in which a field stands twice that may stand once.
+
+    Of such a field protobuf keeps the last, and joins two chains into one: readers would not agree.
+
+    Raises:
+        MalformedField: names the field and its place.
+    """
+    place, seen = 0, set[int]()
+    while place < len(value):
+        number, end = next_field(value, place)
+        if number in seen:
+            raise MalformedField(f"field {number} stands again at byte {place}: it may stand once")
+        if number not in (_MORE, _DELETED):
+            seen.add(number)
+        place = end

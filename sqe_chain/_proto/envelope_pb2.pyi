@@ -11,7 +11,8 @@ proto/README.md.
 Rules of the bytes
   1. Fields are written in ascending order, each at most once (but for `more`), with the shortest
      varints, and those that hold their default are left out unless marked `optional` below. This
-     is what every official protobuf library does by itself.
+     is what every official protobuf library does by itself. A reader refuses an envelope in which a
+     field stands twice: of two chains protobuf makes one, and readers would not agree.
   2. The first field is `magic`, so every envelope begins with 0D 53 51 45 FF. No UTF-8 text does.
   3. The last field is `crc32`: CRC-32 (zlib, IEEE 802.3) over all bytes before its four, its own
      tag 7D included. So the CRC-32 over the *whole* envelope is always 2144DF1C.
@@ -60,7 +61,9 @@ class Envelope(_message.Message):
     Absent in a republished one: it is identified by lane and position.
     """
     timestamp_ms: _builtins.int
-    """Milliseconds since 1970. A republished envelope takes it from its input."""
+    """Milliseconds since 1970, less than 2^48; -1 where it is not known. A republished envelope takes it from its
+    input.
+    """
     key: _builtins.bytes
     """The key; absent and empty are two different things."""
     type: _builtins.str

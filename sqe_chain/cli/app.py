@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import dev, move, peek, rebuild, run, state, store
+from sqe_chain.cli import dead_letters, dev, flows, move, peek, rebuild, run, state, store
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -42,5 +42,8 @@ app.command("rewind")(rebuild.rewind)
 app.command("export")(move.export_states)
 app.command("import")(move.import_states)
 app.command("peek")(peek.peek)
+app.command("excluded")(dead_letters.excluded)
+app.add_typer(dead_letters.app, name="dead-letters")
+app.add_typer(flows.app, name="flows")
 app.add_typer(store.app, name="store")
 app.add_typer(dev.app, name="dev")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
+from sqe_chain.neighbours import check_kafka
 from sqe_chain.protocol.surroundings import Engine, Surroundings
 
 if TYPE_CHECKING:
@@ -33,16 +34,21 @@ class EngineChoice:
 
 
 def open_log(bootstrap: str, config: Path | None) -> KafkaLog:
-    """The Kafka cluster. Nothing is connected yet.
+    """The Kafka cluster. Its client is not connected yet; but whoever answers in plain text was asked who it is.
 
     Raises:
-        ConfigurationError: the driver is missing, the file is wrong, or a property is refused.
+        ConfigurationError: the driver is missing, the file is wrong, a property is refused, or another kind of
+            server answers.
     """
     try:
         from sqe_chain.logs.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
         raise _missing(error, "kafka") from error
-    return KafkaLog(bootstrap, load_config(config) if config else {})
+    properties = load_config(config) if config else {}
+    log = KafkaLog(bootstrap, properties)
+    if "ssl" not in properties.get("security.protocol", "").lower():
+        check_kafka(bootstrap)
+    return log
 
 
 @contextmanager
@@ -56,14 +62,14 @@ def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Callable
         yield lambda flow: InProcessEngine(flow, around.log, around.store)
         return
     try:
-        from sqe_chain.engines.spark import SparkEngine, open_session  # noqa: PLC0415 - the driver, when asked for
+        from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
         raise _missing(error, "spark") from error
     session = open_session(master=choice.master, app_name=around.flow.name, conf=dict(choice.conf))
     try:
         yield lambda flow: SparkEngine(flow, around.log, around.stores, session)
     finally:
-        session.stop()
+        close_session(session)
 
 
 def _missing(error: ModuleNotFoundError, extra: str) -> Exception:

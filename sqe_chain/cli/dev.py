@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, reported
@@ -78,7 +77,9 @@ def dev_down(
 def _make_tables(machine: DevMachine) -> None:
     """What `sqe-chain store init` does; one node keeps everything once."""
     server = machine.server("cassandra")
-    store = open_store(server.address) if server else None
+    if server is None:
+        return
+    store = open_store(server.address)
     if isinstance(store, WithSchema):
         store.make_schema({"": 1})
         store.close()
@@ -91,8 +92,10 @@ def _show(machine: DevMachine, *, as_json: bool) -> None:
     if not machine.servers:
         OUT.print(f"nothing was started in {machine.directory} yet: sqe-chain dev up")
         return
-    table = Table("server", "address", "", "log", title=str(machine.directory), title_justify="left")
+    OUT.print(
+        Text(str(machine.directory), "bold")
+    )  # no table: its cells would be cut where a terminal is narrow
     for server in machine.servers:
         runs = Text("running", "green") if server.running else Text("stopped", "red")
-        table.add_row(server.kind, server.address, runs, server.log_file)
-    OUT.print(table)
+        OUT.print(Text.assemble(f"  {server.kind:<10} ", runs, f"  {server.address}"))
+        OUT.print(Text(f"  {'':<10} log: {server.log_file}", "dim"))

@@ -12,8 +12,13 @@ import typer
 from sqe_chain.cli.values import store_urls
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
+from sqe_chain.neighbours import check_stores
 from sqe_chain.ports import StateStore
+from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores import open_store
+
+DEFAULTS = Settings()
+"""What a service does where nothing else is said."""
 
 FlowArgument = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW", help="Where the flow is, as in services.fastening:totals.")
@@ -71,6 +76,27 @@ WeakOption = Annotated[
         help="Accept stores that may lose acknowledged writes.",
     ),
 ]
+MaxExcludedOption = Annotated[
+    int,
+    typer.Option(
+        "--max-excluded",
+        metavar="N",
+        min=0,
+        envvar="SQE_CHAIN_MAX_EXCLUDED",
+        help="Stop before anything is sealed when one batch would exclude more inputs than this, and than the share.",
+    ),
+]
+MaxExcludedShareOption = Annotated[
+    float,
+    typer.Option(
+        "--max-excluded-share",
+        metavar="SHARE",
+        min=0,
+        max=1,
+        envvar="SQE_CHAIN_MAX_EXCLUDED_SHARE",
+        help="The same as a share of the records that the batch has read, 0 to 1; 1: never stop for this.",
+    ),
+]
 LogJsonOption = Annotated[
     bool,
     typer.Option("--log-json", envvar="SQE_CHAIN_LOG_JSON", help="JSON lines on standard error, no panel."),
@@ -88,7 +114,7 @@ def open_stores(
 ) -> Iterator[dict[str, StateStore]]:
     """The stores of a service by name, "" being the default and home store, as long as the context lasts.
 
-    Nothing is connected before it is used.
+    No client is connected before it is used; but whoever answers in plain text was asked who it is.
 
     Args:
         flow: the flow.
@@ -96,14 +122,15 @@ def open_stores(
         by_workers: they will be used by other processes, too.
 
     Raises:
-        ConfigurationError: an address is wrong, or a store that the flow needs is not given.
+        ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
+            needs is not given.
     """
     with ExitStack() as opened:
-        stores = {
-            name: open_store(url) for name, url in _addresses(flow, texts, by_workers=by_workers).items()
-        }
+        urls = _addresses(flow, texts, by_workers=by_workers)
+        stores = {name: open_store(url) for name, url in urls.items()}
         for store in stores.values():
             opened.callback(store.close)
+        check_stores(urls.values())
         yield stores
 
 

@@ -19,9 +19,12 @@ from sqe_chain.cli.connecting import open_log
 from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
+from sqe_chain.cli.values import topic_name
 from sqe_chain.envelope import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
+from sqe_chain.protocol.letters import Letter, letter_of
+from sqe_chain.views import numbered
 
 _SHOWN_BYTES = 120
 """Bytes of a value that is no envelope, in text output."""
@@ -53,7 +56,10 @@ def peek(  # noqa: PLR0913 - each is an option of the command
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show messages of a topic: envelopes with their chain, anything else as it is, with the reason."""
+    """Show messages of a topic: envelopes with their chain, anything else as it is, with the reason.
+
+    Of dead letters, also where the flow read them and why it left them out.
+    """
     with reported(traceback=traceback):
         for module in types or ():
             load_module(module)
@@ -66,7 +72,7 @@ def peek(  # noqa: PLR0913 - each is an option of the command
 
 
 def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: int) -> Iterator[Message]:
-    info = log.describe([topic]).get(topic)
+    info = log.describe([topic_name(topic)]).get(topic)
     if info is None:
         raise ConfigurationError(f"there is no topic {topic!r} at this broker; check its name and --kafka")
     if partition is not None and partition >= info.partitions:
@@ -111,6 +117,10 @@ def _as_object(message: Message) -> dict[str, object]:
         "key": as_json(message.key()),
         "headers": [[name, as_json(value)] for name, value in message.headers() or ()],
     }
+    letter = letter_of(message)
+    if letter is not None:
+        shown["dead_letter"] = _letter(letter)
+        shown["headers"] = [[name, as_json(value)] for name, value in letter.headers]
     found = _envelope(message)
     if isinstance(found, EnvelopeError):
         return {**shown, "raw": as_json(message.value()), "reason": f"{type(found).__name__}: {found}"}
@@ -126,6 +136,20 @@ def _as_object(message: Message) -> dict[str, object]:
         "chain": [_link(link) for link in found.chain],
     }
     return {**shown, "envelope": envelope}
+
+
+def _letter(letter: Letter) -> dict[str, object]:
+    return {
+        "flow": letter.flow,
+        "topic": letter.topic,
+        "topic_id": letter.topic_id.hex(),
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "lane": letter.lane,
+        "position": letter.position.hex(),
+        "error": letter.error,
+        "text": letter.text,
+    }
 
 
 def _link(link: Link) -> dict[str, object]:
@@ -147,7 +171,9 @@ def _payload(name: str, payload: bytes | None) -> object:
     if payload is None:
         return None
     message = _known(name, payload)
-    return as_json(payload) if message is None else MessageToDict(message, preserving_proto_field_name=True)
+    if message is None:
+        return as_json(payload)
+    return numbered(message, MessageToDict(message, preserving_proto_field_name=True))
 
 
 def _known(name: str, payload: bytes) -> Protobuf | None:
@@ -166,6 +192,12 @@ def _as_text(message: Message) -> Text:
         f"  {_moment(message.timestamp()[1])}",
         "  no key" if key is None else f"  key {readable(key)}",
     )
+    letter = letter_of(message)
+    if letter is not None:
+        shown.append(
+            f"\n  dead letter of flow {letter.flow}, read at {letter}: {letter.error}: {letter.text}",
+            "yellow",
+        )
     found = _envelope(message)
     if isinstance(found, EnvelopeError):
         shown.append(f"\n  {type(found).__name__}: {found}", "yellow")

@@ -13,12 +13,15 @@ from sqe_chain.cli.console import ERR, reported
 from sqe_chain.cli.launch import Prepared, Wanted, prepared
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
+    DEFAULTS,
     EngineOption,
     FlowArgument,
     KafkaConfigOption,
     KafkaOption,
     LogJsonOption,
     MasterOption,
+    MaxExcludedOption,
+    MaxExcludedShareOption,
     SparkConfOption,
     StoreOption,
     TracebackOption,
@@ -62,6 +65,8 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
     resume: ResumeOption = False,
     takeover: TakeoverOption = False,
     allow_weak_durability: WeakOption = False,
+    max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
+    max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
@@ -72,7 +77,13 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = load_flow(target)
-        settings = _settings(takeover=takeover, weak=allow_weak_durability)
+        settings = Settings(
+            takeover=takeover,
+            allow_weak_durability=allow_weak_durability,
+            max_excluded=max_excluded,
+            max_excluded_share=max_excluded_share,
+            owner=this_process().as_text(),
+        )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
         _again(
             flow,
@@ -104,6 +115,8 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
     resume: ResumeOption = False,
     takeover: TakeoverOption = False,
     allow_weak_durability: WeakOption = False,
+    max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
+    max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
@@ -114,7 +127,13 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = load_flow(target)
-        settings = _settings(takeover=takeover, weak=allow_weak_durability)
+        settings = Settings(
+            takeover=takeover,
+            allow_weak_durability=allow_weak_durability,
+            max_excluded=max_excluded,
+            max_excluded_share=max_excluded_share,
+            owner=this_process().as_text(),
+        )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
         wanted = _wanted(kafka, kafka_config, store, choice, log_json=log_json)
         if flow.stages():
@@ -126,11 +145,6 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
                 f"flow {flow.name!r} keeps no states: all it could do is to publish again; say --republish if that is meant "
                 "(receivers ignore what they have counted)"
             )
-
-
-def _settings(*, takeover: bool, weak: bool) -> Settings:
-    owner = this_process().as_text()
-    return Settings(takeover=takeover, allow_weak_durability=weak, owner=owner)
 
 
 def _wanted(

@@ -11,12 +11,15 @@ from sqe_chain.cli.console import reported
 from sqe_chain.cli.launch import Wanted, launch
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
+    DEFAULTS,
     EngineOption,
     FlowArgument,
     KafkaConfigOption,
     KafkaOption,
     LogJsonOption,
     MasterOption,
+    MaxExcludedOption,
+    MaxExcludedShareOption,
     SparkConfOption,
     StoreOption,
     TracebackOption,
@@ -92,6 +95,8 @@ def run(  # noqa: PLR0913 - each is an option of the command
             help="Bytes of values read and published in one batch, by the average so far.",
         ),
     ] = 96 << 20,
+    max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
+    max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
     log_json: LogJsonOption = False,
     metrics_port: Annotated[
         int | None,
@@ -117,6 +122,8 @@ def run(  # noqa: PLR0913 - each is an option of the command
             takeover=takeover,
             max_records=max_records,
             max_bytes=max_bytes,
+            max_excluded=max_excluded,
+            max_excluded_share=max_excluded_share,
             accept_rollback=accept_rollback,
             allow_weak_durability=allow_weak_durability,
             drop_stages=tuple(drop or ()),

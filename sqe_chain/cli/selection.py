@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.stages.windowing import Span
-from sqe_chain.views import as_dict
+from sqe_chain.views import as_plain
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -57,19 +57,23 @@ class Found(NamedTuple):
         key: its key.
         state: the state; None: there is none under this key.
         span: the window that it is of; None for states that live as long as their key.
+        final: of a window: whether it is closed, so that nothing changes it any more.
     """
 
     key: bytes
     state: Message | None
     span: Span | None = None
+    final: bool = False
 
     def line(self) -> dict[str, Any]:
         """As a line of JSON."""
-        window = {} if self.span is None else {"start_ms": self.span.start_ms, "end_ms": self.span.end_ms}
+        window: dict[str, object] = {}
+        if self.span is not None:
+            window = {"start_ms": self.span.start_ms, "end_ms": self.span.end_ms, "final": self.final}
         return {
             "key": as_json(self.key),
             **window,
-            "state": None if self.state is None else as_dict(self.state),
+            "state": None if self.state is None else as_plain(self.state),
         }
 
 
@@ -80,33 +84,52 @@ class Selection:
     Attributes:
         pattern: of the key as it is shown, with ``*``, ``?`` and ``[...]``; "": any.
         conditions: all of them must hold.
+        begin_ms: of windows: those that begin then or later; None: any.
+        end_ms: of windows: those that begin before; None: any.
     """
 
     pattern: str = ""
     conditions: tuple[Condition, ...] = ()
+    begin_ms: int | None = None
+    end_ms: int | None = None
 
     def takes(self, found: Found) -> bool:
         """Whether this state is wanted; that there is none is told only if any would do."""
         state = found.state
         if state is None:
             return self == Selection()
+        if found.span is not None and not self._in_time(found.span.start_ms):
+            return False
         if self.pattern and not fnmatchcase(readable(found.key), self.pattern):
             return False
         return all(condition.fits(state) for condition in self.conditions)
 
+    def _in_time(self, start_ms: int) -> bool:
+        after = self.begin_ms is None or start_ms >= self.begin_ms
+        return after and (self.end_ms is None or start_ms < self.end_ms)
 
-def selection(pattern: str | None, conditions: Sequence[str], state: type[Message]) -> Selection:
+
+def selection(
+    pattern: str | None,
+    conditions: Sequence[str],
+    state: type[Message],
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+) -> Selection:
     """What was asked for on the command line.
 
     Args:
         pattern: for keys.
         conditions: such as ``events>100`` or ``line=L1``; fields hold numbers, text, bool or enum names.
         state: type of the states.
+        begin_ms: of windows, see `Selection`.
+        end_ms: see there.
 
     Raises:
         ConfigurationError: no such field, or a value that it cannot have.
     """
-    return Selection(pattern or "", tuple(_condition(text, state) for text in conditions))
+    found = tuple(_condition(text, state) for text in conditions)
+    return Selection(pattern or "", found, begin_ms, end_ms)
 
 
 def _condition(text: str, state: type[Message]) -> Condition:

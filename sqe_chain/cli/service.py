@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from sqe_chain.cli.statistics import SLOW_S, Statistics
 from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop
-from sqe_chain.errors import ChainError, ServiceStopped, StoreInconsistent, Superseded, Unavailable
+from sqe_chain.errors import (
+    ChainError,
+    EngineLost,
+    ServiceStopped,
+    StoreInconsistent,
+    Superseded,
+    Unavailable,
+)
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Surroundings
@@ -46,7 +53,7 @@ class Service:
             with Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed):
                 service.start()
                 self._batches(service, stateful=stateful)
-        except (Unavailable, ServiceStopped) as error:
+        except (Unavailable, EngineLost, ServiceStopped) as error:
             self._judge(error, service)
         finally:
             with suppress(ChainError):  # then a successor waits until the heartbeat stands still
@@ -76,7 +83,7 @@ class Service:
             raise error
         if self.stop.superseded:
             raise self._claim_lost(service) from error
-        waiting = isinstance(error, Unavailable) or type(error) is ServiceStopped
+        waiting = isinstance(error, (Unavailable, EngineLost)) or type(error) is ServiceStopped
         if self.stop.requested and waiting and self.statistics.open_plan is None:
             return
         raise error

@@ -20,12 +20,13 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
 from sqe_chain.cli.selection import Found, selection
 from sqe_chain.cli.state_files import write_states
+from sqe_chain.cli.values import moment_ms
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import cell_of
 from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
-from sqe_chain.stages.windows import results_of
+from sqe_chain.stages.windows import RETAINED, results_of
 from sqe_chain.topology import Node
 
 Stored = Iterator[tuple[bytes, bytes | None]]
@@ -51,6 +52,17 @@ def state(  # noqa: PLR0913 - options of a command
             help="Only states of which this holds: events>100, line=L1. Repeatable.",
         ),
     ] = None,
+    begin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="Only windows that begin then or later: 2026-11-20T10:00:00Z, or milliseconds since 1970.",
+        ),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Only windows that begin before.")
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", help="Write to a new file: .jsonl, .jsonl.gz or .parquet."),
@@ -66,6 +78,9 @@ def state(  # noqa: PLR0913 - options of a command
 ) -> None:
     """Show the states of a stage, each as the newest batch that was persisted left it.
 
+    In JSON 64-bit integers are numbers: readers whose numbers are doubles lose digits beyond 2**53. Of a stage with
+    windows, each open and each retained final one is shown.
+
     Reading disturbs no service. While one runs, two states may stem from two batches.
     """
     with reported(traceback=traceback):
@@ -75,13 +90,17 @@ def state(  # noqa: PLR0913 - options of a command
             wanted = [_key(text) for text in keys or ()]
             stored = _stored(flow, node, stores[""], stores[node.store or ""], wanted)
             if node.payload is None:
-                if match or where or output:
+                if match or where or output or begin or end:
                     raise ConfigurationError(
                         f"stage {node.name!r} is a filter: its rows can be listed, not chosen or written to a file"
                     )
                 _show_rows(islice(stored, limit), as_lines=json)
                 return
-            selected = selection(match, where or (), node.payload)
+            if (begin or end) and node.spec is None:
+                raise ConfigurationError(
+                    f"stage {node.name!r} has no windows that --from and --to could choose"
+                )
+            selected = selection(match, where or (), node.payload, _time("--from", begin), _time("--to", end))
             found = (one for one in _found(node, node.payload, stored, wanted) if selected.takes(one))
             if output is not None:
                 existing = (one for one in islice(found, limit) if one.state is not None)
@@ -133,6 +152,10 @@ def _layout(flow: Flow, home: StateStore) -> Layout:
     return Plan.from_bytes(data).layout
 
 
+def _time(option: str, text: str | None) -> int | None:
+    return None if text is None else moment_ms(option, text)
+
+
 def _key(text: str) -> bytes:
     if not text.startswith("0x"):
         return text.encode()
@@ -159,7 +182,10 @@ def _found(node: Node, state: type[Message], stored: Stored, keys: Sequence[byte
         try:
             if node.spec is not None:
                 windows = results_of(name, data or b"", state)
-                yield from (Found(key, one, span) for key, span, one in windows if not keys or key in keys)
+                final = name.startswith(RETAINED)
+                yield from (
+                    Found(key, one, span, final) for key, span, one in windows if not keys or key in keys
+                )
             else:
                 yield Found(name, None if data is None else state.FromString(data))
         except DecodeError as error:
@@ -171,12 +197,14 @@ def _found(node: Node, state: type[Message], stored: Stored, keys: Sequence[byte
 def _show(node: Node, found: Iterator[Found], limit: int) -> None:
     """A table with one column for each field of the state."""
     fields = node.payload.DESCRIPTOR.fields if node.payload else ()
-    table = Table("key", *(("from", "to") if node.spec else ()), *(field.name for field in fields))
+    window = ("from", "to", "window") if node.spec else ()
+    table = Table("key", *window, *(field.name for field in fields))
     for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
         values = [Text("no state", "dim")]
         if one.state is not None:
             values = [Text(_cell(one.state, field.name)) for field in fields]
-        table.add_row(Text(readable(one.key)), *map(_moment, one.span or ()), *values)
+        place = [*map(_moment, one.span), "final" if one.final else "open"] if one.span else []
+        table.add_row(Text(readable(one.key)), *place, *values)
     if table.row_count:
         OUT.print(table)
     else:

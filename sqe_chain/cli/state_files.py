@@ -12,10 +12,11 @@ from typing import IO, Any, cast
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
+from sqe_chain.cli.console import text_of
 from sqe_chain.cli.files import appearing, check_new
 from sqe_chain.cli.selection import Found
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.views import as_dict
+from sqe_chain.views import as_plain
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file; what is held in memory."""
@@ -74,11 +75,15 @@ def _write_parquet(file: Path, states: Iterable[Found], state: type[Message], *,
             "writing Parquet needs the package 'pyarrow': pip install 'sqe-chain[spark]', or write .jsonl"
         ) from error
     fields: list[FieldDescriptor] = list(state.DESCRIPTOR.fields)  # type: ignore[arg-type]  # the stubs know two
-    taken: list[tuple[str, Any, Callable[[Found], object]]] = [("key", pa.binary(), lambda found: found.key)]
+    taken: list[tuple[str, Any, Callable[[Found], object]]] = [
+        ("key", pa.string(), lambda found: text_of(found.key)),
+        ("key_hex", pa.string(), lambda found: None if text_of(found.key) is not None else found.key.hex()),
+    ]
     if windows:
         taken += [
             ("start_ms", pa.int64(), lambda found: found.span and found.span.start_ms),
             ("end_ms", pa.int64(), lambda found: found.span and found.span.end_ms),
+            ("final", pa.bool_(), lambda found: found.final),
         ]
     own = {name for name, _, _ in taken}
     columns = taken + [_column(field, pa, own) for field in fields]
@@ -108,7 +113,7 @@ def _content(field: FieldDescriptor, pa: Any) -> tuple[Any, Callable[[Any], obje
     name = field.name
     single = not field.is_repeated and field.message_type is None
     if not single:
-        return pa.string(), lambda state: json.dumps(as_dict(state).get(name), ensure_ascii=False)
+        return pa.string(), lambda state: json.dumps(as_plain(state).get(name), ensure_ascii=False)
     if field.enum_type is not None:
         names = {value.number: value.name for value in field.enum_type.values}
         return pa.string(), lambda state: names.get(getattr(state, name), str(getattr(state, name)))

@@ -16,6 +16,9 @@ from sqe_chain.protocol.surroundings import Observer, When
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
 """Events that ask for a person's attention."""
 
+DETAILS = frozenset({"shuffled"})
+"""Events that say how a service works, and ask for nothing: not worth a line."""
+
 
 class Hearers:
     """An observer that tells several others.
@@ -66,6 +69,8 @@ class Lines:
 
     def event(self, name: str, fields: Mapping[str, object]) -> None:
         """Write a line."""
+        if name in DETAILS:
+            return
         severity: dict[str, object] = {}
         if self._as_json:
             severity["severity"] = "warning" if name in WARNINGS else "info"
@@ -81,8 +86,15 @@ def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
     moment, event = fields.pop("timestamp"), fields.pop("event")
-    said = "  ".join(f"{name}={value}" for name, value in fields.items())
+    said = "  ".join(f"{name}={_plain(value)}" for name, value in fields.items())
     return f"{moment}  {event:<10} {said}".rstrip()
+
+
+def _plain(value: object) -> object:
+    """What has parts, as JSON; all else as it is."""
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value
 
 
 class _ToObserver(logging.Handler):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.declaration import check_topic
+from sqe_chain.errors import ConfigurationError, FlowError
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _OFFSET = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]+)\]=([0-9]+)")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
+_MILLIS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_DURATION_MS = 24 * 3_600_000
 
 
@@ -33,6 +36,22 @@ def duration_ms(text: str) -> int:
     return milliseconds
 
 
+def topic_name(text: str) -> str:
+    """A topic's name, as Kafka takes it.
+
+    >>> topic_name("robot.raw")
+    'robot.raw'
+
+    Raises:
+        ConfigurationError: no topic can have this name.
+    """
+    try:
+        check_topic(text, "the command line")
+    except FlowError as error:
+        raise ConfigurationError(str(error)) from None
+    return text
+
+
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
     """Where to rewind to: a time in milliseconds since 1970, or an offset for each partition named.
 
@@ -48,20 +67,39 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
     for text in texts:
         named = _OFFSET.fullmatch(text)
         if named:
-            offsets[named.group(1), int(named.group(2))] = int(named.group(3))
+            offsets[topic_name(named.group(1)), int(named.group(2))] = int(named.group(3))
             continue
-        try:
-            when = datetime.fromisoformat(text)
-        except ValueError:
-            raise ConfigurationError(
-                f"--to {text!r}: expected a time with its zone, as 2026-11-20T10:00:00Z, or TOPIC[PARTITION]=OFFSET"
-            ) from None
-        if when.tzinfo is None:
-            raise ConfigurationError(f"--to {text!r}: in which time zone? Write Z or +01:00 behind it")
+        found = _moment("--to", text, "TOPIC[PARTITION]=OFFSET")
         if len(texts) > 1:
             raise ConfigurationError("--to takes one time, or offsets, not both")
-        return round(when.timestamp() * 1_000)
+        return found
     return offsets
+
+
+def moment_ms(option: str, text: str) -> int:
+    """A moment: milliseconds since 1970, or RFC 3339 with its zone.
+
+    >>> moment_ms("--from", "2026-11-20T10:00:00+01:00"), moment_ms("--from", "-5")
+    (1795165200000, -5)
+
+    Raises:
+        ConfigurationError: neither of them.
+    """
+    if _MILLIS.fullmatch(text):
+        return int(text)
+    return _moment(option, text, "milliseconds since 1970")
+
+
+def _moment(option: str, text: str, other: str) -> int:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"{option} {text!r}: expected a time with its zone, as 2026-11-20T10:00:00Z, or {other}"
+        ) from None
+    if when.tzinfo is None:
+        raise ConfigurationError(f"{option} {text!r}: in which time zone? Write Z or +01:00 after it")
+    return (when - _EPOCH) // timedelta(milliseconds=1)
 
 
 def store_urls(texts: Sequence[str]) -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""`python -m sqe_chain.dev fetch`: download everything that the servers need."""
+"""`python -m sqe_chain.dev fetch [KIND...]`: download what the servers need, all of them by default."""
 
 from __future__ import annotations
 
 import sys
 
-from sqe_chain.dev.packages import fetch
+from sqe_chain.dev.packages import KINDS, fetch
 from sqe_chain.errors import ChainError
 
 
@@ -15,11 +15,12 @@ def _show(line: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run the command; returns the exit status."""
-    if arguments != ["fetch"]:
-        sys.stderr.write("usage: python -m sqe_chain.dev fetch\n")
+    command, *kinds = arguments or [""]
+    if command != "fetch" or set(kinds) - set(KINDS):
+        sys.stderr.write(f"usage: python -m sqe_chain.dev fetch [{'|'.join(KINDS)}]...\n")
         return 2
     try:
-        fetch(_show)
+        fetch(_show, kinds or KINDS)
     except ChainError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_status

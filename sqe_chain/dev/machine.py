@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -96,13 +96,15 @@ def up(
     Args:
         kinds: some of `KINDS`.
         directory: for data and the list of servers; None: `default_directory()`.
-        kafka_port: fixed port. None: the one it had before if that is free, else a free one.
+        kafka_port: fixed port; a server that runs must have it. None: the one it had before if that is
+            free, else a free one.
         redis_port: the same for Redis.
         cassandra_port: the same for Cassandra.
         heap_mb: Kafka's Java heap in MiB.
 
     Raises:
-        ConfigurationError: an unknown kind, a port that is taken, or something missing on the machine.
+        ConfigurationError: an unknown kind, a port that is taken, a server that runs on another port, or
+            something missing on the machine. Nothing was started.
         Unavailable: a download failed, or a server did not start in time. What was started before stays
             up and is listed.
     """
@@ -112,6 +114,7 @@ def up(
         raise ConfigurationError(message)
     ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port}
     with _locked(directory) as place:
+        _check_ports(_read(place), ports)
         for kind in (kind for kind in KINDS if kind in kinds):
             known = _read(place)
             before = known.server(kind)
@@ -155,6 +158,17 @@ def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMach
         for server in before.servers:
             server.identity.end(grace_s)
         return before
+
+
+def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
+    for server in machine.servers:
+        wanted = ports[server.kind]
+        if server.running and wanted is not None and wanted != server.port:
+            message = (
+                f"{server.kind} runs already, on port {server.port}, not {wanted} ({machine.directory}): stop it first "
+                f"(sqe-chain dev down), leave out --{server.kind}-port, or start another one with --dir"
+            )
+            raise ConfigurationError(message)
 
 
 def _start(kind: str, place: Path, port: int | None, heap_mb: int) -> DevServer:

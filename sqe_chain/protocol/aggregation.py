@@ -11,19 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqe_chain.errors import (
-    LostOffsets,
-    ServiceStopped,
-    StoreInconsistent,
-    Superseded,
-    TruncatedInput,
-)
-from sqe_chain.plan import Plan
-from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
+from sqe_chain.errors import ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.plan import Exclusion, Plan, PlannedRange, excluded_fields
+from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
+from sqe_chain.protocol.declared import check_same_code
 from sqe_chain.protocol.planning import (
+    Infos,
     batch_plan,
     birth_plan,
     check_commits,
@@ -31,7 +27,7 @@ from sqe_chain.protocol.planning import (
     layout_of,
     layout_plan,
 )
-from sqe_chain.protocol.processing import Batch, Processing
+from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.surroundings import (
     CLAIM,
@@ -43,6 +39,7 @@ from sqe_chain.protocol.surroundings import (
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
+    check_plan_size,
     check_redone,
     check_stores,
     verify_records,
@@ -112,35 +109,20 @@ class Aggregation:
             last = self._last()
         ends = last.ends()
         positions = {place: planned.stop for place, planned in ends.items()}
-        bounds = around.patiently("look for new records", lambda: around.log.bounds(positions))
-        try:
-            for place, offset in positions.items():
-                inputs.check_bounds(place, offset, bounds[place])
-        except (LostOffsets, TruncatedInput):
-            if not around.patiently(
-                "look at the topics again", lambda: inputs.recreated_since(around.flow, around.log, infos)
-            ):
-                raise
-            return self.batch()  # which names it, or begins with it
+        look = partial(inputs.look, around.flow, around.log, infos, positions)
+        bounds = around.patiently("look for new records", look)
+        if bounds is None:
+            return self.batch()  # which names the topic, or begins with it
         again, limits = around.settings.again, inputs.silenced(positions, last.quiet)
         if again is not None:
             bounds = inputs.within(bounds, again.until)
-        limit = max(
-            len(positions),
-            min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
-        )
-        stops = inputs.cut(positions, inputs.within(bounds, limits or {}), limit)
-        if stops == positions:
+        found = self._process(last, bounds, limits, infos)
+        if found is None:
             self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
             return False
-        ranges = tuple(
-            replace(planned, start=planned.stop, stop=stops[place]) for place, planned in ends.items()
-        )
-        started_ms = around.clock.now_ms()
-        with around.step(PROCESS):
-            batch = Batch(self._step_after(last), ranges, last, started_ms, infos, levels(around.flow))
-            report, exclusions = self._processing.run(batch)
+        started_ms, ranges, report, exclusions = found
+        stops = {planned.place: planned.stop for planned in ranges}
         silent = limits is not None or again is not None
         plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions, silent=silent)
         with around.step(SEAL):
@@ -156,6 +138,7 @@ class Aggregation:
             inputs=records,
             replays=sum(end.replays for end in report.ends),
             excluded=len(exclusions),
+            **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
@@ -168,6 +151,39 @@ class Aggregation:
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records
             )
         return True
+
+    def _process(
+        self,
+        last: Plan,
+        bounds: dict[TopicPartition, Bounds],
+        limits: dict[TopicPartition, int] | None,
+        infos: dict[str, TopicInfo],
+    ) -> tuple[int, tuple[PlannedRange, ...], Report, tuple[Exclusion, ...]] | None:
+        """Step 3: clock, ranges, report and exclusions of the next batch; None when nothing is new.
+
+        Args:
+            last: the last plan.
+            bounds: of its partitions.
+            limits: where they have to end for the batch to be silent; see `inputs.silenced`.
+            infos: the flow's topics.
+        """
+        around, ends = self.around, last.ends()
+        positions = {place: planned.stop for place, planned in ends.items()}
+        limit = min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record))
+        while True:
+            stops = inputs.cut(positions, inputs.within(bounds, limits or {}), max(len(positions), limit))
+            if stops == positions:
+                return None
+            ranges = tuple(
+                replace(known, start=known.stop, stop=stops[place]) for place, known in ends.items()
+            )
+            clock_ms = around.clock.now_ms()
+            batch = Batch(self._step_after(last), ranges, last, clock_ms, infos, levels(around.flow))
+            try:
+                with around.step(PROCESS):
+                    return clock_ms, ranges, *self._processing.run(batch)
+            except TooManyForOnePlan:
+                limit = (sum(stops.values()) - sum(positions.values())) // 2
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""
@@ -245,6 +261,8 @@ class Aggregation:
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
         around, last = self.around, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
+        if numbers and any(planned.start != planned.stop for planned in last.ranges):
+            check_same_code(around.flow, last)
         verify_records(around, last, unfinished=bool(numbers))
         for number in numbers:
             plan = last if number == last.number else self._must_fetch(number)
@@ -254,8 +272,11 @@ class Aggregation:
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
             headers = {place: h if h.number >= number else done for place, h in headers.items()}
         if len(numbers) > 1:
-            around.tell("notice", text=f"the store had lost acknowledged writes; plans {numbers} were redone")
-        around.tell("recovered", plan=last.number, redone=numbers)
+            around.tell(
+                "notice",
+                text=f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone",
+            )
+        around.tell("recovered", partitions=len(last.ranges), plan=last.number, redone=numbers)
         if not numbers and (last.number > 0 or around.settings.accept_rollback):
             self._applying().commit(last)
 
@@ -294,11 +315,22 @@ class Aggregation:
         plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts)
         with around.step(SEAL):
             self._seal(plan)
-        around.tell("notice", text=f"plan {plan.number} brings in a new layout: {layout}")
+        self._tell_news(plan, last, infos)
         self._applying().finish(
             plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
         )
         return True
+
+    def _tell_news(self, plan: Plan, last: Plan, infos: Infos) -> None:
+        """Say what a layout's plan brings in."""
+        around = self.around
+        for topic, (known_id, _) in last.layout.sources.items():
+            if inputs.is_started_over(around.flow, topic, known_id, infos.get(topic)):
+                read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
+                text = inputs.told_again(topic, known_id, infos[topic], read)
+                around.tell("notice", text=f"plan {plan.number}: {text}")
+        if news := plan.layout.entered_since(last.layout):
+            around.tell("notice", text=f"plan {plan.number} brings in {', '.join(news)}")
 
     # ------------------------------------------------------------------ seal
 
@@ -317,6 +349,7 @@ class Aggregation:
         around = self.around
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
         data, drop = plan.to_bytes(), max(0, plan.number - around.settings.keep_plans + 1)
+        check_plan_size(around, plan, len(data))
         standing = around.patiently(
             f"seal plan {plan.number}",
             lambda: around.home.set_home(around.flow.name, before, after, data, drop),
@@ -329,7 +362,7 @@ class Aggregation:
             if standing is not None and other and standing.epoch >= before.epoch:
                 raise Superseded(f"flow {around.flow.name!r}: run {standing.run_id} has claimed it")
             raise StoreInconsistent(
-                f"flow {around.flow.name!r}: the home record is {standing}, expected was {before}: the home store went back "
+                f"flow {around.flow.name!r}: the home record is {standing or 'absent'}; expected was {before}: the home store went back "
                 "in time; start again, recovery will say what can be done"
             )
         self._home = after

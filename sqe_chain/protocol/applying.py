@@ -6,9 +6,10 @@ import json
 from dataclasses import dataclass
 from functools import partial
 
-from sqe_chain.errors import Superseded
+from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.plan import Plan, PlannedRange, mark_name
 from sqe_chain.ports import Commit, Header
+from sqe_chain.protocol import inputs
 from sqe_chain.protocol.surroundings import COMMIT, PERSIST, PUBLISH, Surroundings
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
@@ -54,7 +55,7 @@ class Applying:
         publish = publish and not plan.silent
         with around.step(PUBLISH):
             if publish and report.outputs:
-                around.patiently("publish", around.engine.publish)
+                around.patiently("publish", self._publish)
             around.tell("published", plan=plan.number, outputs=report.outputs if publish else 0)
         for level in range(min(top_level, levels(around.flow)), 0, -1):
             with around.step(PERSIST):
@@ -62,6 +63,15 @@ class Applying:
                 around.tell("persisted", plan=plan.number, level=level, rows=rows)
         with around.step(COMMIT):
             self.commit(plan)
+
+    def _publish(self) -> None:
+        """Step 5. An output topic that is gone, or has too few partitions by now, is named: no waiting helps."""
+        around = self.around
+        try:
+            around.engine.publish()
+        except (ConfigurationError, Unavailable):
+            inputs.describe(around.flow, around.log)
+            raise
 
     def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:
         """Step 6 for one level: changed states by the engine, bare headers from here."""
@@ -74,6 +84,8 @@ class Applying:
         step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in())
         for stage, part in around.places():
             if stage.index not in mine or (stage.index, part) in touched:
+                continue
+            if stage.name not in plan.layout.stages:  # enters by a plan of its own, after this one
                 continue
             header = headers.get((stage.index, part)) or self._created(stage, part, plan)
             if header.number >= plan.number:
@@ -107,7 +119,8 @@ class Applying:
         commits = {
             planned.place: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges
         }
-        around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
+        ids = {planned.topic: planned.topic_id for planned in plan.ranges}
+        around.patiently("commit", partial(inputs.commit, around.log, around.flow.name, commits, ids))
         self._committed_ms = around.clock.now_ms()
 
     def _metadata(self, plan: Plan, planned: PlannedRange) -> str:

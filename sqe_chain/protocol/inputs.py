@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import (
+    ANEW,
     CompactedInput,
     ConfigurationError,
     LostOffsets,
@@ -15,6 +16,7 @@ from sqe_chain.errors import (
     PartitionsMismatch,
     RecreatedTopic,
     TruncatedInput,
+    Unavailable,
     WeakDurability,
 )
 from sqe_chain.flow import Flow
@@ -23,6 +25,7 @@ from sqe_chain.plan import PlannedRange, mark_name
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 
 Topics = Mapping[str, TopicInfo]
+Found = dict[TopicPartition, Bounds] | None
 
 
 def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
@@ -53,11 +56,17 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
                 f"input {topic!r} has cleanup.policy=compact: records vanish from it, so totals would depend on when "
                 "it is read; declare Flow(allow_compacted=True) if that is what you want"
             )
+    if flow.dead_letters and found[flow.dead_letter_topic].compacted:
+        raise ConfigurationError(
+            f"flow {flow.name!r}: the topic of its dead letters, {flow.dead_letter_topic!r}, is compacted: it would drop "
+            "letters that have the same key, and takes none without a key; set its cleanup.policy to delete"
+        )
     for topic, number in needed.items():
         if found[topic].partitions < number:
             raise PartitionsMismatch(
-                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}; add "
-                "partitions to the topic (more than declared stay unused)"
+                f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}. If this "
+                "output has published there before, its number is permanent: declare that, or give the output another name to "
+                "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
             )
     return found
 
@@ -137,7 +146,7 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         found = info.topic_id.hex() if info else "no topic"
         raise RecreatedTopic(
             f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what was "
-            "read and what stands there now are different facts. Give the flow another name to begin anew"
+            f"read and what stands there now are different facts. The only way on is to {ANEW}"
         )
     if info.partitions <= known.partition:
         raise PartitionsMismatch(
@@ -180,14 +189,59 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
         raise LostOffsets(
             f"{topic}[{partition}]: next to read is {next_offset}, but the log begins at {bound.begin}: "
             f"{bound.begin - next_offset} offsets were lost to retention before they were counted. Restore them, or "
-            "begin anew under another flow name with --start earliest"
+            f"{ANEW} with --start earliest"
         )
     if bound.stable_end < next_offset:
         raise TruncatedInput(
             f"{topic}[{partition}]: read was up to {next_offset}, but the log ends at {bound.stable_end}: it was "
-            "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or begin "
-            "anew under another flow name"
+            "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or "
+            f"{ANEW}"
         )
+
+
+def look(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
+    """Where the logs of these partitions begin and end, and that they still hold what is to be read next.
+
+    Args:
+        flow: the flow.
+        log: Kafka.
+        infos: its topics, as they were described before.
+        positions: next offset of each partition.
+
+    Returns:
+        None when an input was created again after it was described: what was asked is of another topic.
+
+    Raises:
+        LostOffsets, TruncatedInput: a log does not hold it.
+        ConfigurationError: a topic is gone.
+        Unavailable: the broker does not answer.
+    """
+    try:
+        bounds = log.bounds(positions)
+        for place, offset in positions.items():
+            check_bounds(place, offset, bounds[place])
+    except (LostOffsets, TruncatedInput, Unavailable):
+        if recreated_since(flow, log, infos):
+            return None
+        raise
+    return bounds
+
+
+def told_again(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
+    """What to tell of a topic without envelopes that was created again.
+
+    Args:
+        topic: its name.
+        known_id: id of the topic that was read, hexadecimal.
+        info: the topic now.
+        read: partition -> up to where the old one was read.
+    """
+    ends = ", ".join(f"[{place[1]}] up to {offset}" for place, offset in sorted(read.items()))
+    return (
+        f"input {topic!r} was {known_id}, now it is {info.topic_id.hex()}: it was deleted and created again. What was "
+        f"read of the old one ({ends}) stays counted and published; the new one is another root: all of its "
+        f"{info.partitions} partitions are read from offset 0, and count as new"
+    )
 
 
 def recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
@@ -227,8 +281,7 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
     if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
         raise TruncatedInput(
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
-            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or begin "
-            "anew under another flow name"
+            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or {ANEW}"
         )
     return True
 
@@ -288,6 +341,37 @@ def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition,
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     """All partitions of topics, sorted."""
     return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
+
+
+def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
+    """Commit a group's offsets in the partitions that are still there.
+
+    A topic that was created again with fewer partitions takes no commit for those that are gone; to wait
+    for them would be to wait for ever.
+
+    Args:
+        log: Kafka.
+        group: its name.
+        commits: partition -> offset and metadata.
+        ids: topic -> id of the topic that the offsets belong to, hexadecimal.
+
+    Raises:
+        Unavailable: no answer.
+    """
+    try:
+        log.commit(group, commits)
+    except Unavailable:
+        infos = log.describe(ids)
+        there = {place: found for place, found in commits.items() if _is_there(place, ids, infos)}
+        if len(there) == len(commits):
+            raise
+        if there:
+            log.commit(group, there)
+
+
+def _is_there(place: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool:
+    info = infos.get(place[0])
+    return info is not None and info.topic_id.hex() == ids[place[0]] and place[1] < info.partitions
 
 
 def metadata_of(commit: Commit | None) -> dict[str, object]:

@@ -79,7 +79,7 @@ def _lines(around: Surroundings, plan: Plan, data: bytes) -> Iterator[str]:
             at = header and (header.number, header.plan_id, header.begun_id)
             if at != (plan.number, plan.plan_id, ""):
                 raise ServiceStopped(
-                    f"{stored.flow}/{stage.name}/{cell}: stands at {header}, the last plan is {plan.number}: it is "
+                    f"{stored.flow}/{stage.name}/{cell}: stands at {header or 'no plan'}, the last plan is {plan.number}: it is "
                     "unfinished; run the service once, which finishes it"
                 )
             for key, state in sorted(store.scan(stored.flow, stage.name, cell)):

@@ -11,6 +11,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.surroundings import Again
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.states import Claim
@@ -39,6 +40,8 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
         known.starts,
         known.gone,
+        ways_of(flow),
+        types_of(flow, known),
     )
 
 
@@ -214,6 +217,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
     Raises:
         PartitionsMismatch: another number of state partitions, or of an output's partitions.
         ServiceStopped: a stage or a source is no longer declared.
+        ChangedType: what is stored, or was read, is of a type that would be read wrongly.
     """
     if known.state_partitions != flow.state_partitions:
         raise PartitionsMismatch(
@@ -245,6 +249,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
             raise ServiceStopped(
                 f"flow {flow.name!r}: has read {topic!r} so far, which it no longer declares; declare it again"
             )
+    check_types(flow, known)
 
 
 def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:

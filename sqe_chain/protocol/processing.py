@@ -12,8 +12,22 @@ from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Report
 from sqe_chain.states import Step
+
+MAX_EXCLUSIONS = 2_000
+"""Inputs that one plan leaves out at most: it lists them. A batch with more of them is made smaller."""
+
+ONE_BY_ONE = 5
+"""Inputs that are excluded one by one where filters cannot try them; from then on all that fail at once."""
+
+Coordinates = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class TooManyForOnePlan(Exception):
+    """The batch would leave out more inputs than a plan lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +51,46 @@ class Batch:
     top_level: int
 
 
+class Suspects:
+    """Inputs on which a stage has failed, until it is known of each whether it fails by itself.
+
+    An input that fails has changed other keys and deeper stages before, and inputs that are sound may fail
+    because of that. So in the next attempt all that failed are on trial (`Job.suspects`): what fails then, among
+    inputs that do not fail, is excluded; what does not is let go, once. A filter cannot try an input and take it
+    back: where a flow has one, inputs are excluded one by one at first, the earliest of those that fail.
+
+    Args:
+        can_try: whether all stages can try an input.
+    """
+
+    def __init__(self, *, can_try: bool) -> None:
+        self.known: dict[Coordinates, Exclusion] = {}
+        self._can_try = can_try
+        self._acquitted: set[Coordinates] = set()
+
+    def judge(self, failed: Sequence[Exclusion]) -> bool:
+        """Take in what an attempt says.
+
+        Args:
+            failed: what failed in it.
+
+        Returns:
+            Whether the attempt is the last: all suspects have failed again, and nothing else has.
+        """
+        found = {(one.topic, one.partition, one.offset): one for one in failed}
+        fresh = found.keys() - self.known.keys()
+        innocent = set[Coordinates]()
+        if self._can_try:
+            innocent = self.known.keys() - found.keys() - self._acquitted
+        elif fresh and len(self.known) < ONE_BY_ONE:
+            found = {min(fresh): found[min(fresh)]}
+        for place in innocent:
+            del self.known[place]
+        self._acquitted |= innocent
+        self.known |= found
+        return not fresh and not innocent
+
+
 class Processing:
     """Runs batches on the engine.
 
@@ -47,52 +101,84 @@ class Processing:
     def __init__(self, around: Surroundings) -> None:
         self._around = around
         self._in_place = around.settings.in_place
+        self._brake = Brake(around.settings.max_excluded, around.settings.max_excluded_share)
+        self._can_try = all(stage.spec is None for stage in around.flow.stages())
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
-        """Attempts until no stage fails: each without the inputs on which those before failed.
+        """Attempts until no stage fails but on what is left out.
+
+        Each attempt finds at least one more input that fails, or lets one go, so they come to an end.
 
         Returns:
             The report, and what is left out: all that the plan has to say of the batch.
 
         Raises:
-            PoisonError: an input cannot be processed; or user code fails on other inputs each time.
+            PoisonError: an input cannot be processed, or the steps after `changes()` fail.
+            TooManyExcluded: the poison policy would leave out more than it may.
+            TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again meanwhile.
         """
-        around, left_out = self._around, list[Exclusion]()
-        for attempt in range(1, around.settings.attempts + 1):
-            report = self.attempt(batch, left_out)
-            if not report.failed:
-                topics = {planned.topic for planned in batch.ranges}
-                now = around.patiently("look at the topics", partial(around.log.describe, topics))
-                for planned in batch.ranges:
-                    inputs.check_same(planned, now.get(planned.topic))
-                for text in report.notices:
-                    around.tell("notice", text=text)
-                return report, tuple(left_out + report.excluded)
-            around.tell("failed", attempt=attempt, inputs=len(report.failed), first=str(report.failed[0]))
-            known = {(one.topic, one.partition, one.offset): one for one in (*report.failed, *left_out)}
-            left_out = list(known.values())
-        raise PoisonError(
-            f"user code failed in {around.settings.attempts} attempts at one batch, each time on other inputs, last on "
-            f"{left_out[-1]}; mend the code"
-        )
+        around, suspects = self._around, Suspects(can_try=self._can_try)
+        attempt = 1
+        while True:
+            report = self.attempt(batch, tuple(suspects.known.values()), trial=True)
+            if suspects.judge(report.failed):
+                break
+            if report.failed:
+                first = str(report.failed[0])
+                around.tell("failed", attempt=attempt, inputs=len(report.failed), first=first)
+            attempt += 1
+        if report.broken:
+            raise PoisonError(report.broken[0])
+        exclusions = (*suspects.known.values(), *report.excluded)
+        read = sum(end.records - end.replays for end in report.ends)
+        self._brake.check(around.flow.name, exclusions, read)
+        if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.ranges)):
+            raise TooManyForOnePlan
+        self._brake = self._brake.after(len(exclusions), read)
+        topics = {planned.topic for planned in batch.ranges}
+        now = around.patiently("look at the topics", partial(around.log.describe, topics))
+        for planned in batch.ranges:
+            inputs.check_same(planned, now.get(planned.topic))
+        for text in report.notices:
+            around.tell("notice", text=text)
+        return report, exclusions
 
-    def attempt(self, batch: Batch, exclusions: Sequence[Exclusion]) -> Report:
-        """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them."""
+    def attempt(self, batch: Batch, exclusions: Sequence[Exclusion], *, trial: bool = False) -> Report:
+        """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them.
+
+        In place, units of such keys are folded elsewhere or not at all, so until it is known that there are none,
+        user code that fails says nothing.
+
+        Args:
+            batch: what is to be processed.
+            exclusions: what is left out.
+            trial: try it, and take it back.
+        """
         around, infos = self._around, batch.infos
         portions = portions_of(batch.ranges, batch.before, exclusions)
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
+        suspects = {(one.topic, one.partition, one.offset) for one in exclusions} if trial else ()
         while True:
-            in_place = self._in_place and self._fits_in_place(infos)
-            compacted = inputs.compacted(infos)
-            job = Job(batch.step, batch.clock_ms, in_place, batch.top_level, max_bytes, compacted)
-            report = around.patiently("process", partial(around.engine.process, job, portions))
-            if not report.strays:
-                return report
-            self._in_place = False
-            around.tell(
-                "notice", text=f"{report.strays} keys are not where murmur2 puts them: from now on shuffled"
+            job = Job(
+                batch.step,
+                batch.clock_ms,
+                self._in_place and self._fits_in_place(infos),
+                batch.top_level,
+                infos,
+                inputs.compacted(infos),
+                frozenset(suspects),
             )
+            try:
+                report = around.patiently("process", partial(around.engine.process, job, portions))
+            except PoisonError:
+                if not job.in_place:
+                    raise
+            else:
+                if not report.strays:
+                    return report
+                stages = [stage.name for stage in around.flow.stages() if around.flow.level(stage) == 1]
+                around.tell("shuffled", stages=stages, keys=report.strays)
+            self._in_place = False
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
         """Whether every input has as many partitions as there are state partitions, and nothing goes to all of them."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.errors import ANEW, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.plan import Layout, Plan, mark_name
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
@@ -149,7 +149,7 @@ class Rebuilding:
         if base is None:
             raise StoreInconsistent(
                 f"flow {around.flow.name!r}: plan {last.number - 1} is not kept any more, so it cannot be known what "
-                "was published of the last one; begin anew under another flow name"
+                f"was published of the last one; {ANEW}"
             )
         names = {mark_name(*place): place for place in last.ends()}
         starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
@@ -184,7 +184,7 @@ class Rebuilding:
             if topic in flow.input_topics():
                 raise ServiceStopped(
                     f"flow {flow.name!r}: {topic!r} was created again after something of it had been counted; that is gone, "
-                    "so the flow cannot be folded again. Begin anew under another flow name"
+                    f"so the flow cannot be folded again. The only way on is to {ANEW}"
                 )
         places = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
         ends = {place: standing.ends.get(place, 0) for place in places}

@@ -118,6 +118,6 @@ def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
         least = min(header.number for header in downstream)
         if most > least:
             raise StoreInconsistent(
-                f"a stage of level {level} has reached plan {most}, but one behind it stands at {least}: what the first "
+                f"a stage has reached plan {most}, but one after it stands at {least}: what the first "
                 f"would emit again is lost to the second; a store lost acknowledged writes; {WAYS_OUT}"
             )

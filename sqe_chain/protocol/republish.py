@@ -1,8 +1,8 @@
 """A service without stages: read, transform, publish, commit. It needs no store.
 
 A crash publishes again; receivers ignore it by lane and position. Several runs alive at once are
-harmless. Marks are kept in memory, for the witnesses only: a hole upstream must not be passed on under
-good order.
+harmless. Marks are kept for the witnesses only: a hole upstream must not be passed on under good order.
+They go into the metadata of the group's commits, where they fit.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import (
-    ConfigurationError,
-    LostOffsets,
-    PartitionsMismatch,
-    RecreatedTopic,
-    TruncatedInput,
-)
+from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
 from sqe_chain.marks import MarksRecord, PartitionMarks
+from sqe_chain.plan import excluded_fields
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
+from sqe_chain.protocol.keeping import packed, unpacked
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
+from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.states import Claim, Step
 
@@ -40,7 +37,7 @@ class Position:
         offset: next to read.
         topic_id: of the topic.
         epoch: leader epoch plus one of the last record read; 0 unknown.
-        marks: what was seen since this run began.
+        marks: what was seen so far, or since a run had to enter the partition in the middle.
     """
 
     offset: int
@@ -61,6 +58,10 @@ class Republishing:
     _positions: dict[TopicPartition, Position] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _committed_ms: int = 0
+    _brake: Brake = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._brake = Brake(self.around.settings.max_excluded, self.around.settings.max_excluded_share)
 
     def start(self) -> None:
         """Find the committed positions; a first start commits them before anything is published.
@@ -78,7 +79,7 @@ class Republishing:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
-        around.tell("recovered", positions=len(self._positions), new=len(fresh))
+        around.tell("recovered", partitions=len(self._positions))
 
     def batch(self) -> bool:
         """Read, transform, publish and commit what is new.
@@ -96,16 +97,10 @@ class Republishing:
         if fresh:
             self._commit(fresh)
         offsets = {place: position.offset for place, position in self._positions.items()}
-        bounds = around.patiently("look for new records", lambda: around.log.bounds(offsets))
-        try:
-            for place, offset in offsets.items():
-                inputs.check_bounds(place, offset, bounds[place])
-        except (LostOffsets, TruncatedInput):
-            if not around.patiently(
-                "look at the topics again", lambda: inputs.recreated_since(around.flow, around.log, infos)
-            ):
-                raise
-            return self.batch()  # which names it, or begins with it
+        look = partial(inputs.look, around.flow, around.log, infos, offsets)
+        bounds = around.patiently("look for new records", look)
+        if bounds is None:
+            return self.batch()  # which names the topic, or begins with it
         limit = max(
             len(offsets),
             min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
@@ -136,6 +131,7 @@ class Republishing:
             inputs=sum(end.records for end in report.ends),
             replays=sum(end.replays for end in report.ends),
             excluded=len(report.excluded),
+            **excluded_fields(report.excluded),
             outputs=report.outputs,
             lag=inputs.lag(stops, bounds),
             batch_ms=around.clock.now_ms() - started_ms,
@@ -186,10 +182,9 @@ class Republishing:
 
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         around = self.around
-        max_bytes = {topic: info.max_message_bytes for topic, info in infos.items()}
         step = Step(around.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, max_bytes=max_bytes, compacted=inputs.compacted(infos))
-        report = around.patiently("publish", lambda: around.engine.republish(job, portions))
+        job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted(infos), brake=self._brake)
+        report = around.patiently("publish", partial(self._republish, job, portions))
         now = around.patiently(
             "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})
         )
@@ -197,7 +192,18 @@ class Republishing:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
             around.tell("notice", text=text)
+        read = sum(end.records - end.replays for end in report.ends)
+        self._brake = self._brake.after(len(report.excluded), read)
         return report
+
+    def _republish(self, job: Job, portions: list[Portion]) -> Report:
+        """An output topic that is gone, or has too few partitions by now, is named: no waiting helps."""
+        around = self.around
+        try:
+            return around.engine.republish(job, portions)
+        except (ConfigurationError, Unavailable):
+            inputs.describe(around.flow, around.log)
+            raise
 
     def _move(self, stops: dict[TopicPartition, int], report: Report) -> None:
         for end in report.ends:
@@ -215,9 +221,11 @@ class Republishing:
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions not known yet; returns those without a commit."""
         around, flow = self.around, self.around.flow
+        gone: dict[tuple[str, str], dict[TopicPartition, int]] = {}
         for (topic, partition), position in list(self._positions.items()):
-            if inputs.is_started_over(flow, topic, position.topic_id.hex(), infos.get(topic)):
-                around.tell("notice", text=f"{topic}[{partition}] was created again: it is read from 0")
+            known_id = position.topic_id.hex()
+            if inputs.is_started_over(flow, topic, known_id, infos.get(topic)):
+                gone.setdefault((topic, known_id), {})[topic, partition] = position.offset
                 del self._positions[topic, partition]
             else:
                 self._check_id(topic, position.topic_id, infos.get(topic))
@@ -237,10 +245,12 @@ class Republishing:
         fresh = []
         for place in places:
             info = infos[place[0]]
-            marks = inputs.new_marks(info, place[1], entered_in_middle=True)
             commit = commits.get(place)
             known_id = str(inputs.metadata_of(commit).get("topic_id", info.topic_id.hex()))
-            if commit is None or inputs.is_started_over(flow, place[0], known_id, info):
+            over = inputs.is_started_over(flow, place[0], known_id, info)
+            if over:
+                gone.setdefault((place[0], known_id), {})[place] = commits[place].offset
+            if commit is None or over:
                 offset = starts[place][0] if place in starts else 0
                 marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
                 self._positions[place] = Position(offset, info.topic_id, 0, marks)
@@ -250,8 +260,21 @@ class Republishing:
             self._check_outputs(meta)
             self._check_id(place[0], bytes.fromhex(known_id), info)
             inputs.check_bounds(place, commit.offset, bounds[place])
+            marks = unpacked(meta.get("marks")) or inputs.new_marks(info, place[1], entered_in_middle=True)
             self._positions[place] = Position(
                 commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks
+            )
+        for (topic, known_id), read in gone.items():
+            around.tell("notice", text=inputs.told_again(topic, known_id, infos[topic], read))
+        for topic in sorted({place[0] for place in fresh} - {topic for topic, _ in gone}):
+            begun = ", ".join(
+                f"[{at}] from {self._positions[name, at].offset}" for name, at in fresh if name == topic
+            )
+            around.tell(
+                "notice",
+                text=f"input {topic!r} ({infos[topic].topic_id.hex()}): group {flow.name!r} has no commit for {begun}, and "
+                "begins there: a first start, new partitions, or the topic was deleted and created again, for Kafka "
+                "deletes commits with their topic",
             )
         return fresh
 
@@ -271,14 +294,23 @@ class Republishing:
         if info is None or info.topic_id != known:
             found = info.topic_id.hex() if info else "no topic"
             raise RecreatedTopic(
-                f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Give the flow "
-                "another name, or reset its group's offsets to begin anew"
+                f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
+                "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
+                f"readers, Flow(recreated=...). Or {ANEW}"
             )
 
-    def _metadata(self, topic_id: bytes, leader_epoch: int) -> str:
-        """What a commit remembers: the topic, where its log stood, and the partitions of each output."""
+    def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
+        """What a commit remembers: the topic, where its log stood, the partitions of each output, marks."""
         outputs = {node.name: [node.topics[0], node.partitions] for node in self.around.flow.outputs()}
-        return json.dumps({"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs})
+        known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
+        return json.dumps(known | {"marks": packed(marks)} if marks else known)
+
+    def _commit_of(self, position: Position) -> Commit:
+        """With marks where they fit; a run that finds none has entered the partition in the middle."""
+        metadata = self._metadata(position.topic_id, position.epoch, position.marks)
+        if len(metadata) > METADATA_LENGTH:
+            metadata = self._metadata(position.topic_id, position.epoch)
+        return Commit(position.offset, metadata)
 
     def _check_metadata(self) -> None:
         """Before anything is published: can it be committed?"""
@@ -292,9 +324,7 @@ class Republishing:
 
     def _commit(self, places: list[TopicPartition]) -> None:
         around = self.around
-        commits = {
-            place: Commit(position.offset, self._metadata(position.topic_id, position.epoch))
-            for place, position in ((place, self._positions[place]) for place in places)
-        }
-        around.patiently("commit", lambda: around.log.commit(around.flow.name, commits))
+        commits = {place: self._commit_of(self._positions[place]) for place in places}
+        ids = {topic: self._positions[topic, partition].topic_id.hex() for topic, partition in places}
+        around.patiently("commit", partial(inputs.commit, around.log, around.flow.name, commits, ids))
         self._committed_ms = around.clock.now_ms()

@@ -20,6 +20,18 @@ When = Literal["before", "after"]
 CLAIM, RECOVER, PROCESS, SEAL, PUBLISH, PERSIST, COMMIT = range(1, 8)
 """The numbered steps."""
 
+_LEAST = {
+    "interval_ms": 0,
+    "max_records": 1,
+    "max_bytes": 1,
+    "keep_plans": 2,
+    "max_excluded": 0,
+    "standby_ms": 0,
+    "back_off_ms": 0,
+}
+"""Settings that are whole numbers, and the least that each may be."""
+_MOST = 10**15
+
 
 class Engine(Protocol):
     """Runs the tasks of one attempt at a batch. Keeps what it computed until it is released."""
@@ -102,7 +114,9 @@ class Settings:
         max_records: records of one batch, over all partitions.
         max_bytes: bytes of values of one batch, over all partitions (kept by the average so far).
         keep_plans: sealed plans that the home store keeps; at least 2.
-        attempts: runs of one batch in which user code may fail before the service stops.
+        max_excluded: inputs that one batch may exclude, whatever their share. A batch that would exclude more than
+            this, and more than `max_excluded_share` of what it read, stops before anything is sealed.
+        max_excluded_share: share of its records, 0 to 1, that one batch may exclude, however many they are.
         accept_rollback: go on although the store went back as a whole.
         allow_weak_durability: accept stores that may lose acknowledged writes.
         drop_stages: stored stages that the flow no longer has and that may be forgotten.
@@ -119,7 +133,8 @@ class Settings:
     max_records: int = 400_000
     max_bytes: int = 96 * 1024 * 1024
     keep_plans: int = 20
-    attempts: int = 3
+    max_excluded: int = 100
+    max_excluded_share: float = 0.1
     accept_rollback: bool = False
     allow_weak_durability: bool = False
     drop_stages: tuple[str, ...] = ()
@@ -131,11 +146,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work."""
-        for name, least in (("max_records", 1), ("max_bytes", 1), ("keep_plans", 2), ("attempts", 1)):
-            if getattr(self, name) < least:
-                raise ConfigurationError(f"{name}={getattr(self, name)}; at least {least}")
-        if self.interval_ms < 0:
-            raise ConfigurationError(f"interval_ms={self.interval_ms}; 0 or more")
+        for name, least in _LEAST.items():
+            found = getattr(self, name)
+            if type(found) is not int or not least <= found <= _MOST:
+                raise ConfigurationError(f"{name}={found!r}; a whole number, {least} to {_MOST}")
+        share = self.max_excluded_share
+        if type(share) not in (int, float) or not 0 <= share <= 1:
+            raise ConfigurationError(f"max_excluded_share={share!r}; a number, 0 to 1")
 
 
 @dataclass(slots=True)

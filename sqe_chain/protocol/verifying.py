@@ -67,6 +67,31 @@ def check_new_stages(around: Surroundings, last: Plan) -> None:
             )
 
 
+def check_plan_size(around: Surroundings, plan: Plan, size: int) -> None:
+    """Check, before it is sealed, that the home store takes a plan.
+
+    Args:
+        around: the flow and its ports.
+        plan: about to be sealed.
+        size: its bytes.
+
+    Raises:
+        ConfigurationError: it does not.
+        Unavailable: asked to stop while waiting for the store.
+    """
+    most = around.patiently("ask how large a plan may be", lambda: around.home.max_plan_bytes)
+    if size <= most:
+        return
+    lanes = sum(len(record["lanes"]) for record in plan.marks.values())
+    raise ConfigurationError(
+        f"flow {around.flow.name!r}: plan {plan.number} has {size} bytes, the home store takes {most}; nothing was sealed. "
+        f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} inputs "
+        "left out. Many lanes: republish with fewer partitions and shards upstream. Many inputs left out: correct what "
+        "they fail on, choose poison='stop', or make batches smaller (--max-records). Else take a home store with more "
+        "room (Cassandra: commitlog_segment_size, of which a plan takes half)"
+    )
+
+
 def verify_records(around: Surroundings, last: Plan, *, unfinished: bool) -> None:
     """Read the last record of each range again: are the inputs still what the last plan has read?
 
@@ -116,6 +141,6 @@ def check_redone(redo: Redo, report: Report) -> None:
     if marks != plan.marks:
         off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
         raise PlanMismatch(
-            f"plan {plan.number}: doing it again ends at other marks in {off}: the input or the code changed; run the "
+            f"plan {plan.number}: doing it again ends elsewhere in {', '.join(off)}: the input or the code changed; run the "
             "code that sealed it, or restore the input"
         )

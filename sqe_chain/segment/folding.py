@@ -29,11 +29,6 @@ class Folding:
     part: int
     partitioner: Partitioner
 
-    @property
-    def done(self) -> bool:
-        """Whether the batch is known to be applied already."""
-        return self.states.done
-
     def take(self, units: Sequence[Unit]) -> int:
         """Fold units, in their order; returns how many keys belong to another state partition."""
         aggregate, strays = self.aggregate, set[bytes]()

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-from zlib import crc32
-
-from google.protobuf.message import DecodeError
+from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.context import Context, Origin, Place, new_origin
-from sqe_chain.envelope import EnvelopeHead, is_enveloped, parse_head, payloads_of
+from sqe_chain.envelope import EnvelopeHead, check_timestamp, is_enveloped, parse_head, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow
 from sqe_chain.marks import PartitionMarks
 from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Message, Output
-from sqe_chain.segment.level import exclusion_of
+from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
 from sqe_chain.steps import Collector, Compiler, Push, number
 from sqe_chain.topology import STAGES, Node
-from sqe_chain.wire import CHECKSUM_TAG, PREFIX, RESIDUE
 
+if TYPE_CHECKING:
+    from sqe_chain.segment.columns import Columns
+
+WORTHWHILE = 20
+"""Messages of a block; for fewer of them columns cost more than they save."""
+_LETTERS_HELD: Final = 10_000
 _FIRST: Final = number(0)
 _parse_head: Final = EnvelopeHead.FromString
 
@@ -39,7 +41,8 @@ class Inputs:
         skipped: offset -> why it is left out, known before this attempt.
         collector: where units and payloads arrive.
         excluded: inputs newly left out.
-        outputs: records to publish so far, dead letters included; whoever takes them clears the list.
+        outputs: records to publish so far; whoever takes them clears the list. Dead letters come last, when
+            it is known how many they are.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class Inputs:
         compiler: Compiler,
         collector: Collector,
         gatherer: Gatherer,
+        columns: type[Columns] | None = None,
     ) -> None:
         read = portion.read
         self.flow = flow
@@ -62,9 +66,13 @@ class Inputs:
         self.collector = collector
         self._gather = gatherer.gather
         self._now_ms = job.clock_ms
-        self._max_bytes = job.max_bytes
+        self._topics = job.topics
         self._stateful = bool(flow.stages())
         self._wants_key = wants_message_key(flow, self.node)
+        self._columns = columns
+        self._trial = bool(job.suspects)
+        self._brake = job.brake
+        self._letters: list[Output] = []
         self.skipped = {one.offset: one for one in portion.exclusions}
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
@@ -84,9 +92,11 @@ class Inputs:
     def take(self, messages: Sequence[Message]) -> int:
         """`feed` without the counting. Returns how many of the records were replays."""
         message_type: Any = self.node.payload if not self.node.raw else None
-        if message_type is None or self.skipped:
+        if message_type is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
             return sum(self._extraordinary(message) for message in messages)
-        return self._feed_ordinary(messages, message_type)
+        values = [message.value() for message in messages]
+        ordinary = self._columns(values, message_type.DESCRIPTOR.full_name.encode()).ordinary
+        return self._feed_ordinary(messages, values, ordinary.tolist(), message_type)
 
     def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
         """Take note of a block that was read.
@@ -96,6 +106,8 @@ class Inputs:
             replays: how many of them were replays.
             size: bytes of their values.
         """
+        if len(self._letters) > _LETTERS_HELD:
+            self._release_letters()
         end, last = self._end, messages[-1]
         end.records += len(messages)
         end.replays += replays
@@ -104,43 +116,51 @@ class Inputs:
         end.last_timestamp_ms = last.timestamp()[1]
 
     def finish(self) -> PartitionEnd:
-        """What became of the partition."""
+        """What became of the partition, after its last record; the dead letters are among the outputs now.
+
+        Raises:
+            TooManyExcluded: the poison policy would leave out more than it may.
+        """
+        self._release_letters()
         self._end.marks = self.marks.to_json()
         return self._end
 
-    def _feed_ordinary(self, messages: Sequence[Message], message_type: Any) -> int:  # noqa: ANN401, C901 - one loop
+    def _release_letters(self) -> None:
+        if self._brake is not None:
+            self._brake.check(self.flow.name, self.excluded, self._end.records - self._end.replays)
+        self.outputs += self._letters
+        self._letters.clear()
+
+    def _feed_ordinary(
+        self,
+        messages: Sequence[Message],
+        values: Sequence[bytes | None],
+        ordinary: Sequence[bool],
+        message_type: Any,  # noqa: ANN401 - a protobuf class
+    ) -> int:
         """Enveloped records of a declared type: the hottest loop of all.
+
+        Columns have said of each whether it is a sound envelope with one payload of that type. What is left is
+        the question whether it is the next one of a known lane, as `PartitionMarks.accept` sees it; whatever is
+        not goes there.
 
         Returns:
             How many were replays.
         """
         place, lanes, made, outputs = self.place, self.lanes, self.collector.made, self.outputs
         marks, push, gather, parse = self.marks.lanes, self._push, self._gather, message_type.FromString
-        type_name, now = message_type.DESCRIPTOR.full_name, self._extraordinary
-        wants_key, drop_replays = self._wants_key, self._stateful
+        now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
         replays = 0
-        for message in messages:
-            value = message.value()
-            if value is None or value[:5] != PREFIX or value[-5] != CHECKSUM_TAG or crc32(value) != RESIDUE:
-                replays += now(message)
-                continue
-            try:
-                head = _parse_head(value)
-            except DecodeError:
+        for message, value, plain in zip(messages, values, ordinary, strict=True):
+            head = _parse_head(value) if plain and value is not None else None
+            mark = None if head is None else marks.get(head.lane)
+            if head is None or mark is None:
                 replays += now(message)
                 continue
             offset, epoch = message.offset(), message.leader_epoch()
             epoch = 0 if epoch is None or epoch < 0 else epoch + 1
-            lane, payload, position = head.lane, head.payload, head.position
-            republished = position
-            if not position:
-                position = root_position(epoch, offset)
-            mark = marks.get(lane)
-            if mark is None or head.type != type_name or head.size or not payload:
-                replays += now(message)
-                continue
-            # The next message of a known lane, as `PartitionMarks.accept` sees it; all others go there.
-            at = mark.position
+            lane, republished = head.lane, head.position
+            position, at = republished or root_position(epoch, offset), mark.position
             if len(position) != len(at) or head.previous > at:
                 replays += now(message)
                 continue
@@ -156,7 +176,7 @@ class Inputs:
                 (place, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
             )
             try:
-                push(parse(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
+                push(parse(head.payload), self._key(head, message) if wants_key else None, _FIRST, origin)
                 if made:
                     gather(made, origin, outputs)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
@@ -192,13 +212,18 @@ class Inputs:
         if not fresh and self._stateful:
             return 1
         origin = Origin(self.place, offset, epoch, self.read_lane(stated), position, head, message)
-        if offset in self.skipped:
-            self._leave_out(origin, self.skipped[offset])
+        known = self.skipped.get(offset)
+        if known is not None and not self._trial:
+            self._leave_out(origin, known)
             return int(not fresh)
+        made = self.collector.made
         try:
             self._push_all(origin)
-            if self.collector.made:
-                self._gather(self.collector.made, origin, self.outputs)
+            if known is not None:  # on trial: stages try it and take it back, nothing of it is published
+                made.clear()
+                self._leave_out(origin, known)
+            elif made:
+                self._gather(made, origin, self.outputs)
         except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
             self._exclude(origin, error)
         return int(not fresh)
@@ -208,6 +233,8 @@ class Inputs:
         node, head, message = self.node, origin.head, origin.message
         if message is None:
             raise AssertionError("a message read has its record")
+        if head is None:
+            check_timestamp(message.timestamp()[1])  # of an envelope it is checked with all the rest
         payloads: Sequence[bytes | None] = [message.value()]
         key = message.key()
         if head is not None:
@@ -269,13 +296,14 @@ class Inputs:
         letter = dead_letter(self.flow, origin, exclusion)
         topic, _, key, value, headers, _ = letter
         size = len(key or b"") + len(value or b"") + headers_size(headers or [])
-        limit = self._max_bytes.get(topic, 1 << 62)
+        info = self._topics.get(topic)
+        limit = info.max_message_bytes if info else 1 << 62
         if size > limit - RECORD_OVERHEAD:
             raise OutputTooLarge(
                 f"{origin} cannot be processed ({exclusion.error}), and as a dead letter it has {size} bytes with the "
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
-        self.outputs.append(letter)
+        self._letters.append(letter)
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:
@@ -312,6 +340,7 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
         "sqe-offset": str(origin.offset),
         "sqe-lane": f"{origin.lane:016x}",
         "sqe-position": origin.position.hex(),
+        "sqe-timestamp": str(message.timestamp()[1]),
         "sqe-error": exclusion.error,
         "sqe-text": exclusion.text,
     }

@@ -9,13 +9,14 @@ from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
 
 from sqe_chain.context import Origin
-from sqe_chain.errors import PoisonError
+from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
 from sqe_chain.outputs import Gatherer
 from sqe_chain.partitioner import Partitioner
-from sqe_chain.plan import TEXT_LIMIT, Exclusion
+from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.folding import Folding
+from sqe_chain.segment.poison import exclusion_of, place_in_user_code
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.segment.sieving import Sieving, spread_of
 from sqe_chain.stages.aggregate import Aggregate
@@ -35,22 +36,6 @@ def levels(flow: Flow) -> int:
 def stages_at(flow: Flow, level: int) -> list[Node]:
     """The stages of a level, in the order of their declaration."""
     return [stage for stage in flow.stages() if flow.level(stage) == level]
-
-
-def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
-    """How an input is left out, under the flow's policy.
-
-    Raises:
-        PoisonError: the policy is `stop`.
-    """
-    if flow.poison == "stop":
-        raise PoisonError(
-            f"flow {flow.name!r}: {origin} cannot be processed: {type(error).__name__}: {error}; mend the code or "
-            "the writer, or declare poison='dead_letter' or 'skip'"
-        ) from error
-    place = origin.place
-    text = str(error)[:TEXT_LIMIT]
-    return Exclusion(place.topic, place.partition, origin.offset, flow.poison, type(error).__name__, text)
 
 
 class Shuffle:
@@ -99,7 +84,7 @@ def carried_need(flow: Flow, stage: Node) -> int:
     need = 2 if stage.takes_context else 0
     if stage.spec is not None:
         spec = stage.spec
-        wanted = spec.takes_context or spec.epoch_takes_context or spec.heartbeat_takes_context
+        wanted = spec.takes_context or spec.epoch_takes_context
         need = 2 if wanted else 1
     pending = flow.children(stage.index)
     while pending:
@@ -120,8 +105,9 @@ class Level:
         self._level = level
         self._part = part
         self._report = report
+        self._suspects = job.suspects
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, part, job.max_bytes)
+        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms)
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
         self._compiler = Compiler(
@@ -148,6 +134,7 @@ class Level:
             self._before_input,
             self._fail,
             careful=flow.poison != "stop",
+            suspects=job.suspects,
         )
         states = PartitionStates(store, job.step, stage.name, self._part, layout)
         return Folding(aggregate, states, self._part, Partitioner(flow.state_partitions))
@@ -162,6 +149,7 @@ class Level:
             self._before_input,
             self._fail,
             self._report.dropped,
+            suspects=job.suspects,
             waits=not job.in_place or self._level > 1 or len(self._flow.input_topics()) > 1,
         )
 
@@ -176,11 +164,10 @@ class Level:
         """Fold units of one stage, in the order of units.
 
         In place, units of a key that belongs to another state partition are strays: they are counted,
-        and the attempt is worth nothing.
+        and the attempt is worth nothing. In a redo too, where this state partition may have nothing left to
+        do: theirs may have.
         """
         work = self._stages[stage]
-        if work.done:
-            return
         if stage != self._folding:
             self._before_input(None)
             self._folding = stage
@@ -212,6 +199,10 @@ class Level:
         yield from self.blocks()
 
     def _push_changes(self, aggregate: Aggregate) -> None:
+        """Give changed states to the steps after `changes()`.
+
+        When they fail it is told, not raised: they may do well without what the attempt is done again without.
+        """
         push = self._compiler.behind(aggregate.node, "changes")
         if push is None:
             return
@@ -219,22 +210,27 @@ class Level:
         try:
             aggregate.push_changes(push)
             self._before_input(None)
-        except Exception as error:
-            raise PoisonError(
-                f"flow {self._flow.name!r}: the steps behind changes() of stage {aggregate.node.name!r} failed: "
-                f"{type(error).__name__}: {error}; no single input is to blame: mend the code, start again"
-            ) from error
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            where = place_in_user_code(self._flow, error)
+            self._report.broken.append(
+                f"flow {self._flow.name!r}: the steps after changes() of stage {aggregate.node.name!r} failed: "
+                f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
+                "the code, start again"
+            )
+            self._collector.made.clear()
+            self._current = None
         self._changing = False
 
     def _before_input(self, origin: Origin | None) -> None:
-        """Gather what the input before has given."""
+        """Gather what the input before has given; of a suspect, nothing."""
         made = self._collector.made
         if made:
             current = self._current
             if current is None:
                 raise AssertionError("payloads without an input")
             try:
-                self._gatherer.gather(made, current, self._ready)
+                tried = bool(self._suspects) and not self._changing and current.order in self._suspects
+                self._gatherer.gather(made, current, self._ready, keep=not tried)
             except Exception as error:
                 if self._changing:
                     raise
@@ -297,6 +293,8 @@ class _Decoder:
         if self._origin is None or place != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = place
+        if not type_name:  # a heartbeat
+            return key, None, "", path, self._origin
         message_type = self._types.get(type_name)
         if message_type is None:
             descriptor = descriptor_pool.Default().FindMessageTypeByName(type_name)

@@ -23,7 +23,8 @@ from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Message
 from sqe_chain.segment.columns import Columns, Ints, Rows
 from sqe_chain.segment.inputs import Inputs
-from sqe_chain.segment.level import Level, exclusion_of
+from sqe_chain.segment.level import Level
+from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.stages.aggregate import Aggregate, Entry
 from sqe_chain.steps import Unit
 from sqe_chain.topology import Node

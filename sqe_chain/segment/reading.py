@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,8 @@ from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units
 from sqe_chain.steps import Collector, Compiler
 
 if TYPE_CHECKING:
+    from sqe_chain.segment.columns import Columns
     from sqe_chain.segment.quick import Quick
-
-_COLUMNS = find_spec("numpy") is not None
-"""Whether there can be a short way; the general one gives the same without it."""
 
 
 class Reading:
@@ -36,7 +35,7 @@ class Reading:
         self._job = job
         self._stores = stores
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, None, job.max_bytes)
+        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms)
         self._shuffle = Shuffle(flow)
         self._first = [stage.index for stage in stages_at(flow, 1)]
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
@@ -57,8 +56,11 @@ class Reading:
         if self._job.in_place and self._level is None:
             part = portion.read.partition
             self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
-        inputs = Inputs(self._flow, self._job, portion, self._compiler, self._collector, self._gatherer)
-        quick = _quick(inputs, self._level)
+        columns = _columns()
+        inputs = Inputs(
+            self._flow, self._job, portion, self._compiler, self._collector, self._gatherer, columns
+        )
+        quick = None if columns is None else _quick(inputs, self._level)
         for block in messages:
             if block:
                 if quick is not None:
@@ -67,6 +69,7 @@ class Reading:
                     inputs.feed(block)
                 yield from self._drain(inputs)
         self.report.ends.append(inputs.finish())
+        yield from self._drain(inputs)
         self.report.excluded += inputs.excluded
         self.report.notices += inputs.marks.notices
 
@@ -92,9 +95,17 @@ class Reading:
             yield from self._level.blocks()
 
 
-def _quick(inputs: Inputs, level: Level | None) -> Quick | None:
-    if not _COLUMNS:
+@cache
+def _columns() -> type[Columns] | None:
+    """Blocks as columns, where numpy is there; record by record gives the same without it."""
+    if find_spec("numpy") is None:
         return None
+    from sqe_chain.segment.columns import Columns  # noqa: PLC0415 - needs numpy
+
+    return Columns
+
+
+def _quick(inputs: Inputs, level: Level | None) -> Quick | None:
     from sqe_chain.segment.quick import Quick  # noqa: PLC0415 - needs numpy
 
     return Quick.of(inputs, level)

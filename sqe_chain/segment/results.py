@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from sqe_chain.marks import MarksRecord
 from sqe_chain.plan import Exclusion
-from sqe_chain.ports import Output, Range, StateStore
+from sqe_chain.ports import Output, Range, StateStore, TopicInfo
+from sqe_chain.segment.brake import Brake
 from sqe_chain.states import Step
 from sqe_chain.topology import Node
 
@@ -21,21 +22,29 @@ far the order of units), key, type name, value, what is carried of its input."""
 class Job:
     """What all tasks of one attempt at a batch have in common.
 
+    In a *trial* the inputs that failed before are suspects: each is processed and then taken back, in every
+    stage that it reaches, so that the other inputs are processed as if it were not there, and it is known
+    whether it fails by itself or failed because of another one.
+
     Attributes:
         step: flow name, claim, and the plan before.
         clock_ms: the batch's clock.
         in_place: level 1 runs within the reading tasks.
         top_level: levels above are not run: a redo has nothing left to do there.
-        max_bytes: output topic -> `max.message.bytes`.
+        topics: output topic -> what it accepts; a topic that is absent is not checked.
         compacted: input topics that are compacted.
+        suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
+        brake: judges what a task leaves out; None: the driver does.
     """
 
     step: Step
     clock_ms: int
     in_place: bool = False
     top_level: int = 1 << 30
-    max_bytes: Mapping[str, int] = field(default_factory=dict)
+    topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     compacted: frozenset[str] = frozenset()
+    suspects: frozenset[tuple[str, int, int]] = frozenset()
+    brake: Brake | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,7 @@ class Report:
         touched: (stage index, cell) whose changed states are among the results.
         outputs: records to publish.
         output_size: their bytes.
+        broken: what the steps after `changes()` failed with; no single input is to blame.
         strays: keys found in place that belong to another state partition.
         dropped: (stage, reason) -> records that filters have dropped, or spoken about.
         notices: texts worth a warning.
@@ -102,6 +112,7 @@ class Report:
     touched: list[tuple[int, int]] = field(default_factory=list)
     outputs: int = 0
     output_size: int = 0
+    broken: list[str] = field(default_factory=list)
     strays: int = 0
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
@@ -114,6 +125,7 @@ class Report:
         self.touched += other.touched
         self.outputs += other.outputs
         self.output_size += other.output_size
+        self.broken += other.broken
         self.strays += other.strays
         self.dropped += other.dropped
         self.notices += other.notices

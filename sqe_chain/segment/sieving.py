@@ -5,6 +5,7 @@ from __future__ import annotations
 import marshal
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from heapq import merge
 from itertools import islice
 from typing import Any, Final
@@ -13,9 +14,10 @@ from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.context import Context, Origin
 from sqe_chain.declaration import UserFunction
-from sqe_chain.errors import PoisonError
+from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.filtering import FilterSpec
 from sqe_chain.partitioner import Partitioner
+from sqe_chain.segment.poison import UserCodeError, guarded
 from sqe_chain.stages.declared import Extract, Filter, Fold, filter_of
 from sqe_chain.stages.record import Record, Spot, Verdict
 from sqe_chain.stages.windows import WindowedAggregate
@@ -90,10 +92,16 @@ class Sieving:
         forward: takes what goes on; None when nobody wants it.
         drop: takes what does not; None when nobody wants it.
         before_input: called with the next input before its first unit is looked at.
-        failed: called when the filter or the steps behind it raise. Raises to stop at once.
+        failed: called when user code raises, in the filter or in the steps after it, and when the filter refuses
+            an input. Raises to stop at once.
         counts: (stage, reason) -> records, added to.
+        suspects: topic, partition and offset of inputs that are taken as if they were not there: what a filter
+            remembers cannot be taken back.
         waits: whether units of several input partitions come.
     """
+
+    _POISON: Final = (UserCodeError, PoisonError, EnvelopeError)
+    """What an input is to blame for. Whatever else is raised comes from a store, or is a bug."""
 
     def __init__(  # noqa: PLR0913 - one for each neighbour
         self,
@@ -106,6 +114,7 @@ class Sieving:
         failed: Failed,
         counts: Counter[tuple[str, str]],
         *,
+        suspects: frozenset[tuple[str, int, int]] = frozenset(),
         waits: bool = True,
     ) -> None:
         if node.spec is None:
@@ -116,17 +125,16 @@ class Sieving:
         self._part, partitions = place
         self._spread = spread_of(spec, partitions)
         self._now_ms = now_ms
-        self._forward, self._drop = pushes
+        self._forward, self._drop = (push and guarded(push) for push in pushes)
         self._before_input = before_input
         self._failed = failed
         self._counts = counts
+        self._suspects = suspects
         self._waits = waits
         self._table = CellTable(states)
         self._input: Origin | None = None
         self._failing: Origin | None = None
         self._filter: Filter | None = None
-        beats = self._function(spec.heartbeat, takes_context=spec.heartbeat_takes_context)
-        self._is_heartbeat = beats or (lambda _: False)
         self._roots: dict[int, tuple[str, bytes, int]] = {}
         self._waiting: dict[tuple[str, int], list[Unit]] = {}
 
@@ -138,6 +146,9 @@ class Sieving:
     def take(self, units: Sequence[Unit]) -> int:
         """Look at units, or keep them for the end of the batch; returns how many belong to another state partition."""
         mine = [unit for unit in units if self._spread(unit) == self._part]
+        strays = len(units) - len(mine)
+        if self._suspects:
+            mine = [unit for unit in mine if unit[4].order not in self._suspects]
         current = self._filter or self._begin()
         if not self._waits and not self.done:
             self._look_at_all(current, mine)
@@ -145,7 +156,7 @@ class Sieving:
             for unit in mine:
                 place = unit[4].place
                 self._waiting.setdefault((place.topic, place.partition), []).append(unit)
-        return len(units) - len(mine)
+        return strays
 
     def changed(self) -> dict[int, Rows]:
         """Look at all units; cell -> changed rows in the order of names."""
@@ -163,8 +174,11 @@ class Sieving:
         """Read the header and what the filter needs at once."""
         spec, states = self._spec, self._states
         states.rows(())
+        settings = dict(spec.settings)
+        if settings.get("merge") is not None:
+            settings["merge"] = guarded(settings["merge"])  # type: ignore[arg-type] # checked when declared
         self._filter = current = filter_of(
-            spec,
+            replace(spec, settings=settings),
             self._table,
             extract=self._id
             if spec.spread == "id"
@@ -180,9 +194,11 @@ class Sieving:
         return current
 
     def _look_at_all(self, current: Filter, units: Sequence[Unit]) -> None:
-        records = [self._record(unit) for unit in units]
-        self._table.load(current.rows_for([record for record, _ in records]))
-        for (record, key), unit in zip(records, units, strict=True):
+        """Look at a block of units, whose rows are read together."""
+        known = [self._record(unit) for unit in units]
+        wanted = self._wanted(current, [record for record, _ in known if record is not None])
+        self._table.load(wanted)
+        for (record, key), unit in zip(known, units, strict=True):
             origin = unit[4]
             if origin is not self._input:
                 self._before_input(origin)
@@ -190,17 +206,32 @@ class Sieving:
             if origin is self._failing:
                 continue
             try:
-                self._look_at(current, record, key, unit)
-            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                if record is None:
+                    self._beat(current, unit)
+                else:
+                    self._look_at(current, record, key, unit)
+            except self._POISON as error:
                 self._failed(origin, error)
                 self._failing = origin
 
+    @staticmethod
+    def _wanted(current: Filter, records: Sequence[Record]) -> Iterable[bytes]:
+        """The rows of records, as far as user code gives their names; where it fails, it will again, at its place."""
+        try:
+            return list(current.rows_for(records))
+        except UserCodeError:
+            return ()
+
+    def _beat(self, current: Filter, unit: Unit) -> None:
+        """A heartbeat moves stream time, not beyond the service's clock, and does nothing else."""
+        if isinstance(current, WindowedAggregate):
+            current.advance(min(unit[4].timestamp_ms, self._now_ms))
+            self._give_results(current, unit)
+
     def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
         origin = unit[4]
-        if isinstance(current, WindowedAggregate) and self._is_heartbeat(record):
-            current.advance(min(record.timestamp_ms, self._now_ms))
-            self._give_results(current, unit)
-            return
+        if self._spec.kind == "roots":
+            record.root, record.root_position = self._root(origin), origin.position
         verdict = current.accept(record)
         if verdict.reason is not None:
             self._counts[self._node.name, str(verdict.reason)] += 1
@@ -226,17 +257,18 @@ class Sieving:
                 )
                 self._forward(value, result.key, unit[3] + number(index), unit[4])
 
-    def _record(self, unit: Unit) -> tuple[Record, bytes | None]:
-        """The unit as filters see it, and its key. The functions below take the whole unit as its value.
+    def _record(self, unit: Unit) -> tuple[Record | None, bytes | None]:
+        """The unit as filters see it, and its key; no record of a heartbeat.
 
-        Where ids decide, the key's place in it is the id's.
+        The functions below take the whole unit as its value. Where ids decide, the key's place in it is the id's.
         """
-        key, _, _, path, origin = unit
+        key, value, _, path, origin = unit
+        if value is None:
+            return None, key
         if self._spec.spread == "id":
             key, identity = marshal.loads(key)  # noqa: S302 - made by the step before
             unit = (identity, *unit[1:])
         place = origin.place
-        roots = self._spec.kind == "roots"
         record = Record(
             value=unit,
             key=key,
@@ -246,8 +278,6 @@ class Sieving:
             partition=place.partition,
             offset=origin.offset,
             spot=Spot(origin.lane, origin.position + path),
-            root=self._root(origin) if roots else ("", b"", 0),
-            root_position=origin.position if roots else b"",
         )
         return record, key
 
@@ -255,14 +285,17 @@ class Sieving:
         """A user's function of values, for records."""
         if function is None:
             return None
+        # Sequences have a policy of their own for numbers that cannot be had, and look at no row meanwhile.
+        call = function if self._spec.kind == "sequences" else guarded(function)
         if not takes_context:
-            return lambda record: function(_unit_of(record)[1])
-        return lambda record: function(
+            return lambda record: call(_unit_of(record)[1])
+        return lambda record: call(
             _unit_of(record)[1], Context(_unit_of(record)[4], record.key, self._now_ms)
         )
 
     def _fold(self, fold: Any) -> Fold:  # noqa: ANN401 - with two arguments or three
         """The user's fold, for units."""
+        fold = guarded(fold)
         if not self._spec.takes_context:
             return lambda state, unit: fold(state, unit[1])
 

@@ -43,9 +43,10 @@ class Aggregate:
         now_ms: the batch's clock.
         emit: takes what the fold emits; None when nobody wants it.
         before_input: called with the next input before its first unit is folded.
-        failed: called when the fold or the steps behind it raise; the key goes back to what it was
-            before that input, and the run goes on to find more. Raises to stop at once.
+        failed: called when the fold or the steps after it raise; all keys of that input go back to what they
+            were before it, and the run goes on to find more. Raises to stop at once.
         careful: keep what is needed to go back.
+        suspects: topic, partition and offset of inputs on trial: each is folded, and goes back.
     """
 
     node: Node
@@ -54,6 +55,7 @@ class Aggregate:
     before_input: Callable[[Origin], None]
     failed: Failed
     careful: bool = False
+    suspects: frozenset[tuple[str, int, int]] = frozenset()
     entries: dict[bytes, Entry | None] = field(default_factory=dict)
     _input: Origin | None = None
     _failing: Origin | None = None
@@ -95,13 +97,16 @@ class Aggregate:
                 if emissions is not None:
                     self._push(emissions, key, path, origin, emit)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                self._go_back(key, origin, error)
+                self.failed(origin, error)
+                self._failing = origin
+                self._go_back()
                 continue
             entry.origin = origin
         self._input = origin
 
     def changed(self) -> list[tuple[bytes, bytes | None]]:
-        """Keys and new states, in key order; None for a deleted one."""
+        """Keys and new states, in key order; None for a deleted one. After the last unit."""
+        self._end_input()
         return [
             (key, None if entry.deleted else entry.state.SerializeToString(deterministic=True))
             for key, entry in sorted(self.entries.items())
@@ -124,9 +129,15 @@ class Aggregate:
             push(None if entry.deleted else entry.state, key, b"", origin)
 
     def _next_input(self, origin: Origin) -> None:
+        self._end_input()
         self.before_input(origin)
-        self._kept.clear()
         self._input = origin
+
+    def _end_input(self) -> None:
+        """The input at hand is complete; a suspect goes back."""
+        if self.suspects and self._input is not None and self._input.order in self.suspects:
+            self._go_back()
+        self._kept.clear()
 
     def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Emissions:
         """Fold with a context, keeping what is needed to go back to before this input."""
@@ -152,13 +163,11 @@ class Aggregate:
             if emit is not None:
                 emit(emission, key, path + number(index), origin)
 
-    def _go_back(self, key: bytes, origin: Origin, error: Exception) -> None:
-        self.failed(origin, error)
-        self._failing = origin
-        kept = self._kept.get(key)
-        if kept is not None:
+    def _go_back(self) -> None:
+        """Every key that the input at hand has touched gets back the state that it had before."""
+        for key, (state, origin, deleted) in self._kept.items():
             entry = self.entries[key]
             if entry is None:
                 raise AssertionError("only a key that was folded goes back")
-            entry.state = type(entry.state).FromString(kept[0])
-            entry.origin, entry.deleted = kept[1], kept[2]
+            entry.state = type(entry.state).FromString(state)
+            entry.origin, entry.deleted = origin, deleted

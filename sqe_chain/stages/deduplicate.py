@@ -22,11 +22,11 @@ from functools import partial
 from typing import Final, Literal
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
-from sqe_chain.errors import FlowError
+from sqe_chain.declaration import check_callable, check_choice, check_duration, check_guard
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.shelf import Shelf
-from sqe_chain.stages.stream_time import Held, JumpGuard, check_guard
+from sqe_chain.stages.stream_time import Held, JumpGuard
 from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable, bucket_length
 
@@ -82,7 +82,7 @@ class Deduplicate:
 
     Args:
         table: its rows.
-        interval_ms: milliseconds, 0 or more.
+        interval_ms: milliseconds, 0 to 10**15.
         identity: gives a record's id: `by_key`, `by_key_and`, or a function of one's own.
         late: `forward`: a late record goes on unless its duplicate is still remembered; `drop`: it does not.
         guard: for stream time; None: every timestamp is believed.
@@ -105,13 +105,12 @@ class Deduplicate:
         clock_ms: int | None = None,
         compat: Literal["kip655"] | None = None,
     ) -> None:
-        if interval_ms < 0:
-            raise FlowError(f"the interval of a deduplication is 0 ms or more, not {interval_ms}")
-        if late not in {"forward", "drop"}:
-            raise FlowError(f"a late record can be forwarded or dropped (forward, drop), not {late!r}")
-        if compat not in {None, "kip655"}:
-            raise FlowError(f"a deduplication can be like kip655, not like {compat!r}")
-        check_guard(guard)
+        where = type(self).__name__
+        check_duration("interval_ms", interval_ms, where)
+        check_callable("identity", identity, where)
+        check_choice("late", late, ("forward", "drop"), where)
+        check_choice("compat", compat, ("kip655", None), where)
+        check_guard(guard, where, windows=False)
         self._interval_ms = interval_ms
         self._identity = identity
         self._late = late

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqe_chain._proto.windows_pb2 import FirstsRow
-from sqe_chain.errors import FlowError
+from sqe_chain.declaration import (
+    check_callable,
+    check_choice,
+    check_duration,
+    check_guard,
+    check_windows,
+)
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.shelf import Shelf
@@ -32,7 +38,6 @@ from sqe_chain.stages.windowing import (
     Tumbling,
     bucket_of,
     closes_ms,
-    guard_for_windows,
     joined,
     touching,
 )
@@ -75,7 +80,7 @@ class Distinct:
     Args:
         table: its rows.
         windows: tumbling windows or sessions.
-        grace_ms: how long stream time may be past the end of a window that still takes records; 0 or more.
+        grace_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
         identity: gives a record's id.
         late: `drop`: a late record is dropped; `forward`: it goes on, and leaves no trace.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
@@ -96,17 +101,17 @@ class Distinct:
         guard: JumpGuard | None = WINDOW_GUARD,
         clock_ms: int | None = None,
     ) -> None:
-        if not isinstance(windows, Tumbling | Sessions):
-            raise FlowError("distinct needs tumbling windows or sessions: others overlap")
-        if grace_ms < 0:
-            raise FlowError(f"the grace of a window is 0 ms or more, not {grace_ms}")
-        if late not in {"forward", "drop"}:
-            raise FlowError(f"a late record can be forwarded or dropped (forward, drop), not {late!r}")
+        where = type(self).__name__
+        check_windows(windows, where, overlap=False)
+        check_duration("grace_ms", grace_ms, where)
+        check_callable("identity", identity, where)
+        check_choice("late", late, ("forward", "drop"), where)
+        check_guard(guard, where, windows=True)
         self._windows = windows
         self._grace_ms = grace_ms
         self._identity = identity
         self._late = late
-        self._guard = guard_for_windows(guard)
+        self._guard = guard
         bucket_ms, phase_ms = bucket_of(windows, grace_ms)
         self._timetable = Timetable(
             table, bucket_ms=bucket_ms, phase_ms=phase_ms, guard=guard, clock_ms=clock_ms

@@ -70,8 +70,11 @@ def rows_of(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
 
 
 def _bytes(found: object) -> bytes:
-    if isinstance(found, str):
-        return found.encode()
     if isinstance(found, bytes):
         return found
+    if isinstance(found, str):
+        try:
+            return found.encode()
+        except UnicodeEncodeError as error:
+            raise PoisonError(f"an id that is no text: {error}") from error
     raise PoisonError(f"an id is bytes or str, and None where there is none, not {type(found).__name__}")

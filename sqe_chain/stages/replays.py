@@ -37,7 +37,8 @@ from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import SqeInputs, SqeMark, SqeMarks
 from sqe_chain.chain import ROOT_LENGTH, b64
-from sqe_chain.errors import FlowError, TooManyLanes
+from sqe_chain.declaration import check_choice, check_duration, check_int
+from sqe_chain.errors import TooManyLanes
 from sqe_chain.filtering import DAY_MS
 from sqe_chain.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.stages.live_rows import LiveRows
@@ -60,6 +61,7 @@ _INPUTS: Final = b"inputs"
 """The row that lists the others. Its name comes first: it depends on them, and they do not depend on it."""
 _MARKS: Final = b"marks/"
 _SECOND_MS: Final = 1000
+_MOST_LIMIT: Final = 10_000_000
 
 
 class SqeReplays:
@@ -91,10 +93,11 @@ class SqeReplays:
         max_marks: int = MAX_MARKS,
         max_lanes: int = MAX_SIBLING_LANES,
     ) -> None:
-        if expiry_ms < 0:
-            raise FlowError(f"marks cannot expire after {expiry_ms} ms: give 0 or more")
-        if compat not in {None, "sqe"}:
-            raise FlowError(f"there is no compat={compat!r} of this filter: give 'sqe', or leave it out")
+        where = type(self).__name__
+        check_duration("expiry_ms", expiry_ms, where)
+        check_choice("compat", compat, ("sqe", None), where)
+        check_int("max_marks", max_marks, 1, _MOST_LIMIT, where)
+        check_int("max_lanes", max_lanes, 1, _MOST_LIMIT, where)
         self._table = table
         self._expiry_ms = expiry_ms
         self._exact = compat == "sqe"

@@ -44,7 +44,8 @@ from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
-from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
+from sqe_chain.declaration import check_choice, check_int
+from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
@@ -78,8 +79,8 @@ class RootReplays:
     def __init__(
         self, table: Table, *, compat: Literal["kuka"] | None = None, max_roots: int = MAX_ROOTS
     ) -> None:
-        if compat not in {None, "kuka"}:
-            raise FlowError(f"there is no compat={compat!r} of this filter: give 'kuka', or leave it out")
+        check_choice("compat", compat, ("kuka", None), type(self).__name__)
+        check_int("max_roots", max_roots, 1, 10_000_000, type(self).__name__)
         self._exact = compat == "kuka"
         self._max_roots = max_roots
         self._rows: LiveRows[RootMarks] = LiveRows(table, _read, RootMarks.SerializeToString)

@@ -40,7 +40,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.declaration import check_bool, check_callable, check_choice, check_int
+from sqe_chain.errors import FlowError, PoisonError, text_of
+from sqe_chain.filtering import MAX_WINDOW
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
@@ -51,12 +53,7 @@ Extractor = Callable[[Record], int | None]
 Scope = Literal["partition", "lane", "key"]
 MalformedPolicy = Literal["stop", "drop", "pass", "dead_letter"]
 
-MAX_WINDOW: Final = 65_536
-"""Largest window: 8 KiB for each scope."""
-
 _LARGEST: Final = 2**63 - 1
-_SCOPES: Final = ("partition", "lane", "key")
-_POLICIES: Final = ("stop", "drop", "pass", "dead_letter")
 
 
 class StaleSequences:
@@ -95,6 +92,10 @@ class StaleSequences:
         compat: Literal["juplo"] | None = None,
     ) -> None:
         _check(scope, epoch, malformed, window, compat)
+        check_callable("sequence", sequence, type(self).__name__)
+        if epoch is not None:
+            check_callable("epoch", epoch, type(self).__name__)
+        check_bool("gaps", gaps, type(self).__name__)
         self._sequence = sequence
         self._scope: Scope = scope
         self._epoch = epoch
@@ -179,10 +180,10 @@ class StaleSequences:
         return FORWARD
 
     def _refuse(self, record: Record, error: Exception) -> Verdict:
-        detail = f"{describe(record)}: malformed: {type(error).__name__}: {error}"
+        detail = f"{describe(record)}: malformed: {type(error).__name__}: {text_of(error)}"
         if self._malformed == "stop":
             raise PoisonError(
-                f"{detail}; mend the extractor or the producer, or choose malformed='drop', 'pass' or 'dead_letter'"
+                f"{detail}; fix the extractor or the producer, or choose malformed='drop', 'pass' or 'dead_letter'"
             ) from error
         return Verdict(
             forward=self._malformed == "pass",
@@ -266,15 +267,12 @@ def _checked(number: int | None, what: str) -> int:
 
 def _check(scope: str, epoch: Extractor | None, malformed: str, window: int, compat: str | None) -> None:
     """Refuse settings that cannot work."""
-    if scope not in _SCOPES:
-        raise FlowError(f"there is no scope={scope!r}: give one of {', '.join(_SCOPES)}")
-    if malformed not in _POLICIES:
-        raise FlowError(f"there is no malformed={malformed!r}: give one of {', '.join(_POLICIES)}")
-    if not 0 <= window <= MAX_WINDOW:
-        raise FlowError(f"a window of {window} numbers: give 0 to {MAX_WINDOW}")
-    if compat not in {None, "juplo"}:
-        raise FlowError(f"there is no compat={compat!r} of this filter: give 'juplo', or leave it out")
+    where = "StaleSequences"
+    check_choice("scope", scope, ("partition", "lane", "key"), where)
+    check_choice("malformed", malformed, ("stop", "drop", "pass", "dead_letter"), where)
+    check_int("window", window, 0, MAX_WINDOW, where)
+    check_choice("compat", compat, ("juplo", None), where)
     if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
         raise FlowError(
-            "compat='juplo' knows neither other scopes, epochs, windows nor other policies: leave them out"
+            f"{where}: compat='juplo' knows neither other scopes, epochs, windows nor other policies; leave them out"
         )

@@ -23,11 +23,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from sqe_chain._proto.windows_pb2 import ClockRow
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.declaration import TimeGuard, check_choice, check_duration, check_int, place
+from sqe_chain.errors import PoisonError
 from sqe_chain.filtering import DAY_MS
 from sqe_chain.stages.record import Reason, Record, Verdict
 
 MAX_HELD: Final = 256
+MAX_CONFIRMATIONS: Final = 1_000_000
 _NEVER: Final = 1 << 64
 
 JumpPolicy = Literal["hold", "drop", "stop"]
@@ -35,7 +37,7 @@ JumpPolicy = Literal["hold", "drop", "stop"]
 
 
 @dataclass(frozen=True, slots=True)
-class JumpGuard:
+class JumpGuard(TimeGuard):
     """How far ahead of stream time one record may be.
 
     A record farther ahead does not move stream time. But a topic may have been silent for long: when
@@ -44,8 +46,8 @@ class JumpGuard:
     believed, those from too far ahead go on and are not remembered, if the policy is `hold`.
 
     Attributes:
-        max_jump_ms: milliseconds by which one record may move stream time; 1 or more.
-        confirmations: how many such records in a row are believed; 1 or more.
+        max_jump_ms: milliseconds by which one record may move stream time; 1 to 10**15.
+        confirmations: how many such records in a row are believed; 1 to 1,000,000.
         policy: what becomes of those that are not believed yet. `hold`: they are handled like others, and what
             remembers them (the last 256 that are still ahead) counts from the stream time at which they came, until
             stream time comes to them. `drop`: dropped as malformed. `stop`: `PoisonError`, so the flow's poison
@@ -60,13 +62,9 @@ class JumpGuard:
     policy: JumpPolicy = "hold"
 
     def __post_init__(self) -> None:
-        if self.max_jump_ms < 1 or self.confirmations < 1:
-            raise FlowError(
-                f"a jump guard needs max_jump_ms and confirmations of 1 or more, "
-                f"not {self.max_jump_ms} and {self.confirmations}"
-            )
-        if self.policy not in {"hold", "drop", "stop"}:
-            raise FlowError(f"a jump guard's policy is hold, drop or stop, not {self.policy!r}")
+        check_duration("max_jump_ms", self.max_jump_ms, where := place(), 1)
+        check_int("confirmations", self.confirmations, 1, MAX_CONFIRMATIONS, where)
+        check_choice("policy", self.policy, ("hold", "drop", "stop"), where)
 
     def refuse(self, record: Record, now_ms: int | None) -> Verdict:
         """The verdict on a record too far ahead, where the policy is `drop` or `stop`.
@@ -86,12 +84,6 @@ class JumpGuard:
                 f"(choose a poison policy for it), or the topic was silent for long (set a larger max_jump_ms)"
             )
         return Verdict(forward=False, reason=Reason.MALFORMED, detail=found)
-
-
-def check_guard(guard: object) -> None:
-    """Raises FlowError if this is neither a guard nor None."""
-    if guard is not None and not isinstance(guard, JumpGuard):
-        raise FlowError(f"guard={guard!r}: a JumpGuard, or None")
 
 
 class Held(NamedTuple):

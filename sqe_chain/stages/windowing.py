@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
-from sqe_chain.errors import FlowError
+from sqe_chain.declaration import WindowKind, check_duration, check_int, place
 from sqe_chain.filtering import DAY_MS
-from sqe_chain.stages.stream_time import JumpGuard, check_guard
+from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import bucket_length
 
 WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
 """Not `hold`: a window in a far future would never be closed."""
+MAX_OVERLAP: Final = 1_000_000
+"""Hopping windows that one record may lie in."""
 
 
 class Span(NamedTuple):
@@ -34,15 +36,15 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Hopping:
+class Hopping(WindowKind):
     """Windows of one size that begin at every multiple of the advance (since 1970), and overlap.
 
     A record lies in all that begin at or before it and end behind it; in at most size / advance of them. As
     in Kafka Streams, none begins before 1970 for a record that does not.
 
     Attributes:
-        size_ms: length, 1 or more.
-        advance_ms: from one beginning to the next; 1 to the size.
+        size_ms: length, 1 to 10**15.
+        advance_ms: from one beginning to the next; 1 to the size, of which it is at least a millionth.
 
     Raises:
         FlowError: a length is out of its bounds.
@@ -50,13 +52,12 @@ class Hopping:
 
     size_ms: int
     advance_ms: int
+    overlap: ClassVar = True
 
     def __post_init__(self) -> None:
-        if not 1 <= self.advance_ms <= self.size_ms:
-            raise FlowError(
-                f"windows need a size of 1 ms or more, and an advance of 1 ms to their size, "
-                f"not {self.size_ms} and {self.advance_ms}"
-            )
+        check_duration("size_ms", self.size_ms, where := place(), 1)
+        check_int("advance_ms", self.advance_ms, 1, self.size_ms, where)
+        check_int("size_ms / advance_ms", self.size_ms // self.advance_ms, 1, MAX_OVERLAP, where)
 
     def spans(self, timestamp_ms: int) -> list[Span]:
         """The windows that a record of this time lies in, in the order of their beginnings."""
@@ -67,11 +68,11 @@ class Hopping:
 
 
 @dataclass(frozen=True, slots=True)
-class Tumbling:
+class Tumbling(WindowKind):
     """Windows of one size, one behind the other, aligned to 1970.
 
     Attributes:
-        size_ms: length, 1 or more.
+        size_ms: length, 1 to 10**15.
 
     Raises:
         FlowError: the length is out of its bounds.
@@ -80,7 +81,7 @@ class Tumbling:
     size_ms: int
 
     def __post_init__(self) -> None:
-        Hopping(self.size_ms, self.size_ms)
+        check_duration("size_ms", self.size_ms, place(), 1)
 
     @property
     def advance_ms(self) -> int:
@@ -94,13 +95,13 @@ class Tumbling:
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class Sessions(WindowKind):
     """Records of a key that follow each other with no more than a gap between them, in whatever order they come.
 
     A record that lies within the gap of two sessions makes one of them.
 
     Attributes:
-        gap_ms: milliseconds without a record that a session may have; 0 or more. The gap itself still belongs to
+        gap_ms: milliseconds without a record that a session may have; 0 to 10**15. The gap itself still belongs to
             it: at a gap of 10, records at 24 and 34 are one session.
 
     Raises:
@@ -108,10 +109,10 @@ class Sessions:
     """
 
     gap_ms: int
+    join: ClassVar = True
 
     def __post_init__(self) -> None:
-        if self.gap_ms < 0:
-            raise FlowError(f"the gap of a session is 0 ms or more, not {self.gap_ms}")
+        check_duration("gap_ms", self.gap_ms, place())
 
 
 Windowing = Tumbling | Hopping | Sessions
@@ -147,20 +148,6 @@ def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
     if isinstance(windowing, Sessions):
         return length_ms, 0
     return -(-length_ms // windowing.advance_ms) * windowing.advance_ms, grace_ms + windowing.size_ms
-
-
-def guard_for_windows(guard: JumpGuard | None) -> JumpGuard | None:
-    """The guard, if it can be one for windows.
-
-    Raises:
-        FlowError: it is none, or its policy is `hold`.
-    """
-    check_guard(guard)
-    if guard is not None and guard.policy == "hold":
-        raise FlowError(
-            "windows cannot hold a record from too far ahead, they would never close: choose drop or stop"
-        )
-    return guard
 
 
 class HasSpan(Protocol):

@@ -25,7 +25,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from sqe_chain._proto.windows_pb2 import WindowsRow
-from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.declaration import check_callable, check_duration, check_guard, check_windows
+from sqe_chain.errors import PoisonError
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard
@@ -38,7 +39,6 @@ from sqe_chain.stages.windowing import (
     Windowing,
     bucket_of,
     closes_ms,
-    guard_for_windows,
     joined,
     touching,
 )
@@ -107,8 +107,8 @@ class WindowedAggregate(Generic[State]):
         state: protobuf class of the state; a new window begins with an empty one.
         fold: changes a state by a value, (state, value) -> None. When it raises, the record is in no window.
         merge: for sessions: changes the state of an earlier session by that of a later one, (state, later) -> None.
-        lateness_ms: how long stream time may be past the end of a window that still takes records; 0 or more.
-        retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 or more.
+        lateness_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
+        retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 to 10**15.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
 
@@ -129,10 +129,14 @@ class WindowedAggregate(Generic[State]):
         guard: JumpGuard | None = WINDOW_GUARD,
         clock_ms: int | None = None,
     ) -> None:
-        if lateness_ms < 0 or retention_ms < 0:
-            raise FlowError(f"lateness and retention are 0 ms or more, not {lateness_ms} and {retention_ms}")
-        if isinstance(windows, Sessions) and merge is None:
-            raise FlowError("sessions need merge: a record between two of them makes one of their states")
+        where = type(self).__name__
+        check_windows(windows, where, overlap=True)
+        check_duration("lateness_ms", lateness_ms, where)
+        check_duration("retention_ms", retention_ms, where)
+        check_callable("fold", fold, where)
+        if isinstance(windows, Sessions) or merge is not None:
+            check_callable("merge", merge, where)
+        check_guard(guard, where, windows=True)
         self._table = table
         self._windows = windows
         self._state = state
@@ -140,7 +144,7 @@ class WindowedAggregate(Generic[State]):
         self._merge = merge
         self._lateness_ms = lateness_ms
         self._retention_ms = retention_ms
-        self._guard = guard_for_windows(guard)
+        self._guard = guard
         bucket_ms, phase_ms = bucket_of(windows, lateness_ms)
         self._timetable = Timetable(
             table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard, clock_ms=clock_ms

@@ -1,10 +1,17 @@
-"""What callers of every store must keep to. Breaking it is a programmer's error: ValueError."""
+"""What callers of every store must keep to.
+
+The size of a step and the alphabet of names are the program's: breaking them is a ValueError. Keys, states and
+plans are as large as data makes them: ConfigurationError, if nobody has asked before.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
+
+from sqe_chain.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from sqe_chain.ports import Home, Rows, Views
@@ -43,6 +50,54 @@ def check_rows(rows: Rows, max_rows: int, max_bytes: int, views: Views | None = 
         size += sum(views.size(key) for key, _ in rows)
     if size > max_bytes and len(rows) > 1:
         raise ValueError(f"{size} bytes in one step, at most {max_bytes}: write in chunks")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one server takes, in bytes; see `StateStore.max_key_bytes`.
+
+    Attributes:
+        key: of a key.
+        state: of a key, its state and its view together.
+        plan: of a plan.
+    """
+
+    key: int
+    state: int
+    plan: int
+
+    def check(self, where: object, rows: Rows, views: Views | None = None) -> None:
+        """Check that the server takes every key and every state.
+
+        Args:
+            where: the store, for the text.
+            rows: keys and states of one step.
+            views: how the states are shown.
+
+        Raises:
+            ConfigurationError: one is too large.
+        """
+        for key, state in rows:
+            if len(key) > self.key:
+                raise ConfigurationError(
+                    f"{where}: a key has {len(key)} bytes, but keys have at most {self.key}: use a shorter key, for example "
+                    "a digest, or another store"
+                )
+            size = len(key) + len(state or b"") + (views.size(key) if views is not None else 0)
+            if size > self.state:
+                raise ConfigurationError(
+                    f"{where}: key {key[:40]!r}, its state and its view take {size} bytes together, at most {self.state} are "
+                    "taken: keep less in one state, or spread it over several keys"
+                )
+
+    def check_plan(self, where: object, plan: bytes | None) -> None:
+        """Check that the server takes a plan.
+
+        Raises:
+            ConfigurationError: it is too large.
+        """
+        if plan is not None and len(plan) > self.plan:
+            raise ConfigurationError(f"{where}: a plan has {len(plan)} bytes, at most {self.plan} are taken")
 
 
 def check_home(after: Home, plan: bytes | None) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores.limits import check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,6 +72,8 @@ class _Data:
         return self.content.parts.setdefault(place, PartCopy())
 
 
+_LIMITS = Limits(512 << 20, 512 << 20, 512 << 20)
+
 _stores: dict[str, _Data] = {}
 
 
@@ -86,16 +88,20 @@ class MemoryStore:
         name: name of the data.
         max_rows: rows that one `write` takes at most; small numbers make a protocol write in chunks.
         max_bytes: bytes of keys and states that one `write` takes at most.
+        limits: the sizes of keys, states and plans, to be as narrow as another store; by default Redis's.
     """
 
     max_rows: int
     max_bytes: int
     views: frozenset[ViewKind] = frozenset({"json", "hash"})
 
-    def __init__(self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000) -> None:
+    def __init__(
+        self, name: str, max_rows: int = 5_000, max_bytes: int = 4_000_000, limits: Limits = _LIMITS
+    ) -> None:
         self.name = name
         self.max_rows = max_rows
         self.max_bytes = max_bytes
+        self._limits = limits
 
     def __repr__(self) -> str:
         return f"MemoryStore(memory://{self.name})"
@@ -103,6 +109,21 @@ class MemoryStore:
     @property
     def _data(self) -> _Data:
         return _stores.get(self.name) or _stores.setdefault(self.name, _Data())
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
 
     def check(self) -> list[str]:
         """One sentence: memory is not durable."""
@@ -129,6 +150,7 @@ class MemoryStore:
     ) -> Home | None:
         """See `StateStore.set_home`."""
         check_home(after, plan)
+        self._limits.check_plan(self, plan)
         data = self._data
         with data.lock:
             found = data.home(flow)
@@ -157,6 +179,28 @@ class MemoryStore:
         with data.lock:
             return data.home(flow).plans.get(number)
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`."""
+        data = self._data
+        with data.lock:
+            return sorted(flow for flow, found in data.content.homes.items() if found.home is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        data = self._data
+        with data.lock:
+            if data.home(flow).home == before:
+                del data.content.homes[flow]
+            return data.home(flow).home
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        data = self._data
+        with data.lock:
+            if data.part(flow, stage, part).header == before:
+                del data.content.parts[flow, stage, part]
+            return data.part(flow, stage, part).header
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`."""
         data = self._data
@@ -167,6 +211,7 @@ class MemoryStore:
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
         """See `StateStore.read`; here one snapshot."""
+        self._limits.check(self, [(key, None) for key in keys if len(key) > self._limits.key])
         data = self._data
         with data.lock:
             found = data.part(flow, stage, part)
@@ -184,6 +229,7 @@ class MemoryStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self, rows, views)
         data = self._data
         with data.lock:
             found = data.part(flow, stage, part)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
-from sqe_chain.ports import StateStore
-
 
 @runtime_checkable
-class WithSchema(StateStore, Protocol):
-    """A `StateStore` with tables: `sqe-chain store init` makes them, services only look at their version."""
+class WithSchema(Protocol):
+    """What a `StateStore` with tables has beside: `sqe-chain store init` makes them, services look at their version only."""
+
+    # Not derived from StateStore: isinstance() would ask a server for that one's properties.
 
     def make_schema(self, replication: Mapping[str, int]) -> list[str]:
         """Make the tables, or bring them to the newest version. May be repeated.

@@ -199,6 +199,18 @@ class FaultyLog:
         """See `Log.create_topic`."""
         self.inner.create_topic(topic, partitions)
 
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`."""
+        number = self.script.write(f"delete topic {topic}")
+        self.inner.delete_topic(topic)
+        self.script.done(number)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        number = self.script.write(f"delete group {group}")
+        self.inner.delete_group(group)
+        self.script.done(number)
+
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
         self.script.before("broker")
@@ -262,6 +274,21 @@ class FaultyStore:
         return self.inner.max_bytes
 
     @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self.inner.max_key_bytes
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self.inner.max_state_bytes
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self.inner.max_plan_bytes
+
+    @property
     def views(self) -> frozenset[ViewKind]:
         """See `StateStore.views`."""
         return self.inner.views
@@ -305,6 +332,24 @@ class FaultyStore:
         found = self.inner.plan(flow, number)
         self.script.after("store")
         return found
+
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`."""
+        return self.inner.flows()
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        number = self.script.write(f"forget home of {flow}")
+        standing = self.inner.forget(flow, before)
+        self.script.done(number)
+        return standing
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        number = self.script.write(f"forget {flow}/{stage}/{part}")
+        standing = self.inner.forget_part(flow, stage, part, before)
+        self.script.done(number)
+        return standing
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`."""

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 
 from sqe_chain.chain import Chain
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.envelope import Envelope, read, wrap
+from sqe_chain.envelope import Envelope, read, wrap_unchecked
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
@@ -133,7 +133,7 @@ class Rehearsal(Arming):
             partition: by default murmur2 of the key; 0 without a key.
             offset: at or beyond the log's end; by default the end.
             leader_epoch: by default the log's present one.
-            timestamp_ms: event time.
+            timestamp_ms: event time; also one that `wrap` would refuse.
             headers: Kafka headers.
 
         Returns:
@@ -146,7 +146,7 @@ class Rehearsal(Arming):
         value = (
             payload
             if payload is None or isinstance(payload, bytes)
-            else wrap(payload, key=record_key, timestamp_ms=timestamp_ms)
+            else wrap_unchecked(payload, key=record_key, timestamp_ms=timestamp_ms)
         )
         return self.log.append(
             topic,

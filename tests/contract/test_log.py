@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import time
 import uuid
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import confluent_kafka.admin
 import pytest
+from confluent_kafka import Producer
 
-from sqe_chain.errors import ConfigurationError, OutputTooLarge, TruncatedInput
+from sqe_chain.dev.process import wait_until
+from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, TruncatedInput
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, Commit, Log, Output, Range
@@ -18,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sqe_chain.ports import Message
+
+
+driver: Any = confluent_kafka.admin
+HOUR = 3_600_000
 
 
 @pytest.fixture(params=["memory", "kafka"])
@@ -90,6 +99,32 @@ def test_a_topic_that_exists_is_left_as_it_is(log: Log, topic: str) -> None:
 def test_a_topic_without_partitions_is_refused(log: Log) -> None:
     with pytest.raises(ConfigurationError):
         log.create_topic(f"t-{uuid.uuid4().hex}", 0)
+
+
+def test_a_deleted_topic_is_gone_and_another_one_when_it_is_created_again(log: Log, topic: str) -> None:
+    """Also when it is asked for twice. Brokers learn of it one by one."""
+    before = log.describe([topic])[topic].topic_id
+    publish(log, outputs(topic, 5))
+    log.delete_topic(topic)
+    assert wait_until(lambda: not log.describe([topic]), 30)
+    log.delete_topic(topic)
+    log.create_topic(topic, 1)
+    after = log.describe([topic])[topic]
+    assert after.topic_id != before
+    assert log.bounds([(topic, 0)])[topic, 0].stable_end == 0
+
+
+def test_a_deleted_group_has_no_commits_and_others_keep_theirs(log: Log, topic: str) -> None:
+    groups = [f"g-{uuid.uuid4().hex}" for _ in range(2)]
+    for group in groups:
+        log.commit(group, {(topic, 0): Commit(0, "here")})
+    log.delete_group(groups[0])
+    log.delete_group(groups[0])
+    log.delete_group("g-that-never-was")
+    assert log.committed(groups[0], [(topic, 0)]) == {}
+    assert log.committed(groups[1], [(topic, 0)]) == {(topic, 0): Commit(0, "here")}
+    log.commit(groups[0], {(topic, 0): Commit(0, "again")})
+    assert log.committed(groups[0], [(topic, 0)]) == {(topic, 0): Commit(0, "again")}
 
 
 def test_what_was_written_is_read_with_everything(log: Log, topic: str) -> None:
@@ -207,6 +242,129 @@ def test_an_output_that_is_too_large_is_refused_and_the_writer_goes_on(log: Log,
     writer.flush()
     writer.close()
     assert [len(m.value() or b"") for m in read(log, wanted(log, topic, 0, 2))] == [largest, 1]
+
+
+LIMITED = {
+    "cleanup.policy": "compact",
+    "message.timestamp.before.max.ms": "7200000",
+    "message.timestamp.after.max.ms": "3600000",
+    "max.message.bytes": "2000",
+}
+
+
+@pytest.fixture
+def limited(log: Log, topic: str) -> str:
+    """A topic that refuses what can be refused."""
+    if isinstance(log, MemoryLog):
+        log.configure(
+            topic, compacted=True, before_max_ms=2 * HOUR, after_max_ms=HOUR, max_message_bytes=2_000
+        )
+    else:
+        set_config(log, topic, LIMITED)
+    return topic
+
+
+def set_config(log: Log, topic: str, config: dict[str, str]) -> None:
+    """Change settings of a topic, and wait until they can be seen."""
+    assert isinstance(log, KafkaLog)
+    asker = driver.AdminClient({"bootstrap.servers": log._settings.bootstrap})
+    change = driver.AlterConfigOpType.SET
+    entries = [
+        driver.ConfigEntry(name, value, incremental_operation=change) for name, value in config.items()
+    ]
+    resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    asker.incremental_alter_configs([resource])[resource].result(10)
+    deadline = time.monotonic() + 30
+    while not config.items() <= read_config(asker, topic).items():
+        assert time.monotonic() < deadline
+
+
+def read_config(asker: Any, topic: str) -> dict[str, str]:
+    resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic)
+    return {
+        name: entry.value for name, entry in asker.describe_configs([resource])[resource].result(10).items()
+    }
+
+
+def refused(log: Log, record: Output) -> str:
+    """What the broker itself says of a record that no writer has looked at; empty: it was accepted."""
+    topic, partition, key, value, _, timestamp_ms = record
+    if isinstance(log, MemoryLog):
+        try:
+            log.append(topic, partition, value, key, None, timestamp_ms)
+        except (OutputRefused, OutputTooLarge) as error:
+            return str(error)
+        return ""
+    assert isinstance(log, KafkaLog)
+    said: list[object] = []
+    producer = Producer({"bootstrap.servers": log._settings.bootstrap, "message.max.bytes": 1_000_000})
+    producer.produce(
+        topic, value, key, partition, timestamp=timestamp_ms, on_delivery=lambda error, _: said.append(error)
+    )
+    assert producer.flush(20) == 0
+    return str(said[0] or "")
+
+
+def test_what_a_topic_refuses_is_described(log: Log, limited: str) -> None:
+    about = log.describe([limited])[limited]
+    assert (about.compacted, about.max_message_bytes) == (True, 2_000)
+    assert (about.before_max_ms, about.after_max_ms, about.append_time) == (2 * HOUR, HOUR, False)
+
+
+def test_brokers_refuse_the_same(log: Log, limited: str) -> None:
+    """A minute inside each limit, a minute outside: the machine has one clock."""
+    now, minute = time.time_ns() // 1_000_000, 60_000
+    for key, size, ahead_ms, accepted in [
+        (b"k", 1, 0, True),
+        (b"", 1, 0, True),
+        (None, 1, 0, False),
+        (b"k", 1_500, 0, True),
+        (b"k", 2_500, 0, False),
+        (b"k", 1, HOUR - minute, True),
+        (b"k", 1, HOUR + minute, False),
+        (b"k", 1, -2 * HOUR + minute, True),
+        (b"k", 1, -2 * HOUR - minute, False),
+    ]:
+        found = refused(log, (limited, 0, key, os.urandom(size), None, now + ahead_ms))
+        assert (found == "") == accepted, (key, size, ahead_ms, found)
+
+
+@pytest.mark.parametrize("ahead_ms", [2 * 3_600_000, -3 * 3_600_000, 366 * 24 * 3_600_000])
+def test_a_time_that_is_not_accepted_becomes_the_time_of_sending(
+    log: Log, limited: str, ahead_ms: int
+) -> None:
+    now = time.time_ns() // 1_000_000
+    publish(
+        log, [(limited, 0, b"a", b"1", None, now + ahead_ms), (limited, 0, b"b", b"2", None, now - 5_000)]
+    )
+    first, second = read(log, wanted(log, limited, 0, 2))
+    assert abs(first.timestamp()[1] - now) < HOUR / 2
+    assert second.timestamp()[1] == now - 5_000
+
+
+def test_where_the_broker_sets_the_time_every_time_is_accepted(log: Log, topic: str) -> None:
+    if isinstance(log, MemoryLog):
+        log.configure(topic, append_time=True, after_max_ms=HOUR)
+    else:
+        set_config(
+            log,
+            topic,
+            {"message.timestamp.type": "LogAppendTime", "message.timestamp.after.max.ms": "3600000"},
+        )
+    now = time.time_ns() // 1_000_000
+    assert log.describe([topic])[topic].append_time
+    publish(log, [(topic, 0, b"a", b"1", None, now + 9 * HOUR)])
+    (record,) = read(log, wanted(log, topic, 0, 1))
+    assert abs(record.timestamp()[1] - now) < HOUR / 2
+
+
+def test_a_refusal_is_named_with_its_topic_and_what_to_do_and_another_writer_works(
+    log: Log, limited: str
+) -> None:
+    with pytest.raises(OutputRefused, match=rf"{limited}.*without a key"):
+        publish(log, [(limited, 0, None, b"v", None, 0)])
+    publish(log, [(limited, 0, b"k", b"v", None, 0)])
+    assert len(read(log, wanted(log, limited, 0, 1))) == 1
 
 
 def test_an_output_to_nowhere_is_a_matter_of_configuration(log: Log, topic: str) -> None:

@@ -119,6 +119,49 @@ def test_a_step_with_a_view_that_is_larger_than_usual(url: str, flow: str) -> No
     store.close()
 
 
+# --- listing and forgetting ----------------------------------------------------------------------------
+
+
+def test_flows_are_listed_until_they_are_forgotten(store: StateStore, flow: str) -> None:
+    names = [f"{flow}-b", f"{flow}-a", f"{flow}.again-3"]
+    assert not set(names) & set(store.flows())
+    for name in names:
+        store.set_home(name, None, CLAIM)
+        store.write(name, "s", 0, None, BORN, [(b"k", b"1")])  # its keys are no flows
+    found = store.flows()
+    assert [name for name in found if name.startswith(flow)] == sorted(names)
+    assert found == sorted(found)
+    assert store.forget(names[0], CLAIM) is None
+    assert [name for name in store.flows() if name.startswith(flow)] == sorted(names[1:])
+
+
+def test_what_was_forgotten_is_as_if_it_had_never_been(url: str, store: StateStore, flow: str) -> None:
+    """Its neighbours stay."""
+    for name in (flow, f"{flow}-other"):
+        store.set_home(name, None, CLAIM)
+        store.set_home(name, CLAIM, replace(CLAIM, number=0, plan_id="p"), b"plan")
+        store.beat(name, 1, "run-a")
+        for part in (0, 1):
+            view = Views("json", {b"": "1", b"k": "2"})
+            store.write(name, "s", part, None, BORN, [(b"", b"1"), (b"k", b"2")], view)
+    assert store.forget_part(flow, "s", 0, BORN) is None
+    assert shown(url, flow, 0) == {}
+    assert store.headers(flow, "s", [0, 1]) == [None, BORN]
+    assert list(store.scan(flow, "s", 0)) == []
+    assert store.forget(flow, CLAIM) == replace(CLAIM, number=0, plan_id="p")
+    assert store.forget(flow, replace(CLAIM, number=0, plan_id="p")) is None
+    assert store.home(flow) == (None, 0)
+    assert store.plan(flow, 0) is None
+    assert store.beat(flow, 1, "run-a") is False
+    assert store.write(flow, "s", 0, BORN, NEXT, [(b"k", b"3")]) is None  # a run that slept changes nothing
+    assert store.write(flow, "s", 0, None, BORN, [(b"k", b"4")]) == BORN
+    assert dict(store.scan(flow, "s", 0)) == {b"k": b"4"}
+    assert store.forget(flow, CLAIM) is None  # sent again
+    other = f"{flow}-other"
+    assert store.plan(other, 0) == b"plan"
+    assert dict(store.scan(other, "s", 0)) == {b"": b"1", b"k": b"2"}
+
+
 # --- claims and plans ----------------------------------------------------------------------------------
 
 
@@ -506,6 +549,20 @@ class AgainstModel(RuleBasedStateMachine):
                 self.plans[after.number] = plan
             self.plans = {number: kept for number, kept in self.plans.items() if number >= drop_below}
         assert self.store.set_home(self.flow, before, after, plan, drop_below) == self.home
+
+    @rule(right=st.booleans(), guess=_HOMES)
+    def forget(self, *, right: bool, guess: Home) -> None:
+        before = self.home if right and self.home else guess
+        if before == self.home:
+            self.home, self.plans, self.beats = None, {}, 0
+        assert self.store.forget(self.flow, before) == self.home
+
+    @rule(right=st.booleans(), guess=_HEADERS)
+    def forget_part(self, *, right: bool, guess: Header) -> None:
+        before = self.header if right and self.header else guess
+        if before == self.header:
+            self.header, self.states = None, {}
+        assert self.store.forget_part(self.flow, "s", 3, before) == self.header
 
     @rule(epoch=st.integers(1, 3), run_id=st.sampled_from(["", "r"]))
     def beat(self, epoch: int, run_id: str) -> None:

@@ -17,7 +17,7 @@ from sqe_chain.dev import CassandraServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import WithSchema, open_store
 from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
@@ -211,6 +211,24 @@ def test_a_state_or_a_plan_that_no_server_takes_names_the_setting(store: Cassand
         store.set_home(flow, None, replace(CLAIM, number=0), bytes(20 << 20))
     assert store.headers(flow, "s", [0]) == [BORN]
     assert store.home(flow) == (None, 0)
+
+
+def test_what_it_says_it_takes_it_takes(store: CassandraStore, flow: str) -> None:
+    """A state with its view and a long key, and a plan: each to the limit, and not beyond."""
+    most, key = store.max_state_bytes, b"k" * store.max_key_bytes
+    assert 4 << 20 < most == store.max_plan_bytes < 16 << 20  # by default it depends on the heap
+    shown = "v" * 1_000
+    state = os.urandom(most - len(key) - len(shown))
+    views = Views("json", {key: shown})
+    assert store.write(flow, "s", 0, None, BORN, [(key, state)], views) == BORN
+    assert store.read(flow, "s", 0, [key])[1] == [state]
+    with pytest.raises(ConfigurationError, match=f"at most {most}"):
+        store.write(flow, "s", 0, BORN, replace(BORN, number=9), [(key, state + b"!")], views)
+    plan, sealed = os.urandom(most), replace(CLAIM, number=0)
+    with pytest.raises(ConfigurationError, match=f"at most {most}"):
+        store.set_home(flow, None, sealed, plan + b"!")
+    assert store.set_home(flow, None, sealed, plan) == sealed
+    assert store.plan(flow, 0) == plan
 
 
 def test_a_plan_of_four_megabytes(store: CassandraStore, flow: str) -> None:

@@ -31,6 +31,8 @@ TIMEOUT_S = 180
 LOGIN = ("carol", "looking-glass-9")
 
 FLOWS = """
+from pathlib import Path
+
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.flow import Flow
@@ -57,6 +59,18 @@ counts = Flow("NAME-counts", state_partitions=2)
     .aggregate("per-word", key=word_of, state=Int64Value, fold=add)
     .changes()
     .to("NAME.totals", partitions=1)
+)
+
+
+def check(word):
+    if Path("broken").exists() and word.value != "sound":
+        raise ValueError(word.value)
+    return word
+
+
+letters = Flow("NAME-letters", state_partitions=2, poison="dead_letter", dead_letter_partitions=2)
+letters.source("NAME.words", StringValue).map(check).aggregate(
+    "per-word", key=word_of, state=Int64Value, fold=add
 )
 """
 
@@ -152,9 +166,9 @@ class Plant:
             producer.produce(f"{self.name}.{to}", value, key=word, partition=number % 2)
         assert producer.flush(TIMEOUT_S) == 0
 
-    def counted(self) -> dict[str, int]:
+    def counted(self, flow: str = "counts") -> dict[str, int]:
         """Word -> count, as `state` shows it."""
-        shown = self.show("state", "words_flows:counts", "per-word", "--store", self.store, "--json")
+        shown = self.show("state", f"words_flows:{flow}", "per-word", "--store", self.store, "--json")
         assert shown.returncode == 0, shown.stderr
         lines = [json.loads(line) for line in shown.stdout.splitlines()]
         return {line["key"]: int(line["state"]) for line in lines}
@@ -193,6 +207,70 @@ def broker() -> Iterator[KafkaServer]:
     """A broker that these tests may kill, with a login."""
     with KafkaServer(fast_boot=True, sasl=LOGIN) as server:
         yield server
+
+
+# --- dead letters ---------------------------------------------------------------------------------
+
+
+def test_dead_letters_come_back_once_although_the_sender_is_killed(plant: Plant, tmp_path: Path) -> None:
+    """Kills at chosen writes are in tests/unit/test_dead_letters.py; here the processes and the broker are real."""
+    words = [f"word-{number}" for number in range(4_000)]
+    (tmp_path / "broken").touch()
+    plant.produce(*words, "sound")
+    stopped = plant.once("letters", "--max-excluded-share", "1")
+    assert stopped.lines()[-1]["event"] == "stopped"
+    (tmp_path / "broken").unlink()
+    arguments = ("dead-letters", "replay", "words_flows:letters", "--kafka", plant.kafka, "--json")
+    log, topic = KafkaLog(plant.kafka), f"{plant.name}.words"
+
+    def sent() -> int:
+        return (
+            sum(bounds.stable_end for bounds in log.bounds([(topic, 0), (topic, 1)]).values())
+            - len(words)
+            - 1
+        )
+
+    run = Run(arguments, tmp_path)
+    plant.runs.append(run)
+    assert wait_until(lambda: sent() > 0 or run.process.poll() is not None, TIMEOUT_S), run.text
+    run.process.kill()
+    run.process.wait(TIMEOUT_S)
+    again = plant.show(*arguments)
+    assert again.returncode == 0, again.stderr
+    assert sent() >= len(words)
+    assert json.loads(plant.show(*arguments).stdout)["sent"] == 0
+    plant.once("letters")
+    assert plant.counted("letters") == dict.fromkeys([*words, "sound"], 1)
+
+
+# --- flows ----------------------------------------------------------------------------------------
+
+
+def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, redis_url: str) -> None:
+    plant.produce("a", "bb")
+    plant.once("copies")
+    running = plant.start("counts")
+    running.wait_for("caught_up")
+    name = f"{plant.name}-counts"
+    where = ("--store", plant.store)
+
+    def listed() -> list[str]:
+        shown = plant.show("flows", "list", *where, "--json")
+        return [json.loads(line)["flow"] for line in shown.stdout.splitlines()]
+
+    assert name in listed()
+    forget = ("flows", "forget", name, "--kafka", plant.kafka, *where, "--topics", "--yes")
+    refused = plant.show(*forget)
+    assert (refused.returncode, "is run now" in refused.stderr) == (2, True)
+    assert running.end() == 0
+    done = plant.show(*forget)
+    assert done.returncode == 0, done.stderr
+    assert f"deleted topics: {plant.name}.totals" in done.stderr
+    assert name not in listed()
+    assert not Redis.from_url(redis_url).keys(f"sqe:{{{name}*")
+    KafkaLog(plant.kafka).create_topic(f"{plant.name}.totals", 1)
+    plant.once("counts")
+    assert plant.counted() == {"a": 1, "bb": 1}
 
 
 # --- rebuild and rewind ---------------------------------------------------------------------------
@@ -436,6 +514,23 @@ def test_without_java_spark_says_what_to_do(plant: Plant, monkeypatch: pytest.Mo
     run = plant.start("copies", "--once", engine="spark")
     assert run.process.wait(TIMEOUT_S) == 2
     assert "Java 17" in str(run.lines()[-1]["text"])
+
+
+# --- addresses ------------------------------------------------------------------------------------
+
+
+def test_addresses_that_were_swapped_are_named_at_once(plant: Plant) -> None:
+    redis = plant.store.partition("://")[2].partition("/")[0]
+    for kafka, store, said in [
+        (redis, plant.store, f"--kafka {redis}: Redis answers there"),
+        (plant.kafka, f"redis://{plant.kafka}/0", f"redis://{plant.kafka}: Kafka answers there"),
+        (plant.kafka, f"cassandra://{redis}/keyspace", f"cassandra://{redis}: Redis answers there"),
+    ]:
+        where = ("--kafka", kafka, "--store", store, "--engine", "inprocess", "--log-json")
+        done = plant.show("run", "words_flows:counts", *where)
+        assert done.returncode == 2, done.stderr
+        assert said in done.stderr
+        assert "waiting" not in done.stderr
 
 
 # --- login ----------------------------------------------------------------------------------------

@@ -278,6 +278,18 @@ def test_up_replaces_what_died(place: Path) -> None:
     assert second.pid != first.pid
 
 
+def test_a_port_that_a_running_server_does_not_have_is_refused(place: Path) -> None:
+    """It would be ignored in silence; and what is asked for beside it is not started either."""
+    running = up(["redis"], place).server("redis")
+    assert running is not None
+    with pytest.raises(
+        ConfigurationError, match=rf"redis runs already, on port {running.port}, not 1.*dev down"
+    ):
+        up(["kafka", "redis"], place, redis_port=1)
+    assert [server.kind for server in status(place).servers] == ["redis"]
+    assert up(["redis"], place, redis_port=running.port).server("redis") == running
+
+
 def test_the_listing_is_for_scripts_too(place: Path) -> None:
     machine = up(["redis"], place)
     shown = json.loads(machine.as_json())

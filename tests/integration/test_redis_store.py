@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -368,3 +369,31 @@ def test_tls_is_used_and_the_certificate_is_verified(certificate: Path) -> None:
             open_store(f"rediss://127.0.0.1:{port}/0").check()
         with pytest.raises(ConfigurationError, match=r"(?i)mismatch|not valid for"):
             open_store(f"rediss://localhost:{port}/0?ca_file={certificate / 'ca.pem'}").check()
+
+
+def test_what_it_says_it_takes_it_takes() -> None:
+    with RedisServer(extra_args=("--proto-max-bulk-len", "1mb")) as narrow:
+        store = open_store(narrow.url)
+        most = store.max_state_bytes
+        assert most == store.max_key_bytes == store.max_plan_bytes == 1 << 20
+        key, shown = b"k" * 1_000, "v" * 1_000
+        state = os.urandom(most - len(key) - len(shown))
+        after = replace(BORN, number=1)
+        views = Views("json", {key: shown})
+        assert store.write("f", "s", 0, None, BORN, [(key, state)], views) == BORN
+        assert store.write("f", "s", 0, BORN, after, [(bytes(most), b"")]) == after
+        for too_large in ([(b"k", bytes(most))], [(bytes(most + 1), None)]):
+            with pytest.raises(ConfigurationError, match=f"at most {most}"):
+                store.write("f", "s", 0, after, BORN, too_large)
+        sealed = replace(CLAIM, number=0)
+        with pytest.raises(ConfigurationError, match=f"at most {most}"):
+            store.set_home("f", None, sealed, bytes(most + 1))
+        assert store.set_home("f", None, sealed, bytes(most)) == sealed
+        store.close()
+
+
+def test_a_limit_that_cannot_be_read_is_the_default(server: RedisServer) -> None:
+    administer(server, "ACL", "SETUSER", "plain", "on", "nopass", "~*", "+@all", "-config")
+    store = open_store(address(server, "plain:x@"))
+    assert store.max_state_bytes == 512 << 20
+    store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -25,7 +26,14 @@ from sqe_chain.chain import (
     event_id,
     root_position,
 )
-from sqe_chain.envelope import is_enveloped, last_of, parse_chain, parse_head, payloads_of
+from sqe_chain.envelope import (
+    MAX_TIMESTAMP_MS,
+    is_enveloped,
+    last_of,
+    parse_chain,
+    parse_head,
+    payloads_of,
+)
 from sqe_chain.errors import (
     ChainTooLong,
     EmptyValue,
@@ -41,7 +49,7 @@ from sqe_chain.errors import (
     WrongPayloadType,
 )
 from sqe_chain.template import OutputTemplate
-from sqe_chain.wire import MAGIC, diagnose, sealed, varint
+from sqe_chain.wire import MAGIC, PREFIX, diagnose, next_field, sealed, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -175,7 +183,7 @@ def test_a_deleted_payload_is_none_and_an_empty_one_is_not() -> None:
 
 # --- templates write what protobuf writes -----------------------------------------------------------
 
-topics = st.text("abcZ09._-", min_size=1, max_size=249)
+topics = st.text("abcZ09._-", min_size=1, max_size=249).filter(lambda name: name not in (".", ".."))
 ids = st.binary(min_size=16, max_size=16)
 names = st.text("aü/.-_Z€", min_size=1, max_size=150)
 payload_lists = st.lists(st.none() | st.binary(max_size=300), min_size=1, max_size=4)
@@ -241,7 +249,7 @@ def by_protobuf(
     rounds=st.lists(
         st.tuples(
             st.integers(0, MAX_OFFSET),
-            st.integers(-(2**63), 2**63 - 1) | st.integers(0, 2**43),
+            st.integers(-1, MAX_TIMESTAMP_MS) | st.integers(0, 2**43),
             st.none() | st.binary(max_size=5000),
             names,
             payload_lists,
@@ -447,7 +455,8 @@ def test_a_whole_envelope_has_no_diagnosis() -> None:
         (edited(hop(), position=None, event_id=bytes(16)), MissingField, "chain but no position"),
         (edited(hop(), position=bytes(12)), MalformedField, "position has 12"),
         (edited(hop(), position=bytes(17)), MalformedField, "position has 17"),
-        (edited(hop(), position=bytes(16 + 4 * MAX_LINKS)), MalformedField, "position has 144"),
+        (edited(hop(), position=bytes(15 + 4 * MAX_LINKS)), MalformedField, "position has 143"),
+        (edited(hop(), position=bytes(16 + 4 * MAX_LINKS)), ChainTooLong, "33 links"),
         (edited(origin(), size=2), MalformedField, "size is 2, but there are 1"),
         (edited(origin(), more=[b"lost"]), MalformedField, "size is absent, but there are 2"),
         (edited(origin(), size=3, more=[b"a"]), MalformedField, "size is 3, but there are 2"),
@@ -479,8 +488,9 @@ def chain_with(**changes: Any) -> ChainMessage:
         ({"offset": None}, MissingField, "no offset"),
         ({"leader_epoch": None}, MissingField, "no leader_epoch"),
         ({"ordinal": None}, MissingField, "no ordinal"),
-        ({"of": None}, MissingField, "no of"),
         ({"topic": None}, OutOfBounds, "topic"),
+        ({"topic": "."}, OutOfBounds, "topic"),
+        ({"topic": ".."}, OutOfBounds, "topic"),
         ({"topic_id": b"short"}, OutOfBounds, "topic id"),
         ({"output": None}, OutOfBounds, "output"),
         ({"offset": 2**63}, OutOfBounds, "offset"),
@@ -504,17 +514,100 @@ def test_a_chain_out_of_bounds_or_against_lane_and_position_is_found_by_the_stri
 
 def test_the_strict_check_finds_what_no_writer_may_do() -> None:
     for value, error in (
-        (edited(hop(), previous=bytes(12)), InconsistentEnvelope),
-        (edited(hop(), event_id=bytes(16)), InconsistentEnvelope),
         (edited(hop(), lane=1), InconsistentEnvelope),
-        (edited(origin(), lane=1), InconsistentEnvelope),
-        (sealed(origin()[:-5] + b"\x20\x05"), MalformedField),
-        (sealed(origin()), MalformedField),
+        (sealed(origin()[:-5] + b"\x70\x05\x6a\x00"), MalformedField),
         (edited(origin(), payload=b"a", deleted=[0]), MalformedField),
     ):
         read(value)
         with pytest.raises(error):
             read(value, strict=True)
+
+
+def at(epoch: int, offset: int, ordinal: int) -> bytes:
+    return struct.pack(">IQI", epoch, offset, ordinal)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (edited(hop(), previous=bytes(12)), InconsistentEnvelope),
+        (edited(origin(), previous=bytes(16)), InconsistentEnvelope),
+        (edited(hop(), event_id=bytes(16)), InconsistentEnvelope),
+        (edited(hop(), lane=None), InconsistentEnvelope),
+        (edited(hop(), chain=None), InconsistentEnvelope),
+        (edited(origin(), lane=1), InconsistentEnvelope),
+        (edited(hop(), chain=chain_with(of=None)), MissingField),
+        (edited(origin(), timestamp_ms=-2), OutOfBounds),
+        (edited(origin(), timestamp_ms=MAX_TIMESTAMP_MS + 1), OutOfBounds),
+        (edited(hop(), timestamp_ms=2**63 - 1), OutOfBounds),
+        (edited(hop(), timestamp_ms=-(2**63)), OutOfBounds),
+        (sealed(origin()[:-5] + b"\x20\x05"), MalformedField),
+        (sealed(origin()), MalformedField),
+    ],
+)
+def test_what_contradicts_itself_is_refused_wherever_it_is_read(
+    value: bytes, error: type[EnvelopeError], strict: bool
+) -> None:
+    with pytest.raises(error):
+        read(value, strict=strict)
+    with pytest.raises(error):
+        parse_head(value)
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 1, MAX_TIMESTAMP_MS])
+def test_times_within_the_bounds_are_read(timestamp_ms: int) -> None:
+    assert read(edited(hop(), timestamp_ms=timestamp_ms), strict=True).timestamp_ms == timestamp_ms
+
+
+@pytest.mark.parametrize("timestamp_ms", [-2, MAX_TIMESTAMP_MS + 1, -(2**63), 2**63])
+def test_nobody_can_wrap_or_republish_what_nobody_would_read(timestamp_ms: int) -> None:
+    with pytest.raises(OutOfBounds, match="event time"):
+        wrap(StringValue(), key=None, timestamp_ms=timestamp_ms)
+    place = Coordinates(topic="t", topic_id=bytes(16), partition=0, offset=0)
+    with pytest.raises(OutOfBounds, match="event time"):
+        republish(None, place, StringValue(), output="f/o", key=None, timestamp_ms=timestamp_ms)
+
+
+@pytest.mark.parametrize(
+    ("position", "sound"),
+    [
+        (at(MAX_EPOCH, MAX_OFFSET, 0), True),
+        (at(MAX_EPOCH, 0, 1), True),
+        (at(0, MAX_OFFSET, 1), True),
+        (at(0, MAX_OFFSET + 1, 0), False),
+        (at(0, 2**64 - 1, 0), False),
+        (at(MAX_EPOCH + 1, 0, 0), False),
+        (at(2**32 - 1, 0, 0), False),
+        (at(1, 7, 2), False),
+        (at(1, 7, 2**32 - 1), False),
+    ],
+)
+def test_a_position_out_of_bounds_is_refused_although_no_chain_is_walked(
+    position: bytes, sound: bool
+) -> None:
+    """Such a position would silence its lane: everything after it would count as a replay."""
+    value = edited(hop(), position=position)
+    if sound:
+        assert parse_head(value).position == position
+    else:
+        with pytest.raises(OutOfBounds, match="position"):
+            parse_head(value)
+
+
+def test_a_field_that_stands_twice_is_refused_for_readers_would_not_agree() -> None:
+    """Of two chains protobuf makes one, and a reader that takes them as bytes keeps the last."""
+    body = hop(previous=bytes(16))[:-5]
+    start, fields = 0, dict[int, bytes]()
+    while start < len(body):
+        number, end = next_field(body, start)
+        fields[number] = body[start:end]
+        start = end
+    for number, field in fields.items():
+        for twice in (body + field, body[: len(PREFIX)] + field + body[len(PREFIX) :]):
+            with pytest.raises(MalformedField, match=f"field {number} stands again"):
+                parse_head(sealed(twice))
+    assert parse_head(sealed(body + b"\x70\x05")), "a field of a later version of the format"
 
 
 def test_another_last_field_with_a_right_checksum_is_no_end() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain import Coordinates, read, republish, wrap
-from sqe_chain.chain import MAX_OF, root_position
+from sqe_chain.chain import root_position
 from sqe_chain.envelope import parse_head
 from sqe_chain.errors import (
     ChangedRepublisher,
@@ -240,11 +240,50 @@ def test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle()
             assert partition.accept(made(9, previous=8))
 
 
-def test_having_entered_in_the_middle_excuses_no_hole_on_a_known_lane() -> None:
+def test_having_entered_in_the_middle_excuses_one_hole_on_a_lane_and_no_second_one() -> None:
+    """The first is of the batch that was being written then; it need not be the lane's first message."""
     partition = Partition(fresh(entered_in_middle=True))
+    assert partition.accept(made(2))
     assert partition.accept(made(5, previous=4))
+    assert partition.accept(made(7, previous=5))
     with pytest.raises(GapError):
         partition.accept(made(9, previous=8))
+    other = {"output": "standard/bad"}
+    assert partition.accept(made(5, previous=4, **other))  # type: ignore[arg-type]
+    with pytest.raises(GapError):
+        partition.accept(made(9, previous=8, **other))  # type: ignore[arg-type]
+
+
+def test_having_entered_at_the_beginning_excuses_no_hole(partition: Partition) -> None:
+    assert partition.accept(made(2))
+    with pytest.raises(GapError):
+        partition.accept(made(5, previous=4))
+
+
+@pytest.mark.parametrize("used_by_the_first", [True, False])
+def test_an_excuse_that_was_used_is_remembered_in_what_is_stored(used_by_the_first: bool) -> None:
+    partition = Partition(fresh(entered_in_middle=True))
+    assert partition.accept(made(2, output="standard/bad"))
+    assert "excused" not in partition.marks.to_json()
+    assert partition.accept(made(2, previous=1 if used_by_the_first else None))
+    if not used_by_the_first:
+        assert partition.accept(made(4, previous=3))
+    stored = partition.marks.to_json()
+    assert len(stored["excused"]) == 1
+    loaded = Partition(PartitionMarks.from_json(stored), partition.offset)
+    assert loaded.marks.to_json() == stored
+    with pytest.raises(GapError):
+        loaded.accept(made(9, previous=8))
+    assert loaded.accept(made(9, previous=8, output="standard/bad"))
+
+
+def test_a_hole_that_an_undecodable_record_explains_uses_no_excuse() -> None:
+    partition = Partition(fresh(entered_in_middle=True))
+    assert partition.accept(made(2))
+    partition.offset += 1
+    partition.marks.undecodable(partition.offset)
+    assert partition.accept(made(4, previous=3))
+    assert "excused" not in partition.marks.to_json()
 
 
 def test_an_undecodable_record_excuses_a_hole_until_the_lane_is_beyond_it() -> None:
@@ -315,13 +354,61 @@ def test_counted_roots_through_a_topic_created_again_are_skipped_on_demand() -> 
     partition = Partition(fresh(recreated="skip"))
     for root in (5, 8):
         assert partition.accept(made_again(made(root), offset=root))
-    for root in (3, 8):
-        for ordinal in (0, MAX_OF - 1):
-            again = made_again(made(root, ordinal=ordinal, of=MAX_OF), offset=root, at=AGAIN)
-            assert not partition.accept(again)
+    for root in (3, 5, 8):
+        assert not partition.accept(made_again(made(root), offset=root, at=AGAIN))
     assert partition.accept(made_again(made(9), offset=9, at=AGAIN))
     assert not partition.accept(made_again(made(9), offset=9, at=AGAIN))
     assert len(partition.marks) == 2
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_what_was_not_counted_of_the_highest_root_is_not_skipped(first: int) -> None:
+    """Be the first message of the new lane before, at or beyond the highest that was counted."""
+    partition = Partition(fresh(recreated="skip"))
+    assert partition.accept(made_again(made(7, ordinal=2, of=3), offset=0))
+    for ordinal in (0, 1):
+        assert partition.accept(made_again(made(8, ordinal=ordinal, of=3), offset=1 + ordinal))
+    again = [made_again(made(8, ordinal=ordinal, of=3), offset=ordinal, at=AGAIN) for ordinal in range(3)]
+    assert [partition.accept(value) for value in again[first:]] == [False, False, True][first:]
+    assert [partition.accept(value) for value in again] == [False] * 3
+
+
+def test_of_several_lanes_of_a_path_the_highest_position_counts() -> None:
+    third = replace(MIDDLE, topic_id=b"3" * 16)
+    partition = Partition(fresh(recreated="skip"))
+    for at, root in ((MIDDLE, 5), (AGAIN, 9)):
+        assert partition.accept(made_again(made(root), offset=root, at=at))
+    assert [partition.accept(made_again(made(root), offset=root, at=third)) for root in (6, 9, 10)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_a_republisher_that_changed_its_mind_stops_on_the_new_lane_too(ordinal: int) -> None:
+    partition = Partition(fresh(recreated="skip"))
+    way = {"output": "two/lines", "key": "k"}
+    assert partition.accept(republish(read(made(8)), MIDDLE, SCREWS, ordinal=0, of=3, **way))  # type: ignore[arg-type]
+    with pytest.raises(ChangedRepublisher):
+        partition.accept(republish(read(made(8)), AGAIN, SCREWS, ordinal=ordinal, of=2, **way))  # type: ignore[arg-type]
+    assert len(partition.marks) == 1
+
+
+def test_what_a_new_lane_says_was_written_before_it_was_counted_on_the_old_one() -> None:
+    def again(root: int, previous: int) -> bytes:
+        witness = root_position(1, previous) + bytes(8)
+        return made_again(made(root), offset=root, at=AGAIN, previous=witness)
+
+    for previous, stops in ((8, False), (9, True)):
+        partition = Partition(fresh(recreated="skip"))
+        assert partition.accept(made_again(made(8), offset=0))
+        if stops:
+            with pytest.raises(GapError):
+                partition.accept(again(10, previous))
+            assert len(partition.marks) == 1
+        else:
+            assert partition.accept(again(10, previous))
 
 
 def test_skipping_goes_on_after_the_marks_were_stored() -> None:

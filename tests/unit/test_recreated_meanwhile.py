@@ -20,16 +20,23 @@ class RecreatingLog(MemoryLog):
     """Recreates a topic right before it tells its bounds, once when asked to."""
 
     topic = ""
+    partitions: int | None = None
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         if RecreatingLog.topic:
-            self.recreate(RecreatingLog.topic)
+            self.recreate(RecreatingLog.topic, RecreatingLog.partitions)
             RecreatingLog.topic = ""
         return super().bounds(partitions)
 
 
 def count(total: Int64Value, word: StringValue) -> None:
     total.value += 1
+
+
+@pytest.fixture(params=[None, 1], autouse=True)
+def _partitions(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many partitions as before, or fewer: a broker does not answer for those that are gone."""
+    monkeypatch.setattr(RecreatingLog, "partitions", request.param)
 
 
 @pytest.mark.parametrize("stages", [0, 1])
@@ -42,7 +49,7 @@ def test_an_input_recreated_between_two_questions_is_named_so(stages: int) -> No
     else:
         source.to("copies", key=lambda w: w.value, partitions=1)
     log = RecreatingLog(uuid4().hex)
-    service = Rehearsal(flow, partitions={"words": 1}, log=log)
+    service = Rehearsal(flow, partitions={"words": 2}, log=log)
     log.append("words", 0, wrap(StringValue(value="a"), key="a", timestamp_ms=1))
     service.run_until_caught_up()
     RecreatingLog.topic = "words"
@@ -56,7 +63,7 @@ def test_a_raw_input_recreated_between_two_questions_is_read_from_its_beginning(
     source = flow.source("words", lambda value: StringValue(value=value.decode()), raw=True)
     source.aggregate("per-word", key=lambda w: w.value, state=Int64Value, fold=count)
     log = RecreatingLog(uuid4().hex)
-    service = Rehearsal(flow, partitions={"words": 1}, log=log)
+    service = Rehearsal(flow, partitions={"words": 2}, log=log)
     log.append("words", 0, b"a")
     service.run_until_caught_up()
     RecreatingLog.topic = "words"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import ClassVar
+from uuid import uuid4
+
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import RecreatedTopic
+from sqe_chain.errors import PartitionsMismatch, RecreatedTopic
 from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog, MemoryWriter
+from sqe_chain.ports import Commit, TopicPartition
 from sqe_chain.testing import Crash, Rehearsal
 
 
@@ -37,6 +43,131 @@ def test_a_raw_topic_created_again_is_counted_from_its_beginning() -> None:
     assert rehearsal.states("sum")[b"all"].value == 16
 
 
+def republishing() -> Flow:
+    flow = Flow("pass-on")
+    flow.source("raw", decode, raw=True).to("out", partitions=1)
+    return flow
+
+
+def notices(rehearsal: Rehearsal) -> list[str]:
+    return [str(told["text"]) for told in rehearsal.events("notice") if "created again" in str(told["text"])]
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+@pytest.mark.parametrize("flow", [summing, republishing])
+def test_it_may_have_other_partitions_and_everybody_is_told(
+    flow: Callable[[], Flow], partitions: int, running: bool
+) -> None:
+    """Nothing waits for partitions that are gone, and one notice names both topics and what becomes of each."""
+    rehearsal = Rehearsal(flow(), partitions={"raw": 2})
+    for partition in (0, 1):
+        rehearsal.feed("raw", b"3", partition=partition)
+    rehearsal.run_until_caught_up()
+    known = rehearsal.log.describe(["raw"])["raw"].topic_id.hex()
+    rehearsal.script.events.clear()
+    rehearsal.log.recreate("raw", partitions)
+    rehearsal.feed("raw", b"4", partition=0)
+    if not running:
+        rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    if rehearsal.flow.stages():
+        assert rehearsal.states("sum")[b"all"].value == 10
+    else:
+        assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
+    assert not rehearsal.events("waiting") or running
+    (text,) = notices(rehearsal)
+    now = rehearsal.log.describe(["raw"])["raw"].topic_id.hex()
+    for said in ("'raw'", known, now, "[0] up to 1", "stays counted", "from offset 0"):
+        assert said in text
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert len(notices(rehearsal)) == 1
+    assert set(rehearsal.commits()) == {("raw", number) for number in range(partitions)}
+
+
+@pytest.mark.parametrize("flow", [summing, republishing])
+def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable[[], Flow]) -> None:
+    """What was read of it is counted; the new one is read by the next batch."""
+    log = SmallerLog(uuid4().hex)
+    rehearsal = Rehearsal(flow(), partitions={"raw": 2}, log=log)
+    for partition in (0, 1):
+        rehearsal.feed("raw", b"3", partition=partition)
+    rehearsal.start()
+    log.armed.append("raw")
+    rehearsal.batch()
+    rehearsal.feed("raw", b"4", partition=0)
+    rehearsal.run_until_caught_up()
+    assert log.armed == []
+    if rehearsal.flow.stages():
+        assert rehearsal.states("sum")[b"all"].value == 10
+    else:
+        assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
+
+
+class SmallerLog(MemoryLog):
+    """Right before a commit a topic is created again with one partition, once when asked to."""
+
+    armed: ClassVar[list[str]] = []
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        if self.armed:
+            self.recreate(self.armed.pop(), 1)
+        super().commit(group, commits)
+
+
+def test_a_republisher_says_where_it_begins_when_its_commits_are_gone() -> None:
+    """Kafka deletes commits with their topic, so that it was created again cannot be known for sure."""
+    rehearsal = Rehearsal(republishing())
+    rehearsal.feed("raw", b"1")
+    rehearsal.run_until_caught_up()
+    rehearsal.script.events.clear()
+    rehearsal.log.recreate("raw")
+    rehearsal.log.forget("pass-on")
+    rehearsal.restart()
+    (text,) = notices(rehearsal)
+    assert "has no commit for [0] from 0" in text
+    assert rehearsal.events("recovered") == [{"partitions": 1}]
+
+
+def test_services_with_and_without_stages_recover_in_the_same_words() -> None:
+    told = []
+    for flow in (summing(), republishing()):
+        rehearsal = Rehearsal(flow)
+        rehearsal.start()
+        told.append(rehearsal.events("recovered")[0])
+    assert told[1].items() <= told[0].items()
+
+
+@pytest.mark.parametrize("stages", [0, 1])
+def test_an_output_made_smaller_while_it_is_published_stops_by_name(stages: int) -> None:
+    flow = Flow("wide")
+    source = flow.source("raw", decode, raw=True)
+    if stages:
+        summed = source.aggregate("sum", key=lambda _: "c", state=Int64Value, fold=add)
+        summed.changes().to("out", partitions=4)
+    else:
+        source.to("out", partitions=4, key=lambda _: "c")
+    log = SmallOutputLog(uuid4().hex)
+    rehearsal = Rehearsal(flow, log=log)
+    rehearsal.feed("raw", b"1")
+    rehearsal.start()
+    log.armed.append("out")
+    with pytest.raises(PartitionsMismatch, match="'out' has 1 partitions, declared are 4"):
+        rehearsal.batch()
+
+
+class SmallOutputLog(MemoryLog):
+    """Right before a writer is given, a topic is created again with one partition."""
+
+    armed: ClassVar[list[str]] = []
+
+    def writer(self) -> MemoryWriter:
+        if self.armed:
+            self.recreate(self.armed.pop(), 1)
+        return super().writer()
+
+
 def test_with_an_unfinished_plan_on_it_the_service_stops() -> None:
     rehearsal = Rehearsal(summing())
     rehearsal.feed("raw", b"1")
@@ -49,9 +180,7 @@ def test_with_an_unfinished_plan_on_it_the_service_stops() -> None:
 
 
 def test_a_republisher_reads_it_from_the_beginning_too() -> None:
-    flow = Flow("pass-on")
-    flow.source("raw", decode, raw=True).to("out", partitions=1)
-    rehearsal = Rehearsal(flow)
+    rehearsal = Rehearsal(republishing())
     rehearsal.feed("raw", b"1")
     rehearsal.run_until_caught_up()
     rehearsal.log.recreate("raw")

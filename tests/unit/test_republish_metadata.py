@@ -1,12 +1,19 @@
-"""Outputs whose names do not fit into a commit are refused before anything is published."""
+"""What a republisher keeps in its group's commits: outputs, which must fit, and marks, where they do."""
 
 from __future__ import annotations
+
+import json
+from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain import Coordinates, republish
+from sqe_chain.chain import root_position
+from sqe_chain.errors import ConfigurationError, GapError
 from sqe_chain.flow import Flow
+from sqe_chain.ports import Commit
+from sqe_chain.protocol.republish import METADATA_LENGTH, Republishing
 from sqe_chain.testing import Rehearsal
 
 
@@ -20,3 +27,104 @@ def test_too_many_long_names_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="20 outputs"):
         rehearsal.start()
     assert rehearsal.script.written == []
+
+
+ROOT = Coordinates(topic="robots", topic_id=b"r" * 16, partition=0, offset=0, leader_epoch=1)
+
+
+def passing_on() -> Rehearsal:
+    flow = Flow("pass-on")
+    flow.source("in", Int64Value).to("out", partitions=1)
+    return Rehearsal(flow)
+
+
+def feed(rehearsal: Rehearsal, root: int, previous: int | None = None, output: str = "a/in") -> None:
+    """What a service upstream makes of a root; `previous` says what it wrote before it."""
+    witness = b"" if previous is None else root_position(1, previous) + bytes(4)
+    value = republish(
+        None,
+        replace(ROOT, offset=root),
+        Int64Value(value=root),
+        output=output,
+        previous=witness,
+        timestamp_ms=1,
+        key=None,
+    )
+    rehearsal.feed("in", value)
+
+
+def said(rehearsal: Rehearsal) -> list[int]:
+    return [one.payload_as(Int64Value).value for one in rehearsal.published("out")]
+
+
+def test_a_hole_is_noticed_by_the_run_after_the_one_that_saw_what_is_before_it() -> None:
+    rehearsal = passing_on()
+    feed(rehearsal, 0)
+    rehearsal.run_until_caught_up()
+    feed(rehearsal, 5, previous=4)
+    rehearsal.restart()
+    with pytest.raises(GapError):
+        rehearsal.run_until_caught_up()
+
+
+def test_a_restart_between_two_writers_of_one_lane_is_no_hole() -> None:
+    """One has written 0 to 4 of its batch, another one says 0 to 2 again, then the first goes on."""
+    rehearsal = passing_on()
+    for root in range(5):
+        feed(rehearsal, root, previous=root - 1 if root else None)
+    rehearsal.run_until_caught_up()
+    for root in range(3):
+        feed(rehearsal, root, previous=root - 1 if root else None)
+    feed(rehearsal, 5, previous=4)
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert said(rehearsal) == [*range(5), *range(3), 5]
+    assert "excused" not in rehearsal.service._positions["in", 0].marks  # type: ignore[union-attr]
+
+
+def kept(rehearsal: Rehearsal) -> dict[str, object]:
+    found: dict[str, object] = json.loads(rehearsal.commits()["in", 0].metadata)
+    return found
+
+
+def test_marks_that_do_not_fit_are_left_out_and_the_next_run_enters_in_the_middle() -> None:
+    rehearsal, lanes = passing_on(), 0
+    while not lanes or "marks" in kept(rehearsal):
+        feed(rehearsal, 0, output=f"a/{lanes}")
+        rehearsal.run_until_caught_up()
+        assert len(rehearsal.commits()["in", 0].metadata) <= METADATA_LENGTH
+        lanes += 1
+    assert lanes > 60
+    feed(rehearsal, 5, previous=4, output="a/0")
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert said(rehearsal)[-1] == 5
+
+
+@pytest.mark.parametrize("marks", [None, 7, "", "no base85 \x00", "!!!!", "VPe5"])
+def test_commits_without_marks_or_with_others_are_taken_as_they_are(marks: object) -> None:
+    rehearsal = passing_on()
+    feed(rehearsal, 0)
+    rehearsal.run_until_caught_up()
+    meta = kept(rehearsal)
+    del meta["marks"]
+    if marks is not None:
+        meta["marks"] = marks
+    rehearsal.log.commit("pass-on", {("in", 0): Commit(1, json.dumps(meta))})
+    feed(rehearsal, 5, previous=4)
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert said(rehearsal) == [0, 5]
+
+
+def test_a_rewound_republisher_publishes_once_more_in_later_runs_too() -> None:
+    rehearsal = passing_on()
+    for root in (0, 1):
+        feed(rehearsal, root)
+    rehearsal.run_until_caught_up()
+    service = rehearsal.service
+    assert isinstance(service, Republishing)
+    service.rewind({("in", 0): 0})
+    rehearsal.restart()
+    rehearsal.run_until_caught_up()
+    assert said(rehearsal) == [0, 1, 0, 1]

@@ -15,10 +15,10 @@ from pyspark.sql import functions as sf
 
 from sqe_chain.engines.spark import tasks
 from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA, STATES, UNITS, Result
-from sqe_chain.engines.spark.session import gist, own_session
+from sqe_chain.engines.spark.session import gist, is_gone, own_session
 from sqe_chain.engines.spark.shipping import PackedFlow, ship
 from sqe_chain.engines.spark.tasks import Applied, Work
-from sqe_chain.errors import ChainError, ConfigurationError, Unavailable, from_record
+from sqe_chain.errors import ChainError, ConfigurationError, EngineLost, Unavailable, from_record
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Log, StateStore
 from sqe_chain.segment.level import levels
@@ -85,9 +85,10 @@ class SparkEngine:
         names = {stage.store or "" for stage in flow.stages()}
         self._stores = {name: store for name, store in stores.items() if name in names}
         self._packed = PackedFlow.of(flow)
-        self._session = own_session(session)
-        if shipped:
-            ship(self._session)
+        with _spark_errors():
+            self._session = own_session(session)
+            if shipped:
+                ship(self._session)
         self._tuning = tuning
         self._job: Job | None = None
         self._frames: dict[int, DataFrame] = {}
@@ -102,12 +103,14 @@ class SparkEngine:
         if not portions:
             return Report()
         try:
-            if self._small(portions):
-                self._results = self._together(work, portions)
-            if not self._results:
-                self._results = self._spread(work, portions)
-        except BaseException:
-            self.release()
+            with _spark_errors():
+                if self._small(portions):
+                    self._results = self._together(work, portions)
+                if not self._results:
+                    self._results = self._spread(work, portions)
+        except BaseException as error:
+            if not isinstance(error, EngineLost):  # then there is nothing to be forgotten
+                self.release()
             raise
         return self._report(self._results)
 
@@ -117,9 +120,10 @@ class SparkEngine:
             return
         kept = {result.level for result in self._results if result.kept_outputs}
         if kept:
-            cached = [_tagged(self._frames[level], OUTPUTS, FAILURE) for level in sorted(kept)]
             task = partial(tasks.publish, self._work(self._job))
-            _collected(reduce(DataFrame.union, cached).mapInArrow(task, SCHEMA))
+            with _spark_errors():
+                cached = [_tagged(self._frames[level], OUTPUTS, FAILURE) for level in sorted(kept)]
+                _collected(reduce(DataFrame.union, cached).mapInArrow(task, SCHEMA))
         outputs = [output for result in self._results for output in result.outputs]
         if outputs:
             writer = self._log.writer()
@@ -137,9 +141,10 @@ class SparkEngine:
         applied, rows = Applied(plan_id, before), 0
         at = 0 if level == 1 and job.in_place else level
         if any(result.kept_states for result in self._results if result.level == at):
-            cached = _tagged(self._frames[at], STATES, FAILURE)
             task = partial(tasks.write_states, self._work(job), applied)
-            rows += sum(result.rows for result in _collected(cached.mapInArrow(task, SCHEMA)))
+            with _spark_errors():
+                cached = _tagged(self._frames[at], STATES, FAILURE)
+                rows += sum(result.rows for result in _collected(cached.mapInArrow(task, SCHEMA)))
         for states in (states for result in self._results for states in result.states):
             if states.level == level:
                 store = self._stores[self._flow.nodes[states.stage].store or ""]
@@ -151,14 +156,17 @@ class SparkEngine:
         if not portions:
             return Report()
         assignments = [portions] if self._small(portions) else spread(job, portions)
-        return self._report(_collected(self._reading(partial(tasks.republish, self._work(job)), assignments)))
+        with _spark_errors():
+            frame = self._reading(partial(tasks.republish, self._work(job)), assignments)
+            return self._report(_collected(frame))
 
     def release(self) -> None:
         """Forget what is cached, without waiting for it."""
         frames, self._frames = self._frames, {}
         self._job, self._results = None, []
-        for level in sorted(frames, reverse=True):
-            frames[level].unpersist(blocking=False)
+        with _spark_errors():
+            for level in sorted(frames, reverse=True):
+                frames[level].unpersist(blocking=False)
 
     def _report(self, results: Sequence[Result]) -> Report:
         report = Report()
@@ -241,12 +249,20 @@ def _spark_errors() -> Iterator[None]:
     """What Spark raises is final: it has tried again itself.
 
     Raises:
-        ChainError: Spark gave up on the job, or is gone.
+        ChainError: Spark gave up on the job.
+        EngineLost: Spark's Java process is gone.
         ConfigurationError: sqe_chain is missing on the workers.
     """
     try:
         yield
+    except ChainError:
+        raise
     except Exception as error:
+        if is_gone(error):
+            raise EngineLost(
+                "Spark's Java process is gone: it was killed, or ran out of memory. Nothing is lost: the next start of the "
+                "service goes on where this one ended"
+            ) from error
         text = gist(error)
         if "No module named 'sqe_chain'" in text:
             raise ConfigurationError(

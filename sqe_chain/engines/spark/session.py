@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -18,6 +23,15 @@ from sqe_chain.errors import ConfigurationError
 
 LEAST_SPARK = 4, 1
 """`DataFrame.repartitionById` came with Spark 4.1."""
+
+LOCAL = MappingProxyType(
+    {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.python.daemon.module": "sqe_chain.engines.spark_daemon",  # workers that do not die of SIGTERM
+    }
+)
+"""What `open_session` sets for a master on this machine unless told otherwise."""
 
 WANTED = MappingProxyType(
     {
@@ -46,6 +60,10 @@ OWN = MappingProxyType(
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
 _LONGEST = 500
+_GONE = (
+    "Answer from Java side is empty", "while sending or receiving", "SparkContext was shut down", "stopped SparkContext",
+    "SparkContext has been shutdown",
+)  # fmt: skip
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 # Rows are few and large, so Java has little to do: compiling less halves what a start costs, and a small batch.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -76,7 +94,7 @@ def open_session(
     # The one setting that PySpark takes from the environment only, when no spark-submit stands before it.
     os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
     if master and master.startswith("local"):
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        settings |= LOCAL
         if _LOCAL.fullmatch(master):  # a worker that dies is started again, as on a cluster
             cores = "1" if master == "local" else master[len("local[") : -1]
             master = f"local[{cores},{_ATTEMPTS}]"
@@ -90,7 +108,8 @@ def open_session(
     if master:
         builder = builder.master(master)
     try:
-        session = builder.getOrCreate()
+        with _deaf_to_sigterm():
+            session = builder.getOrCreate()
     except PySparkException as error:
         raise ConfigurationError(
             f"Spark does not start with master {master or 'of its own configuration'}: {gist(error)}. Java 17 or "
@@ -100,6 +119,49 @@ def open_session(
         raise ConfigurationError(f"Spark refuses its configuration: {gist(error)}") from error
     check_version(session.version)
     return session
+
+
+@contextmanager
+def _deaf_to_sigterm() -> Iterator[None]:
+    """While in the context, a Java process that PySpark starts ignores SIGTERM, as it ignores SIGINT already.
+
+    What is ignored when Java starts stays ignored. It ends with this process, whose end it sees as the end of
+    its input, also when this process is killed. PySpark has no other place to say so.
+    """
+    gateway: Any = java_gateway
+    original = gateway.Popen
+
+    def popen(command: Sequence[str], **options: Any) -> Any:  # noqa: ANN401 - what Popen takes and gives
+        before = options.pop("preexec_fn", None)
+
+        def prepare() -> None:
+            if before is not None:
+                before()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return original(command, preexec_fn=prepare, **options)
+
+    gateway.Popen = popen
+    try:
+        yield
+    finally:
+        gateway.Popen = original
+
+
+def close_session(session: SparkSession) -> None:
+    """Stop a session; nothing happens if Spark is gone already."""
+    try:
+        session.stop()
+    except Exception as error:
+        if not is_gone(error):
+            raise
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether an error means that Spark's Java process is gone, or has shut Spark down."""
+    return isinstance(error, (Py4JNetworkError, ConnectionError, EOFError)) or any(
+        words in str(error) for words in _GONE
+    )
 
 
 def own_session(session: SparkSession) -> SparkSession:

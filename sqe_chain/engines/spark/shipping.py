@@ -11,7 +11,6 @@ import io
 import site
 import sys
 import sysconfig
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from google.protobuf.message import Message
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from sqe_chain.engines.spark.workplace import workplace
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 
@@ -149,7 +149,7 @@ def ship(session: SparkSession) -> list[str]:
     if not files:
         return []
     digest = blake2b(digest_size=8)
-    directory = Path(tempfile.mkdtemp(prefix="sqe-chain-"))
+    directory = workplace()  # executors that join later fetch it from there
     target = directory / "modules.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in sorted(

@@ -71,6 +71,14 @@ class KafkaLog:
         """See `Log.create_topic`."""
         _admin.admin(self._settings).create_topic(topic, partitions)
 
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`."""
+        _admin.admin(self._settings).delete_topic(topic)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        _admin.admin(self._settings).delete_group(group)
+
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
         return _admin.admin(self._settings).bounds(partitions)

@@ -15,10 +15,10 @@ from confluent_kafka import TopicPartition as DriverPartition
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.logs.kafka._clients import Pool, made
 from sqe_chain.logs.kafka._errors import mapped
-from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.ports import NO_LIMIT, Bounds, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from sqe_chain.logs.kafka._settings import Settings
@@ -77,18 +77,29 @@ class Admin:
             name: self._settled(answer, f"Reading the configuration of topic {name}")
             for name, answer in self._configs(found).items()
         }
-        return {
-            name: TopicInfo(
-                name=name,
-                topic_id=self.topic_id(about),
-                partitions=len(about.partitions),
-                compacted="compact" in configs[name]["cleanup.policy"].value,
-                max_message_bytes=int(configs[name]["max.message.bytes"].value),
-                replicas=min((len(part.replicas) for part in about.partitions), default=0),
-                min_insync_replicas=int(configs[name]["min.insync.replicas"].value),
-            )
-            for name, about in found.items()
-        }
+        return {name: self._info(about, configs[name]) for name, about in found.items()}
+
+    def _info(self, about: Any, entries: Mapping[str, Any]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
+        """What a description and the topic's settings say together."""
+        config = {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        # Brokers before 3.6 have one limit for both directions; 3.x heeds it where the newer one is not set.
+        either = int(config.get("message.timestamp.difference.max.ms", NO_LIMIT))
+        before_ms = int(config.get("message.timestamp.before.max.ms", NO_LIMIT))
+        after_ms = int(config.get("message.timestamp.after.max.ms", NO_LIMIT))
+        return TopicInfo(
+            name=about.name,
+            topic_id=self.topic_id(about),
+            partitions=len(about.partitions),
+            compacted="compact" in config["cleanup.policy"],
+            max_message_bytes=min(
+                int(config["max.message.bytes"]), int(config.get("segment.bytes", NO_LIMIT))
+            ),
+            replicas=min((len(part.replicas) for part in about.partitions), default=0),
+            min_insync_replicas=int(config["min.insync.replicas"]),
+            before_max_ms=either if before_ms == NO_LIMIT else before_ms,
+            after_max_ms=either if after_ms == NO_LIMIT else after_ms,
+            append_time=config.get("message.timestamp.type") == "LogAppendTime",
+        )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
         """The ids of those of these topics that exist; half the cost of `describe`."""
@@ -144,6 +155,22 @@ class Admin:
             if time.monotonic() > deadline:
                 raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._waited()}.")
             time.sleep(_SURE_S)
+
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`. Brokers forget it one by one."""
+        answers = self._asked(
+            lambda: self._driver.delete_topics([topic], request_timeout=self._settings.timeout_s),
+            f"Deleting topic {topic}",
+        )
+        self._unless({"UNKNOWN_TOPIC_OR_PART"}, answers[topic], f"Deleting topic {topic}")
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        answers = self._asked(
+            lambda: self._driver.delete_consumer_groups([group], request_timeout=self._settings.timeout_s),
+            f"Deleting group {group}",
+        )
+        self._unless({"GROUP_ID_NOT_FOUND"}, answers[group], f"Deleting group {group}")
 
     def _has_leaders(self, topic: str) -> bool:
         about = self._descriptions([topic]).get(topic)
@@ -236,12 +263,12 @@ class Admin:
             try:
                 result = answer.result(_SLICE_S)
             except FutureTimeout:
-                self._driver.poll(0)  # serves the reports and logs of the client's threads
+                self._serve()
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
                     raise Unavailable(f"{doing}: {self._silence()}") from None
             except KafkaException as error:
-                self._driver.poll(0)
+                self._serve()
                 if error.args[0].name() in codes:
                     return None
                 self._faults.raise_refusal()
@@ -251,6 +278,13 @@ class Admin:
                 raise (_Unheard(str(refused)) if error.args[0].name() in _UNKNOWN else refused) from None
             else:
                 return result
+
+    def _serve(self) -> None:
+        """Serve the reports and logs of the client's threads."""
+        try:
+            self._driver.poll(0)
+        except KafkaException as error:
+            raise mapped(error, "Asking", self._settings) from None
 
     def _waited(self) -> str:
         return f"{self._settings.timeout_s:g} s"

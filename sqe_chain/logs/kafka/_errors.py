@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 
-from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
+from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
 
 if TYPE_CHECKING:
     from sqe_chain.logs.kafka._settings import Settings
@@ -33,10 +34,8 @@ CONFIGURATION = frozenset(
         "INVALID_REPLICA_ASSIGNMENT",
         "INVALID_REQUEST",
         "INVALID_REQUIRED_ACKS",
-        "INVALID_TIMESTAMP",
         "NON_EMPTY_GROUP",
         "OFFSET_METADATA_TOO_LARGE",
-        "POLICY_VIOLATION",
         "PRINCIPAL_DESERIALIZATION_FAILURE",
         "REBALANCE_IN_PROGRESS",
         "SASL_AUTHENTICATION_FAILED",
@@ -61,7 +60,39 @@ CONFIGURATION = frozenset(
         "_UNSUPPORTED_FEATURE",
     }
 )
-"""Codes that trying again does not mend; after all others, trying again is right."""
+"""Codes that trying again does not help with, and settings or rights do."""
+
+REFUSALS = MappingProxyType(
+    {
+        "INVALID_TIMESTAMP": "its time lies outside message.timestamp.before.max.ms and .after.max.ms, though the clock "
+        "here says that it does not: set the clocks of brokers and services right, or widen the limits",
+        "INVALID_RECORD": "a topic with cleanup.policy=compact takes no record without a key: set the policy to delete, "
+        "or give outputs a key",
+        "RECORD_LIST_TOO_LARGE": "its batch is larger than segment.bytes: raise that above max.message.bytes",
+        "INVALID_MSG_SIZE": "its batch has a size that the broker does not take: look at max.message.bytes",
+        "POLICY_VIOLATION": "a policy of the brokers forbids it: ask who runs them",
+        "_INVALID_DIFFERENT_RECORD": "another record of its batch was refused: look at cleanup.policy (keyless records "
+        "are refused where it is compact)",
+    }
+)
+"""Codes by which a broker refuses a record however often it is sent, and what to do about it."""
+
+_RIGHTS = MappingProxyType(
+    {
+        "TOPIC_AUTHORIZATION_FAILED": "grant the user DESCRIBE, DESCRIBE_CONFIGS, and READ (inputs) or WRITE (outputs) on "
+        "the topic",
+        "GROUP_AUTHORIZATION_FAILED": "grant the user READ on the group, which has the flow's name",
+        "CLUSTER_AUTHORIZATION_FAILED": "grant the user what it asked for on the cluster (IDEMPOTENT_WRITE on brokers "
+        "before 2.8)",
+        "SASL_AUTHENTICATION_FAILED": "look at sasl.mechanism, user and password in --kafka-config",
+        "_AUTHENTICATION": "look at sasl.mechanism, user and password in --kafka-config",
+        "_SSL": "look at security.protocol and the ssl properties in --kafka-config",
+        "UNSUPPORTED_COMPRESSION_TYPE": "choose another compression.type in --kafka-config",
+        "UNSUPPORTED_VERSION": "the broker is too old for what it is asked; 2.8 or later is needed",
+        "OFFSET_METADATA_TOO_LARGE": "raise the brokers' offset.metadata.max.bytes, or shorten the names of outputs",
+    }
+)
+"""What to do about some of `CONFIGURATION`."""
 
 MEMBERS = frozenset({"ILLEGAL_GENERATION", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"})
 """Codes by which a broker refuses commits for a group that has members."""
@@ -87,4 +118,10 @@ def mapped(error: KafkaError | KafkaException, doing: str, settings: Settings) -
         return ConfigurationError(
             f"{text}. The group has members: other consumers use its name. Stop them or rename the flow."
         )
-    return ConfigurationError(f"{text}.") if name in CONFIGURATION else Unavailable(f"{text}.")
+    if name in REFUSALS:
+        return OutputRefused(
+            f"{text}: {REFUSALS[name]}. What is sealed is published when the service starts again."
+        )
+    if name not in CONFIGURATION:
+        return Unavailable(f"{text}.")
+    return ConfigurationError(f"{text}: {_RIGHTS[name]}." if name in _RIGHTS else f"{text}.")

@@ -98,7 +98,7 @@ class Group:
             except KafkaException as error:
                 raise mapped(error, doing, self._settings) from None
             while not self._replies:
-                self._consumer.poll(_SLICE_S)
+                self._serve(_SLICE_S, doing)
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
                     raise self._silent(doing)
@@ -113,13 +113,20 @@ class Group:
 
     def _again(self, error: KafkaError, doing: str, deadline: float) -> None:
         """Return if it is worth trying again within the bounded time, else raise."""
-        self._consumer.poll(0)  # serves the reports of the client's threads
+        self._serve(0, doing)
         self._faults.raise_refusal()
         if error.name() not in _RETRY:
             raise mapped(error, doing, self._settings)
         if time.monotonic() > deadline:
             raise self._silent(doing)
         time.sleep(_SLICE_S)
+
+    def _serve(self, wait_s: float, doing: str) -> None:
+        """Serve the reports of the client's threads."""
+        try:
+            self._consumer.poll(wait_s)
+        except KafkaException as error:
+            raise mapped(error, doing, self._settings) from None
 
     def _silent(self, doing: str) -> Unavailable:
         return Unavailable(

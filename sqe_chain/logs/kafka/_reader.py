@@ -241,8 +241,12 @@ def read(settings: Settings, wanted: Range) -> Iterator[Sequence[Message]]:
     try:
         yield from reader.read(wanted)
     except GeneratorExit:
-        reader.rest()
-        POOL.give_back(settings, reader)
+        try:
+            reader.rest()
+        except KafkaException:  # nobody wants to hear of it any more
+            reader.close()
+        else:
+            POOL.give_back(settings, reader)
         raise
     except ChainError:
         reader.close()

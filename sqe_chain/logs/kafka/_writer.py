@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
+from sqe_chain.accepting import window
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
 from sqe_chain.logs.kafka._admin import admin
 from sqe_chain.logs.kafka._clients import Pool, made
@@ -16,11 +17,11 @@ from sqe_chain.logs.kafka._errors import mapped
 from sqe_chain.logs.kafka._settings import WRITER, WRITER_TUNING, Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from confluent_kafka import KafkaError, Message
 
-    from sqe_chain.ports import Output
+    from sqe_chain.ports import Output, TopicInfo
 
 BATCH_OVERHEAD = 61
 """Bytes of a record batch before its first record."""
@@ -29,6 +30,7 @@ _LARGEST = 1_000_000_000  # librdkafka's bounds of message.max.bytes
 _SMALLEST = 1_000
 _SLICE_S = 0.1
 _ROOM_S = 0.01
+_LAST_REPORTS_S = 5.0
 
 
 def largest_record_bytes(max_message_bytes: int) -> int:
@@ -46,6 +48,7 @@ class Sender:
         self.largest = largest
         self._settings = settings
         self._failed: ChainError | None = None
+        self._weight = 0
         # A record larger than its topic accepts is refused by produce(), before anything is sent,
         # and batches stay below the topic's limit too: librdkafka does not split a refused one.
         fixed = {**WRITER, "message.max.bytes": str(largest)}
@@ -55,22 +58,42 @@ class Sender:
         self.driver, self._faults = made(Producer, config, settings)
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failed is None:
-            doing = f"Writing {message.topic()}[{message.partition()}]"
-            self._failed = mapped(error, doing, self._settings)
+        if error is None:
+            return
+        found = mapped(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
+        weight = _weight(error, found)
+        if self._failed is None or weight > self._weight:
+            self._failed, self._weight = found, weight
 
     def serve(self, wait_s: float) -> None:
         """Serve reports for at most this time; raise what they tell."""
-        self.driver.poll(wait_s)
+        self._served(self.driver.poll, wait_s)
         self._raise()
 
     def flush(self, deadline: float) -> None:
         """Wait until everything is acknowledged."""
-        while self.driver.flush(_SLICE_S):
+        while self._served(self.driver.flush, _SLICE_S):
             self._raise()
             if time.monotonic() > deadline:
                 raise self.silent(f"{len(self.driver)} records were not acknowledged")
         self._raise()
+
+    def explain(self, error: KafkaException) -> ChainError:
+        """What made a producer end (it does when a record is refused): the reports that are still to come say it."""
+        with suppress(KafkaException):
+            self.driver.purge()
+        deadline = time.monotonic() + _LAST_REPORTS_S
+        while len(self.driver) and time.monotonic() < deadline:
+            with suppress(KafkaException):
+                self.driver.poll(_ROOM_S)
+        return self._failed or mapped(error, "Writing", self._settings)
+
+    def _served(self, serve: Callable[[float], int], wait_s: float) -> int:
+        """Call the driver's poll or flush, which raise what ends a producer for good."""
+        try:
+            return serve(wait_s)
+        except KafkaException as error:
+            raise self.explain(error) from None
 
     def _raise(self) -> None:
         if self._failed is not None:
@@ -91,8 +114,15 @@ class Sender:
             self.driver.flush(0)
 
 
+def _weight(error: KafkaError, found: ChainError) -> int:
+    """Of several reports the one that says most is raised: a lasting one, and of these the record to blame."""
+    if isinstance(found, Unavailable):
+        return 0
+    return 1 if error.name() == "_INVALID_DIFFERENT_RECORD" else 2
+
+
 POOL: Pool[Sender] = Pool()
-_LIMITS: dict[tuple[Settings, str], int] = {}
+_TOPICS: dict[tuple[Settings, str], TopicInfo] = {}
 atexit.register(POOL.close)
 
 
@@ -103,28 +133,37 @@ class KafkaWriter:
         self._settings = settings
         self._senders: dict[int, Sender] = {}
         self._by_topic: dict[str, Sender] = {}
+        self._infos: dict[str, TopicInfo] = {}
         self._sound = True
         self._flushed = True
 
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
         self._flushed = False
-        produce = {topic: sender.driver.produce for topic, sender in self._by_topic.items()}
+        produce = {topic: self._producing(topic) for topic in self._by_topic}
         with self._unsound_after_errors():
             for topic, partition, key, value, headers, timestamp_ms in outputs:
                 if topic not in produce:
-                    produce[topic] = self._sender(topic).driver.produce
+                    self._sender(topic)
+                    produce[topic] = self._producing(topic)
+                send, first, last = produce[topic]
                 # A timestamp of 0 is the time of sending. By position, for speed: topic, value, key,
                 # partition, callback, on_delivery, timestamp, headers.
-                record = (topic, value, key, partition, None, None, max(timestamp_ms, 0), headers)
+                stamp = timestamp_ms if first <= timestamp_ms <= last else 0
+                record = (topic, value, key, partition, None, None, stamp, headers)
                 try:
-                    produce[topic](*record)
+                    send(*record)
                 except BufferError:
                     self._wait_for_room(record)
                 except KafkaException as error:
                     raise self._refused(error, record) from None
             for sender in self._senders.values():
                 sender.serve(0)
+
+    def _producing(self, topic: str) -> tuple[Callable[..., None], int, int]:
+        """How to send to a topic, and the first and last time that it takes now."""
+        first, last = window(self._infos[topic], time.time_ns() // 1_000_000)
+        return self._by_topic[topic].driver.produce, first, last
 
     def flush(self) -> None:
         """See `Writer.flush`."""
@@ -153,18 +192,20 @@ class KafkaWriter:
         except ChainError:
             self._sound = False
             for topic in self._by_topic:
-                _LIMITS.pop((self._settings, topic), None)  # perhaps it was changed
+                _TOPICS.pop((self._settings, topic), None)  # perhaps it was changed
             raise
 
     def _sender(self, topic: str) -> Sender:
-        limit = _LIMITS.get((self._settings, topic))
-        if limit is None:
+        about = _TOPICS.get((self._settings, topic))
+        if about is None:
             about = admin(self._settings).describe([topic]).get(topic)
             if about is None:
                 raise ConfigurationError(
                     f"Output topic {topic} does not exist on Kafka at {self._settings.bootstrap}. Create it first."
                 )
-            limit = _LIMITS[self._settings, topic] = largest_record_bytes(about.max_message_bytes)
+            _TOPICS[self._settings, topic] = about
+        self._infos[topic] = about
+        limit = largest_record_bytes(about.max_message_bytes)
         if limit < _SMALLEST:
             raise ConfigurationError(
                 f"Topic {topic}: max.message.bytes is too small; at least 1,061 is needed."
@@ -193,8 +234,14 @@ class KafkaWriter:
     def _refused(self, error: KafkaException, record: tuple[Any, ...]) -> ChainError:
         topic, value, key, partition = record[:4]
         if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
-            return mapped(error, f"Writing {topic}[{partition}]", self._settings)
-        _LIMITS.pop((self._settings, topic), None)  # perhaps it is raised before the next attempt
+            sender = self._by_topic[topic]
+            fatal = error.args[0].fatal() or error.args[0].name() == "_FATAL"
+            return (
+                sender.explain(error)
+                if fatal
+                else mapped(error, f"Writing {topic}[{partition}]", self._settings)
+            )
+        _TOPICS.pop((self._settings, topic), None)  # perhaps it is raised before the next attempt
         return OutputTooLarge(
             f"An output for {topic}[{partition}] has {len(key or b'') + len(value or b''):,} bytes of key and "
             f"value; its topic takes records of {self._by_topic[topic].largest:,} with headers and overhead. Raise the topic's "

@@ -5,6 +5,7 @@ compaction, retention, truncation, topics deleted and created again.
 """
 
 from sqe_chain.logs.memory._broker import MemoryMessage
-from sqe_chain.logs.memory._log import MemoryLog, MemoryTransaction, MemoryWriter
+from sqe_chain.logs.memory._log import MemoryLog, MemoryTransaction
+from sqe_chain.logs.memory._writer import MemoryWriter
 
 __all__ = ["MemoryLog", "MemoryMessage", "MemoryTransaction", "MemoryWriter"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sqe_chain.ports import Commit, Headers, TopicInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +113,6 @@ class Broker:
 
 BROKERS: defaultdict[str, Broker] = defaultdict(Broker)
 """Name -> broker: logs of one name share it, as long as the process lives."""
+
+CLOCKS: dict[str, Callable[[], int]] = {}
+"""Name -> clock, of brokers that were given one. Not a part of the broker: a snapshot must not copy it."""

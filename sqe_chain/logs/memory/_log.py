@@ -1,26 +1,27 @@
-"""The log over a broker in memory, its transactions and its writer."""
+"""The log over a broker in memory, and its transactions."""
 
 from __future__ import annotations
 
 import copy
 import hashlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import (
     ConfigurationError,
     LostOffsets,
-    OutputTooLarge,
     RecreatedTopic,
     TruncatedInput,
     Unavailable,
 )
-from sqe_chain.logs.memory._broker import BROKERS, Broker, MemoryMessage, Partition, Topic
-from sqe_chain.ports import Bounds, Commit, Headers, Output, Range, TopicInfo, TopicPartition
+from sqe_chain.logs.memory._accepting import accepted, system_ms
+from sqe_chain.logs.memory._broker import BROKERS, CLOCKS, Broker, MemoryMessage, Partition, Topic
+from sqe_chain.logs.memory._writer import MemoryWriter
+from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Range, TopicInfo, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
 _METADATA_CHARACTERS = 4095  # Kafka's client adds one to a broker's default limit of 4,096
 
 
@@ -111,6 +112,17 @@ class MemoryLog:
 
     # What tests do to a broker.
 
+    def set_clock(self, now_ms: Callable[[], int]) -> None:
+        """Give the broker a clock: milliseconds since 1970. Without one it has the system's.
+
+        Asked only for topics that have limits for the time of a record, or set it themselves.
+        """
+        CLOCKS[self.name] = now_ms
+
+    def now_ms(self) -> int:
+        """The broker's clock."""
+        return CLOCKS.get(self.name, system_ms)()
+
     def append(
         self,
         topic: str,
@@ -136,8 +148,15 @@ class MemoryLog:
 
         Returns:
             The record's offset.
+
+        Raises:
+            OutputTooLarge: the record is larger than the topic accepts.
+            OutputRefused: the topic is compacted and the record has no key, or the topic does not accept its
+                time, as `configure` has set it.
         """
         place = self._partition(topic, partition)
+        info, where = self._broker.topics[topic].info, f"{topic}[{partition}]"
+        timestamp_ms = accepted(info, where, (key, value, headers), timestamp_ms, self.now_ms)
         at = place.end if offset is None else offset
         epoch = place.epoch if leader_epoch is None else leader_epoch
         if at < place.end or epoch < place.epoch:
@@ -197,8 +216,11 @@ class MemoryLog:
         max_message_bytes: int = 1_048_588,
         replicas: int = 1,
         min_insync_replicas: int = 1,
+        before_max_ms: int = NO_LIMIT,
+        after_max_ms: int = NO_LIMIT,
+        append_time: bool = False,
     ) -> None:
-        """Set what `describe` tells of a topic."""
+        """Set what `describe` tells of a topic, and what it refuses from now on; see `TopicInfo`."""
         found = self._broker.topics[topic]
         info = found.info
         found.info = TopicInfo(
@@ -209,6 +231,9 @@ class MemoryLog:
             max_message_bytes,
             replicas,
             min_insync_replicas,
+            before_max_ms,
+            after_max_ms,
+            append_time,
         )
 
     def delete(self, topic: str) -> None:
@@ -225,8 +250,7 @@ class MemoryLog:
         """Add partitions up to this number."""
         found = self._broker.topics[topic]
         found.partitions += [Partition() for _ in range(partitions - len(found.partitions))]
-        info = found.info
-        found.info = TopicInfo(info.name, info.topic_id, partitions, info.compacted, info.max_message_bytes)
+        found.info = replace(found.info, partitions=partitions)
 
     def forget(self, group: str) -> None:
         """Forget a group's commits, as a broker does after a week without any."""
@@ -257,6 +281,7 @@ class MemoryLog:
     def clear(self) -> None:
         """Forget everything, topic ids included: the next topic of a name has the first id again."""
         BROKERS.pop(self.name, None)
+        CLOCKS.pop(self.name, None)
 
     # What services ask.
 
@@ -277,6 +302,16 @@ class MemoryLog:
         topic_id = hashlib.blake2b(seed, digest_size=16).digest()
         parts = [Partition() for _ in range(partitions)]
         broker.topics[topic] = Topic(TopicInfo(topic, topic_id, partitions), parts)
+
+    def delete_topic(self, topic: str) -> None:
+        """See `Log.delete_topic`."""
+        if topic in self._up().topics:
+            self.delete(topic)
+
+    def delete_group(self, group: str) -> None:
+        """See `Log.delete_group`."""
+        self._up()
+        self.forget(group)
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
@@ -347,32 +382,3 @@ def _check(wanted: Range, topic: Topic | None) -> None:
     # A later epoch may begin before `start` if nothing of it can be seen: markers, aborted records.
     if any(end <= record.offset() < wanted.start for record in place.visible()):
         raise TruncatedInput(f"{where}: from {end} on the log was written later, in another leader epoch.")
-
-
-class MemoryWriter:
-    """Writes into a `MemoryLog`; see `sqe_chain.ports.Writer`."""
-
-    def __init__(self, log: MemoryLog) -> None:
-        self._log = log
-
-    def write(self, outputs: Sequence[Output]) -> None:
-        """See `Writer.write`."""
-        topics = self._log._up().topics  # noqa: SLF001 - one module, one subject
-        for topic, partition, key, value, headers, timestamp_ms in outputs:
-            if topic not in topics:
-                raise ConfigurationError(f"Output topic {topic} does not exist. Create it first.")
-            size = _OVERHEAD_BYTES + len(key or b"") + len(value or b"")
-            size += sum(len(name) + len(content or b"") for name, content in headers or ())
-            limit = topics[topic].info.max_message_bytes
-            if size > limit:
-                raise OutputTooLarge(
-                    f"An output for {topic}[{partition}] has {size:,} bytes; its topic takes {limit:,}."
-                )
-            self._log.append(topic, partition, value, key, headers, max(timestamp_ms, 0))
-
-    def flush(self) -> None:
-        """See `Writer.flush`."""
-        self._log._up()  # noqa: SLF001
-
-    def close(self) -> None:
-        """See `Writer.close`."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from sqe_chain.stores.cassandra.settings import CassandraSettings
+    from sqe_chain.stores.limits import Limits
 
 Row = tuple[Any, ...]
 """Values of one row, in the order of the columns asked for."""
@@ -53,6 +54,7 @@ class CassandraClient:
     Attributes:
         settings: how to reach the cluster.
         checked: whether the tables were looked at, by whoever uses this client.
+        limits: the sizes that the nodes take; None before somebody has asked them.
 
     Raises:
         Unavailable: no node answers.
@@ -62,6 +64,7 @@ class CassandraClient:
     def __init__(self, settings: CassandraSettings) -> None:
         self.settings = settings
         self.checked = False
+        self.limits: Limits | None = None
         self._serial = ConsistencyLevel.name_to_value[settings.serial_consistency]
         self._prepared: dict[tuple[str, bool], PreparedStatement] = {}
         self._lost_at: float | None = None

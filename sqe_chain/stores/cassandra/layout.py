@@ -30,7 +30,8 @@ HOME_COLUMNS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
 HEADER_COLUMNS: Final = ("epoch", "run_id", "number", "plan_id", "begun_id", "cursor")
 """Static columns of a header, in the order of `header_values`."""
 
-_LONGEST_KEY: Final = 65_535
+LONGEST_KEY: Final = 65_535
+"""A key is a clustering column, whose length takes 16 bits."""
 
 _FLOW: Final = "flow = ?"
 _PART: Final = "flow = ? AND stage = ? AND part = ?"
@@ -48,6 +49,12 @@ class Statements:
         self.add_plan = f"INSERT INTO {flows} (flow, plan_number, plan) VALUES (?, ?, ?)"
         self.drop_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number < ?"
         self.beat = f"UPDATE {flows} SET beat = ? WHERE {_FLOW} IF epoch = ? AND run_id = ? AND beat = ?"
+        self.list_flows = f"SELECT DISTINCT flow FROM {flows}"
+        self.drop_home = (
+            f"UPDATE {flows} SET {_values(HOME_COLUMNS)}, beat = ? WHERE {_FLOW} IF {_equal(HOME_COLUMNS)}"
+        )
+        self.drop_all_plans = f"DELETE FROM {flows} WHERE {_FLOW} AND plan_number >= ?"
+        self.drop_states = f"DELETE FROM {states} WHERE {_PART} AND key >= 0x"
         self.read_header = f"SELECT {header} FROM {states} WHERE {_PART} LIMIT 1"
         self.set_header = (
             f"UPDATE {states} SET {_values(HEADER_COLUMNS)} WHERE {_PART} IF {_equal(HEADER_COLUMNS)}"
@@ -83,9 +90,9 @@ def check_key(key: bytes) -> bytes:
     Raises:
         ConfigurationError: it is too long.
     """
-    if len(key) > _LONGEST_KEY:
+    if len(key) > LONGEST_KEY:
         raise ConfigurationError(
-            f"a key has {len(key)} bytes, but Cassandra holds keys of at most {_LONGEST_KEY}: use a shorter key, for "
+            f"a key has {len(key)} bytes, but Cassandra holds keys of at most {LONGEST_KEY}: use a shorter key, for "
             "example a digest, or another store"
         )
     return key

@@ -25,9 +25,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.stores.cassandra import durability, layout, schema
+from sqe_chain.stores.cassandra import durability, layout, schema, sizes
 from sqe_chain.stores.cassandra.client import CassandraClient, Statement
-from sqe_chain.stores.limits import check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -88,6 +88,28 @@ class CassandraStore:
             client.checked = True
         return client
 
+    @property
+    def _limits(self) -> Limits:
+        client = CassandraClient.of_this_process(self.settings)
+        if client.limits is None:
+            client.limits = sizes.limits(client)
+        return client.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
     def make_schema(self, replication: Mapping[str, int]) -> list[str]:
         """See `WithSchema.make_schema`."""
         return schema.migrate(CassandraClient.of_this_process(self.settings), replication)
@@ -116,6 +138,7 @@ class CassandraStore:
         """See `StateStore.set_home`; home and plans of a flow are one partition, so this is one batch."""
         check_name(flow)
         check_home(after, plan)
+        self._limits.check_plan(self.settings, plan)
         values = (*layout.home_values(after), flow, *layout.home_values(before))
         step: list[Statement] = [(self._cql.set_home, values)]
         if plan is not None and after.number >= drop_below:
@@ -150,6 +173,45 @@ class CassandraStore:
         rows = self._client.rows((self._cql.read_plan, (flow, number)))
         return bytes(rows[0][0]) if rows else None
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`; walks over all partitions of flows, which are few."""
+        found, state = [], None
+        while True:
+            page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
+            found += [str(flow) for (flow,) in page]
+            if state is None:
+                return sorted(flow for flow in found if self.home(flow)[0] is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        check_name(flow)
+        values = (*layout.home_values(None), None, flow, *layout.home_values(before))
+        step: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
+        try:
+            if self._client.step(step):
+                return None
+        except Unavailable:
+            standing = self.home(flow)[0]
+            if standing == before:
+                raise
+            return standing
+        return self.home(flow)[0]
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        place = layout.place(flow, stage, part)
+        values = (*layout.header_values(None), *place, *layout.header_values(before))
+        step: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, place)]
+        try:
+            if self._client.step(step):
+                return None
+        except Unavailable:
+            standing = self._header(flow, stage, part)
+            if standing == before:
+                raise
+            return standing
+        return self._header(flow, stage, part)
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; serial reads, at most 16 at a time, each at a moment of its own."""
         places = [layout.place(flow, stage, part) for part in parts]
@@ -176,6 +238,7 @@ class CassandraStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self.settings, rows, views)
         step = self._step(layout.place(flow, stage, part), before, after, rows, views)
         try:
             if self._client.step(step):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from redis.exceptions import NoScriptError, RedisClusterException, RedisError, ResponseError
 
 from sqe_chain.errors import ConfigurationError, Unavailable
+from sqe_chain.stores.limits import Limits
 from sqe_chain.stores.redis.cluster import Cluster
 from sqe_chain.stores.redis.connections import Server, checked
 from sqe_chain.stores.redis.faults import mapped
@@ -26,6 +27,7 @@ class RedisClient:
 
     def __init__(self, settings: RedisSettings) -> None:
         self._settings = settings
+        self._limits: Limits | None = None
         self._servers: Servers = Cluster(settings) if settings.kind == "cluster" else Server(settings)
 
     @classmethod
@@ -110,6 +112,25 @@ class RedisClient:
                 size = sum(map(len, page.values())) // max(len(page), 1) + 1
                 count = max(1, min(1_000, page_bytes // size))
 
+    def keys(self, pattern: str) -> Iterator[bytes]:
+        """All keys like this, on all servers that take writes; some may come twice.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: login, rights, or the kind of server.
+        """
+        with self._mapped():
+            for server in self._servers.masters():
+                with server.pinned("") as ask:
+                    cursor = 0
+                    while True:
+                        command = ("SCAN", cursor, "MATCH", pattern, "COUNT", 1_000)
+                        following, page = cast("tuple[bytes, list[bytes]]", ask(command))
+                        yield from page
+                        cursor = int(following)
+                        if cursor == 0:
+                            break
+
     def setting(self, name: str) -> dict[str, str | None]:
         """A setting of each server that takes writes; None where it cannot be read.
 
@@ -122,6 +143,22 @@ class RedisClient:
                 address: _value(answer)
                 for address, answer in self._servers.each(("CONFIG", "GET", name)).items()
             }
+
+    @property
+    def limits(self) -> Limits:
+        """What the servers take, asked once: the smallest `proto-max-bulk-len`, the longest text of a command.
+
+        Where it cannot be read, Redis's default, 512 MiB.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the login is wrong.
+        """
+        if self._limits is None:
+            found = self.setting("proto-max-bulk-len").values()
+            largest = min((int(value) for value in found if value is not None), default=_BULK_BYTES)
+            self._limits = Limits(largest, largest, largest)
+        return self._limits
 
     def failover(self) -> bool | None:
         """Whether a replica may take a server's place without all that it acknowledged; None: unknown.
@@ -180,6 +217,8 @@ class RedisClient:
                 raise
             raise known from error
 
+
+_BULK_BYTES = 512 << 20
 
 _clients: dict[tuple[int, RedisSettings], RedisClient] = {}
 

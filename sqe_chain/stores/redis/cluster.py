@@ -98,6 +98,11 @@ class Cluster:
         self._discover()
         return {shown(place): self._send(place, [command])[0] for place in sorted(set(self._owners.values()))}
 
+    def masters(self) -> Sequence[Server]:
+        """See `Servers.masters`."""
+        self._discover()
+        return [self._server(place) for place in sorted(set(self._owners.values()))]
+
     def failover(self) -> bool | None:
         """See `Servers.failover`: whether any node is a replica. CLUSTER SLOTS leaves out those without data."""
         nodes = next(iter(self.each(("CLUSTER", "NODES")).values()))

@@ -53,6 +53,9 @@ class Servers(Protocol):
     def each(self, command: Command) -> dict[str, Answer]:
         """Send a command to every server that takes writes; its address -> its answer."""
 
+    def masters(self) -> Sequence[Server]:
+        """All servers that take writes, as they are known now."""
+
     def failover(self) -> bool | None:
         """Whether a replica may take a server's place, with less than that had acknowledged; None: unknown."""
 
@@ -93,6 +96,10 @@ class Server:
     def each(self, command: Command) -> dict[str, Answer]:
         """See `Servers.each`."""
         return {str(self._settings): self.exchange([command])[0]}
+
+    def masters(self) -> Sequence[Server]:
+        """See `Servers.masters`."""
+        return [self]
 
     def failover(self) -> bool:
         """See `Servers.failover`. Behind an address that is moved by others it cannot be known."""

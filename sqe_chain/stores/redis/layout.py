@@ -6,6 +6,7 @@ wrong above 2^53. An absent cursor is an absent field; an empty one is an empty 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import StoreInconsistent
@@ -27,6 +28,22 @@ _DIGITS: Final = 20
 def home_key(flow: str) -> str:
     """The hash of a flow's home."""
     return f"sqe:{{{check_name(flow)}}}:home"
+
+
+HOMES: Final = "sqe:{*}:home"
+"""Pattern of the keys of homes."""
+
+_HOME: Final = re.compile(rb"sqe:\{([A-Za-z0-9._-]+)\}:home")
+
+
+def flow_of(key: bytes) -> str | None:
+    """The flow whose home a key is; None: it is none.
+
+    >>> flow_of(home_key("totals").encode()), flow_of(b"sqe:{a/b}:home")
+    ('totals', None)
+    """
+    found = _HOME.fullmatch(key)
+    return found.group(1).decode() if found else None
 
 
 def beat_key(flow: str) -> str:

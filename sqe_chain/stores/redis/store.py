@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from sqe_chain.stores.limits import check_home, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_rows
 from sqe_chain.stores.redis import layout, scripts
 from sqe_chain.stores.redis.client import RedisClient
 
@@ -66,6 +66,25 @@ class RedisStore:
     def _client(self) -> RedisClient:
         return RedisClient.of_this_process(self.settings)
 
+    @property
+    def _limits(self) -> Limits:
+        return self._client.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
     def check(self) -> list[str]:
         """See `StateStore.check`: the server's settings that may lose or evict what it acknowledged."""
         client = self._client
@@ -117,6 +136,7 @@ class RedisStore:
     ) -> Home | None:
         """See `StateStore.set_home`."""
         check_home(after, plan)
+        self._limits.check_plan(self, plan)
         key = layout.home_key(flow)
         arguments: list[Argument] = [
             *layout.home_arguments(before),
@@ -140,6 +160,26 @@ class RedisStore:
             return None
         command = ("HGET", layout.plans_key(flow), layout.number_text(number))
         return cast("bytes | None", self._client.together([command])[0])
+
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`; walks over all keys of all masters, without blocking them."""
+        found = {layout.flow_of(key) for key in self._client.keys(layout.HOMES)}
+        return sorted(flow for flow in found if flow is not None)
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        key = layout.home_key(flow)
+        keys = [key, layout.beat_key(flow), layout.plans_key(flow)]
+        stands = self._client.run(scripts.FORGET_HOME, keys, layout.home_arguments(before))
+        return layout.home_of(_values(stands), key)
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        place = flow, stage, part
+        key = layout.header_key(*place)
+        keys = [key, layout.states_key(*place), layout.json_key(*place)]
+        stands = self._client.run(scripts.FORGET_PART, keys, layout.header_arguments(before))
+        return layout.header_of(_values(stands), key)
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; one round trip, each header at a moment of its own."""
@@ -180,6 +220,7 @@ class RedisStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self, rows, views)
         place = flow, stage, part
         header_key = layout.header_key(*place)
         kept = [row for row in rows if row[1] is not None]

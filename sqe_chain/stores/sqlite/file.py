@@ -9,10 +9,14 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqe_chain.errors import ChainError, ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.errors import ANEW, ChainError, ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.stores.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_ROW_OVERHEAD: Final = 10_000
+"""Flow, stage and the lengths of a row's columns."""
 
 APPLICATION_ID: Final = 0x73716563
 """``PRAGMA application_id`` of our files: "sqec"."""
@@ -99,9 +103,7 @@ def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
     if primary in _SETTINGS:
         return ConfigurationError(text)
     if primary == sqlite3.SQLITE_CORRUPT:
-        return StoreInconsistent(
-            f"{text}; the file is damaged: restore it, or begin anew under another flow name"
-        )
+        return StoreInconsistent(f"{text}; the file is damaged: restore it, or {ANEW}")
     return None
 
 
@@ -114,6 +116,7 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._timeout_s = timeout_s
         self._identity = (0, 0)
+        self._limits: Limits | None = None
 
     @classmethod
     def of_this_process(cls, path: str, timeout_s: float) -> SqliteFile:
@@ -131,6 +134,19 @@ class SqliteFile:
         found = _files.pop((os.getpid(), path, timeout_s), None)
         if found is not None:
             found.close()
+
+    @property
+    def limits(self) -> Limits:
+        """What this build of SQLite takes: a row has to fit into its longest blob, names and lengths included.
+
+        Raises:
+            Unavailable, ConfigurationError: as `transaction`.
+        """
+        if self._limits is None:
+            with self.transaction() as connection:
+                largest = connection.getlimit(sqlite3.SQLITE_LIMIT_LENGTH) - _ROW_OVERHEAD
+                self._limits = Limits(largest, largest, largest)
+        return self._limits
 
     @contextlib.contextmanager
     def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
-from sqe_chain.stores.limits import check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
 from sqe_chain.stores.sqlite.file import SqliteFile, absolute
 
 if TYPE_CHECKING:
@@ -58,6 +58,25 @@ class SqliteStore:
     def _file(self) -> SqliteFile:
         return SqliteFile.of_this_process(self.path, self.timeout_s)
 
+    @property
+    def _limits(self) -> Limits:
+        return self._file.limits
+
+    @property
+    def max_key_bytes(self) -> int:
+        """See `StateStore.max_key_bytes`."""
+        return self._limits.key
+
+    @property
+    def max_state_bytes(self) -> int:
+        """See `StateStore.max_state_bytes`."""
+        return self._limits.state
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._limits.plan
+
     def check(self) -> list[str]:
         """Open the file; [] for its settings are fixed, and strong.
 
@@ -82,6 +101,7 @@ class SqliteStore:
     ) -> Home | None:
         """See `StateStore.set_home`."""
         check_home(after, plan)
+        self._limits.check_plan(self, plan)
         with self._file.transaction(write=True) as connection:
             stands, beat = _home(connection, check_name(flow))
             if stands != before:
@@ -117,6 +137,35 @@ class SqliteStore:
             ).fetchone()
         return row[0] if row else None
 
+    def flows(self) -> list[str]:
+        """See `StateStore.flows`."""
+        with self._file.transaction() as connection:
+            return [row[0] for row in connection.execute("SELECT flow FROM homes ORDER BY flow")]
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore.forget`."""
+        with self._file.transaction(write=True) as connection:
+            stands, _ = _home(connection, check_name(flow))
+            if stands != before:
+                return stands
+            for table in ("homes", "plans"):
+                connection.execute(f"DELETE FROM {table} WHERE flow = ?", (flow,))  # noqa: S608 - two constants
+            return None
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore.forget_part`."""
+        place = (check_name(flow), check_name(stage), part)
+        with self._file.transaction(write=True) as connection:
+            stands = _header(connection, place)
+            if stands != before:
+                return stands
+            for table in ("headers", "states"):
+                connection.execute(
+                    f"DELETE FROM {table} WHERE flow = ? AND stage = ? AND part = ?",  # noqa: S608 - as above
+                    place,
+                )
+            return None
+
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`; here one snapshot."""
         with self._file.transaction() as connection:
@@ -145,6 +194,7 @@ class SqliteStore:
     ) -> Header | None:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
+        self._limits.check(self, rows, views)
         shown = views.shown if views else {}
         place = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:

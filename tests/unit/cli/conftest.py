@@ -12,7 +12,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from typer.testing import CliRunner, Result
 
 from sqe_chain import wrap
-from sqe_chain.cli import launch, peek
+from sqe_chain.cli import dead_letters, launch, peek
+from sqe_chain.cli import flows as flows_command
 from sqe_chain.cli.app import app
 from sqe_chain.cli.loading import load_module
 from sqe_chain.logs.memory import MemoryLog
@@ -53,6 +54,27 @@ windows.source("words", StringValue).windowed(
     "per-window", Tumbling(2), key=word_of, state=Int64Value, fold=add, retention_ms=1_000
 )
 
+by_key = Flow("cli-by-key", state_partitions=1)
+by_key.source("words", StringValue).aggregate("per-key", state=Int64Value, fold=add)
+
+broken = set()
+
+
+def check(word):
+    if word.value in broken:
+        raise ValueError(f"cannot read {word.value}")
+    return word
+
+
+letters = Flow("cli-letters", state_partitions=2, poison="dead_letter")
+letters.source("words", StringValue).map(check).aggregate("per-word", key=word_of, state=Int64Value, fold=add)
+
+skips = Flow("cli-skips", state_partitions=1, poison="skip")
+skips.source("words", StringValue).map(check).aggregate("per-word", key=word_of, state=Int64Value, fold=add)
+
+skipping_copies = Flow("cli-skipping-copies", poison="skip")
+skipping_copies.source("words", StringValue).map(check).to("copies", partitions=2)
+
 a_number = 7
 """
 
@@ -71,9 +93,9 @@ def flows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
 def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[MemoryLog]:
     """A broker in memory with the topics of the flows; the command finds it under any address."""
     broker = MemoryLog(request.node.nodeid)
-    for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2)):
+    for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2), ("cli-letters.dead-letters", 1)):
         broker.create_topic(topic, partitions)
-    for module in (launch, peek):
+    for module in (launch, peek, dead_letters, flows_command):
         monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
     yield broker
     broker.clear()

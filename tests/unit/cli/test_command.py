@@ -15,13 +15,17 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from google.protobuf.wrappers_pb2 import StringValue
 from pyarrow import parquet
 from typer.testing import Result
 
+from sqe_chain import wrap
+from sqe_chain.cli import rebuild, run
 from sqe_chain.dev.process import wait_until
 from sqe_chain.envelope import read
 from sqe_chain.errors import ChainError
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores import open_store
 
 Command = Callable[..., Result]
@@ -295,7 +299,7 @@ def test_states_are_shown_by_key_as_table_and_as_json(
     assert re.search(r"three .* 10 ", table.stdout)
     lines = command("state", "cli_flows:counts", "per-word", "three", "four", "--store", store, "--json")
     assert [json.loads(line) for line in lines.stdout.splitlines()] == [
-        {"key": "three", "state": "10"},  # the JSON form that protobuf gives a wrapper
+        {"key": "three", "state": 10},
         {"key": "four", "state": None},
     ]
     limited = command("state", "cli_flows:counts", "per-word", "--store", store, "--limit", "1")
@@ -337,11 +341,11 @@ def test_states_are_written_to_a_file_that_appears_when_it_is_whole(
     assert "2 states written" in written.stderr
     if ending == ".parquet":
         rows = parquet.read_table(file).to_pylist()
-        assert sorted((row["key"], row["value"]) for row in rows) == [(b"one", 3), (b"three", 10)]
+        assert sorted((row["key"], row["value"]) for row in rows) == [("one", 3), ("three", 10)]
     else:
         text = gzip.decompress(file.read_bytes()) if ending.endswith("gz") else file.read_bytes()
         found = [json.loads(line) for line in text.splitlines()]
-        assert {row["key"]: row["state"] for row in found} == {"one": "3", "three": "10"}
+        assert {row["key"]: row["state"] for row in found} == {"one": 3, "three": 10}
     again = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", str(file))
     assert (again.exit_code, "there already" in again.stderr) == (2, True)
     other = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", f"{file}.csv")
@@ -357,8 +361,12 @@ def test_the_rows_of_a_filter_are_listed(flows: ModuleType, feed: Feed, store: s
     rows = [json.loads(line)["row"] for line in lines.stdout.splitlines()]
     assert {"eone", "etwo"} <= {row for row in rows if isinstance(row, str)}
     assert "eone: " in command("state", "cli_flows:once", "once", "--store", store).stdout
-    refused = command("state", "cli_flows:once", "once", "--store", store, "--match", "e*")
-    assert (refused.exit_code, "is a filter" in refused.stderr) == (2, True)
+    for choice in ("--match", "--from", "--to"):
+        refused = command("state", "cli_flows:once", "once", "--store", store, choice, "7")
+        assert (refused.exit_code, "is a filter" in refused.stderr) == (2, True)
+    command(*stateful(store))
+    refused = command("state", "cli_flows:counts", "per-word", "--store", store, "--from", "7")
+    assert (refused.exit_code, "has no windows" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
@@ -375,20 +383,31 @@ def test_windows_are_shown_chosen_and_written_with_their_places(
         assert shown.exit_code == 0, shown.stderr
         return sorted(tuple(json.loads(line).values()) for line in shown.stdout.splitlines())
 
-    everything: list[tuple[object, ...]] = [("one", 0, 2, "6"), ("one", 2, 4, "3"), ("three", 2, 4, "5")]
+    everything: list[tuple[object, ...]] = [
+        ("one", 0, 2, True, 6),
+        ("one", 2, 4, False, 3),
+        ("three", 2, 4, False, 5),
+    ]
     assert lines() == everything
     assert lines("--where", "value>3") == [everything[0], everything[2]]
     assert lines("one", "four") == everything[:2]
-    assert re.search(r"one .*1970-01-01 00:00:00.002 .*00.004 .* 3 ", command(*asked).stdout)
+    assert lines("--from", "2") == everything[1:]
+    assert lines("--to", "2") == everything[:1]
+    assert (
+        lines("--from", "1970-01-01T00:00:00.001Z", "--to", "1970-01-01T01:00:00.003+01:00") == everything[1:]
+    )
+    assert lines("--from", "3") == []
+    assert re.search(r"one .*1970-01-01 00:00:00.002 .*00.004 .* open .* 3 ", command(*asked).stdout)
+    assert re.search(r"one .*00.002 .* final .* 6 ", command(*asked).stdout)
+    for choice in ("yesterday", "2026-11-20T10:00:00"):
+        assert command(*asked, "--from", choice).exit_code == 2
     file = tmp_path / f"windows{ending}"
     assert command(*asked, "--output", str(file)).exit_code == 0
     if ending == ".parquet":
         rows = parquet.read_table(file).to_pylist()
-        assert sorted((row["key"], row["start_ms"], row["end_ms"], row["value"]) for row in rows) == [
-            (b"one", 0, 2, 6),
-            (b"one", 2, 4, 3),
-            (b"three", 2, 4, 5),
-        ]
+        assert sorted(
+            (row["key"], row["start_ms"], row["end_ms"], row["final"], row["value"]) for row in rows
+        ) == sorted(everything)
     else:
         assert (
             sorted(tuple(json.loads(line).values()) for line in file.read_text().splitlines()) == everything
@@ -479,3 +498,56 @@ def test_peek_says_what_is_wrong(
     result = command("peek", *arguments, "--kafka", "b:1")
     assert result.exit_code == 2
     assert text in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "module", "reached"),
+    [
+        (["run", "cli_flows:counts"], run, "launch"),
+        (["rebuild", "cli_flows:counts"], rebuild, "_again"),
+        (["rewind", "cli_flows:counts", "--to", "words[0]=0"], rebuild, "_again"),
+    ],
+)
+@pytest.mark.parametrize("from_environment", [False, True])
+def test_how_much_may_be_excluded_reaches_the_service(
+    flows: ModuleType,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    module: ModuleType,
+    reached: str,
+    from_environment: bool,
+) -> None:
+    given: list[Settings] = []
+    monkeypatch.setattr(module, reached, lambda _flow, settings, *_, **__: given.append(settings))
+    common = [*arguments, "--kafka", "b:1", "--store", "memory://", "--engine", "inprocess"]
+    assert command(*common).exit_code == 0
+    if from_environment:
+        monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED", "7")
+        monkeypatch.setenv("SQE_CHAIN_MAX_EXCLUDED_SHARE", "0.5")
+        assert command(*common).exit_code == 0
+    else:
+        assert command(*common, "--max-excluded", "7", "--max-excluded-share", "0.5").exit_code == 0
+    assert [(one.max_excluded, one.max_excluded_share) for one in given] == [(100, 0.1), (7, 0.5)]
+    for option, value in (
+        ("--max-excluded", "-1"),
+        ("--max-excluded-share", "1.1"),
+        ("--max-excluded-share", "nan"),
+    ):
+        assert command(*common, option, value).exit_code == 2
+
+
+def test_keys_that_are_no_text_are_written_as_hexadecimal(
+    flows: ModuleType, log: MemoryLog, store: str, command: Command, tmp_path: Path
+) -> None:
+    """The same rule as in JSON, where such a key is ``{"hex": ...}``: text, where all of it can be printed."""
+    for key in (b"one", bytes([0, 255]), b"a\nb"):
+        log.append("words", 0, wrap(StringValue(value="w"), key=key, timestamp_ms=0), key=key)
+    command("run", "cli_flows:by_key", *RUN, "--store", store, "--allow-weak-durability")
+    file = tmp_path / "keys.parquet"
+    asked = ("state", "cli_flows:by_key", "per-key", "--store", store)
+    assert command(*asked, "--output", str(file)).exit_code == 0
+    rows = sorted((row["key"] or "", row["key_hex"]) for row in parquet.read_table(file).to_pylist())
+    assert rows == [("", "00ff"), ("", "610a62"), ("one", None)]
+    lines = [json.loads(line)["key"] for line in command(*asked, "--json").stdout.splitlines()]
+    assert all(key in lines for key in ("one", {"hex": "00ff"}, {"hex": "610a62"}))

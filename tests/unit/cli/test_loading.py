@@ -81,7 +81,8 @@ def test_an_unfinished_declaration_is_refused(here: Path) -> None:
 
 def test_a_name_that_is_missing_or_no_flow_lists_the_flows(flows: ModuleType) -> None:
     with pytest.raises(
-        ConfigurationError, match="has no 'totals'; its flows are: copies, counts, once, two_stores"
+        ConfigurationError,
+        match="has no 'totals'; its flows are: by_key, copies, counts, letters, once, skipping_copies, skips, two_stores",
     ):
         load_flow("cli_flows:totals")
     with pytest.raises(ConfigurationError, match="is a stream of a flow"):

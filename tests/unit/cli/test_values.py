@@ -9,7 +9,7 @@ import pytest
 
 from sqe_chain.cli import console, values
 from sqe_chain.cli.options import open_stores
-from sqe_chain.cli.values import duration_ms, properties, store_urls
+from sqe_chain.cli.values import duration_ms, properties, store_urls, target, topic_name
 from sqe_chain.errors import ConfigurationError
 
 
@@ -82,3 +82,14 @@ def test_a_flow_with_stages_says_which_store_it_lacks(flows: ModuleType) -> None
 def test_a_republisher_needs_no_store_and_opens_none(flows: ModuleType) -> None:
     with open_stores(flows.copies, ["redis://nowhere"]) as stores:
         assert stores == {}
+
+
+@pytest.mark.parametrize("name", [".", "..", "", "a b", "w" * 250])
+def test_what_can_be_no_topic_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"topic"):
+        topic_name(name)
+
+
+def test_a_rewind_to_what_can_be_no_topic_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"topic '\.\.'"):
+        target(["..[0]=1"])

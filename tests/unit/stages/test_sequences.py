@@ -13,9 +13,10 @@ from torn import run_batch, run_batches, run_torn_batch
 
 from sqe_chain.chain import root_position
 from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.filtering import MAX_WINDOW
 from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.record import Reason, Record, Spot
-from sqe_chain.stages.sequences import MAX_WINDOW, StaleSequences
+from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.table import MemoryTable
 
 RAW = Record(topic="raw", topic_id=b"r" * 16)

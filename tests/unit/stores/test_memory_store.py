@@ -6,7 +6,9 @@ import uuid
 
 import pytest
 
-from sqe_chain.ports import Header, Home
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import Header, Home, Views
+from sqe_chain.stores.limits import Limits
 from sqe_chain.stores.memory import MemoryStore
 
 CLAIM = Home(1, "run-a", "", 0, "p0")
@@ -73,3 +75,27 @@ def test_memory_is_weak_and_says_so(store: MemoryStore) -> None:
 def test_the_same_name_is_the_same_data(store: MemoryStore) -> None:
     assert MemoryStore(store.name).home("f")[0] == CLAIM
     assert MemoryStore(store.name + "x").home("f") == (None, 0)
+
+
+def test_it_is_as_narrow_as_it_is_told() -> None:
+    """A key, a state with its view, a plan: each to its very limit, and not beyond."""
+    narrow = MemoryStore(uuid.uuid4().hex, limits=Limits(3, 10, 20))
+    assert (narrow.max_key_bytes, narrow.max_state_bytes, narrow.max_plan_bytes) == (3, 10, 20)
+    narrow.write("f", "s", 0, None, BORN, [(b"kkk", b"7777777")], Views("json", {b"kkk": ""}))
+    narrow.write("f", "s", 0, BORN, NEXT, [(b"kkk", b"55555")], Views("json", {b"kkk": "ä"}))
+    for rows, views in [
+        ([(b"kkkk", b"")], None),
+        ([(b"kkkk", None)], None),
+        ([(b"a", b"1"), (b"kkk", b"8" * 8)], None),
+        ([(b"kkk", b"666666")], Views("json", {b"kkk": "ä"})),
+        ([(b"kkk", b"666666")], Views("hash", {b"kkk": {"a": "b"}})),
+    ]:
+        with pytest.raises(ConfigurationError, match="at most"):
+            narrow.write("f", "s", 0, NEXT, BORN, rows, views)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"4 bytes.*at most 3"):
+        narrow.read("f", "s", 0, [b"k", b"kkkk"])
+    assert narrow.headers("f", "s", [0]) == [NEXT]
+    narrow.set_home("f", None, CLAIM, b"p" * 20)
+    with pytest.raises(ConfigurationError, match="21 bytes, at most 20"):
+        narrow.set_home("f", CLAIM, Home(1, "run-a", "", 1, "p1"), b"p" * 21)
+    assert narrow.home("f")[0] == CLAIM

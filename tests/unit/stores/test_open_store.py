@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores import SCHEMES, open_store
+from sqe_chain.stores import SCHEMES, WithSchema, open_store
 from sqe_chain.stores.address import Address
 from sqe_chain.stores.redis import RedisStore
 from sqe_chain.stores.sqlite import SqliteStore
@@ -174,3 +174,8 @@ def test_an_address_of_sentinels_has_the_masters_name_and_perhaps_a_database(
 def test_addresses_of_redis_that_contradict_themselves_are_refused(url: str, reason: str) -> None:
     with pytest.raises(ConfigurationError, match=reason):
         open_store(url)
+
+
+def test_whether_a_store_has_tables_is_known_without_its_server() -> None:
+    assert isinstance(open_store("cassandra://127.0.0.1:1/keyspace"), WithSchema)
+    assert not isinstance(open_store("redis://127.0.0.1:1"), WithSchema)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
-from sqe_chain.ports import Header
+from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores.sqlite import SqliteStore, file
 from sqe_chain.stores.sqlite.file import SqliteFile, mapped
 
@@ -203,3 +203,23 @@ def test_a_forked_child_opens_a_connection_of_its_own(store: SqliteStore) -> Non
             os._exit(0 if own and written else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert store.read("f", "s", 0, [b"k"]) == (NEXT, [b"1"], NEXT)
+
+
+def test_what_it_says_it_takes_it_takes(store: SqliteStore) -> None:
+    """With a library that was built for small blobs: the real one takes a gigabyte."""
+    opened = SqliteFile.of_this_process(store.path, store.timeout_s)
+    with opened.transaction() as connection:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
+    opened._limits = None
+    most = store.max_state_bytes
+    assert (store.max_key_bytes, most, store.max_plan_bytes) == (90_000, 90_000, 90_000)
+    rows = [(b"k", bytes(most - 1 - 1_000))]
+    assert store.write("f", "s", 0, BORN, NEXT, rows, Views("json", {b"k": "v" * 1_000})) == NEXT
+    assert store.write("f", "s", 0, NEXT, BORN, [(bytes(most), b"")]) == BORN
+    for too_large in ([(b"k", bytes(most))], [(bytes(most + 1), None)]):
+        with pytest.raises(ConfigurationError, match="at most 90000"):
+            store.write("f", "s", 0, BORN, NEXT, too_large)
+    home = Home(1, "run-a", "", 0, "p0")
+    with pytest.raises(ConfigurationError, match="90001 bytes, at most 90000"):
+        store.set_home("g", None, home, bytes(most + 1))
+    assert store.set_home("g", None, home, bytes(most)) == home

@@ -1,0 +1,73 @@
+"""What a topic refuses, however often it is sent: known before a batch is sealed.
+
+After the seal a batch is published by whoever comes, so a record that its topic refuses for good would hold
+a flow for ever. What depends on the input alone is therefore asked here, where the record is made, and goes
+to the poison policy: a size (`OutputTooLarge`), a key that is missing in a compacted topic, and the time of a
+bare output. It is asked with the clock of the batch, which is the same in every attempt.
+
+The time of an *envelope* is never a reason: the event's time stands within it, nobody reads Kafka's own, so a
+record whose time the topic does not accept carries the time of sending. The writer does the same for a bare
+output that was accepted at the seal and has grown too old since.
+
+Source: KIP-937 (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`).
+"""
+
+from __future__ import annotations
+
+from sqe_chain.ports import NO_LIMIT, TopicInfo
+
+MARGIN_MS = 300_000
+"""Clocks of brokers and services may differ by this, and a record may be on its way for so long."""
+
+
+def window(info: TopicInfo, now_ms: int) -> tuple[int, int]:
+    """The first and the last timestamp that a topic surely accepts: its limits, less a margin.
+
+    The margin is `MARGIN_MS`, for limits that are smaller than twice that the half of them. Times before 1970
+    are none.
+
+    Args:
+        info: the topic.
+        now_ms: the time now, milliseconds since 1970.
+
+    >>> window(TopicInfo("t", b"", 1, after_max_ms=3_600_000), now_ms=10_000_000)
+    (0, 13300000)
+    """
+    if info.append_time:
+        return 0, NO_LIMIT
+    before_ms, after_ms = _less_margin(info.before_max_ms), _less_margin(info.after_max_ms)
+    return max(0, now_ms - before_ms), min(NO_LIMIT, now_ms + after_ms)
+
+
+def refusal(info: TopicInfo, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str | None:
+    """Why a topic would refuse a record, as the end of a sentence that begins with the topic; None: it does not.
+
+    Args:
+        info: the topic.
+        key: the record's key.
+        timestamp_ms: the record's time, milliseconds since 1970; below 0: it has none. None: any time will do.
+        now_ms: the time now.
+
+    >>> refusal(TopicInfo("t", b"", 1, compacted=True), None, None, 0)
+    'is compacted (cleanup.policy) and takes no record without a key; give outputs a key, or take another topic'
+    """
+    if key is None and info.compacted:
+        return "is compacted (cleanup.policy) and takes no record without a key; give outputs a key, or take another topic"
+    if timestamp_ms is None or timestamp_ms < 0:
+        return None
+    first, last = window(info, now_ms)
+    if timestamp_ms > last:
+        return (
+            f"takes no record {timestamp_ms - now_ms} ms ahead of the clock (message.timestamp.after.max.ms="
+            f"{info.after_max_ms}, less a margin); correct the writer's clock, or raise that"
+        )
+    if timestamp_ms < first:
+        return (
+            f"takes no record {now_ms - timestamp_ms} ms old (message.timestamp.before.max.ms={info.before_max_ms}, "
+            "less a margin); raise that"
+        )
+    return None
+
+
+def _less_margin(limit_ms: int) -> int:
+    return limit_ms if limit_ms == NO_LIMIT else limit_ms - min(MARGIN_MS, limit_ms // 2)

@@ -1,0 +1,145 @@
+"""`sqe-chain dead-letters replay`: what was left out comes back. `sqe-chain excluded`: what kept plans leave out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import islice
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sqe_chain.cli.connecting import open_log
+from sqe_chain.cli.console import ERR, OUT, print_json, reported
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import (
+    FlowArgument,
+    JsonOption,
+    KafkaConfigOption,
+    KafkaOption,
+    StoreOption,
+    TracebackOption,
+    open_stores,
+)
+from sqe_chain.cli.values import topic_name
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.plan import Exclusion, Plan
+from sqe_chain.ports import StateStore
+from sqe_chain.protocol.resending import Resending, Resent
+
+app = typer.Typer(no_args_is_help=True, help="What a flow has left out and kept: dead letters.")
+
+
+@app.command("replay")
+def replay(
+    target: FlowArgument,
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="TOPIC",
+            help="A topic that the flow reads with envelopes; by default each letter goes where it was read.",
+        ),
+    ] = None,
+    json: JsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Send the dead letters of a flow back to where it reads them, each once.
+
+    May be killed and run again; a second run sends only letters that are new. Services beside this flow that read the
+    same topic count what comes back once more: then give the flow a topic of its own for it, and --to.
+    Do not fold again (rebuild, rewind) with corrected code what was sent back: it would be counted twice.
+    """
+    with reported(traceback=traceback):
+        flow = load_flow(target)
+        log = open_log(kafka, kafka_config)
+        result = Resending(flow, log, None if to is None else topic_name(to)).run()
+        if json:
+            print_json({"flow": flow.name, **asdict(result)})
+        else:
+            _say(flow.dead_letter_topic, result)
+
+
+def _say(topic: str, result: Resent) -> None:
+    OUT.print(f"dead letters sent back: {result.sent}")
+    if result.known:
+        OUT.print(f"there twice, and sent before: {result.known}")
+    if result.others:
+        OUT.print(f"records of {topic} that are no letters of this flow: {result.others}")
+    if result.lost:
+        ERR.print(f"offsets of {topic} that retention deleted before they were sent back: {result.lost}")
+    if result.left:
+        ERR.print(f"letters that cannot be sent back and stay in {topic}: {result.left}")
+        for letter, reason in result.reasons:
+            ERR.print(Text(f"  {letter}: {reason}"))
+        if result.left > len(result.reasons):
+            ERR.print("  ...")
+
+
+def excluded(
+    target: FlowArgument,
+    *,
+    store: StoreOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Show at most so many; by default 100 in a table, all as JSON."
+        ),
+    ] = None,
+    json: JsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """List the inputs that a flow has left out, newest batches first, and count them by error.
+
+    As far back as the store keeps plans: 20 batches. Dead letters stay as long as their topic keeps them: see peek.
+    """
+    with reported(traceback=traceback):
+        flow = load_flow(target)
+        if not flow.stages():
+            raise ConfigurationError(
+                f"flow {flow.name!r} keeps no states, hence no plans: what it leaves out is in its log lines, and under "
+                "poison='dead_letter' in its dead letters: sqe-chain peek"
+            )
+        with open_stores(flow, store or ()) as stores:
+            plans = list(_plans(flow.name, stores[""]))
+    found = ((plan.number, one) for plan in plans for one in plan.exclusions)
+    by_error = Counter(one.error for plan in plans for one in plan.exclusions)
+    if json:
+        for number, one in islice(found, limit):
+            print_json({"plan": number, **asdict(one)})
+        return
+    _show(list(islice(found, limit or 100)))
+    counts = ", ".join(f"{count} {error}" for error, count in by_error.most_common())
+    ERR.print(
+        f"{by_error.total()} inputs left out in plans {plans[-1].number} to {plans[0].number}"
+        + (f": {counts}" if counts else "")
+    )
+
+
+def _show(rows: list[tuple[int, Exclusion]]) -> None:
+    table = Table("plan", "input", "policy", "error", "text")
+    for number, one in rows:
+        place = f"{one.topic}[{one.partition}]@{one.offset}"
+        table.add_row(str(number), Text(place), one.policy, Text(one.error), Text(one.text))
+    if rows:
+        OUT.print(table)
+
+
+def _plans(flow: str, home: StateStore) -> Iterator[Plan]:
+    """The plans that are kept, the newest first."""
+    standing, _ = home.home(flow)
+    if standing is None or standing.number < 0:
+        raise ConfigurationError(
+            f"the store knows nothing of flow {flow!r}: it has not run with this --store yet"
+        )
+    for number in range(standing.number, -1, -1):
+        data = home.plan(flow, number)
+        if data is None:
+            return
+        yield Plan.from_bytes(data)

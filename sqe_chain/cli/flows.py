@@ -1,0 +1,122 @@
+"""`sqe-chain flows`: which flows a store knows, and forgetting one."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from sqe_chain.cli.connecting import open_log
+from sqe_chain.cli.console import ERR, OUT, print_json, reported
+from sqe_chain.cli.options import (
+    JsonOption,
+    KafkaConfigOption,
+    KafkaOption,
+    StoreOption,
+    TracebackOption,
+)
+from sqe_chain.cli.owner import is_dead
+from sqe_chain.cli.values import store_urls
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import StateStore
+from sqe_chain.protocol.forgetting import Forgetting, Known, known_flows
+from sqe_chain.stores import open_store
+
+app = typer.Typer(no_args_is_help=True, help="Which flows a store knows; forget one.")
+
+
+@app.command("list")
+def list_flows(
+    *, store: StoreOption = None, json: JsonOption = False, traceback: TracebackOption = False
+) -> None:
+    """List the flows that a store is home of: those with stages. Republishers keep nothing in stores."""
+    with reported(traceback=traceback), _stores(store or ()) as stores:
+        found = known_flows(stores[""])
+        if json:
+            for one in found:
+                print_json(_line(one))
+            return
+        table = Table("flow", "plan", "sealed (UTC)", "claimed by", "stages", "reads", "writes")
+        for one in found:
+            line = _line(one)
+            named = ("plan", "sealed", "claimed_by", "stages", "reads", "writes")
+            table.add_row(Text(one.name), *(Text(_cell(line[name])) for name in named))
+        if found:
+            OUT.print(table)
+        else:
+            ERR.print("the store knows no flows")
+
+
+@app.command("forget")
+def forget(
+    name: Annotated[str, typer.Argument(metavar="FLOW", help="The flow's name, as `flows list` shows it.")],
+    *,
+    kafka: KafkaOption,
+    kafka_config: KafkaConfigOption = None,
+    store: StoreOption = None,
+    topics: Annotated[
+        bool, typer.Option("--topics", help="Also delete the topics that it writes, and its dead letters.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for the name once more.")] = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Forget a flow for good: claim, plans, all states, and its group's commits in Kafka.
+
+    Refused while a run of it is alive. May be killed and run again. Give every store that its stages use.
+    What it once published stays, unless --topics; a flow of the same name begins anew, and what reads its outputs counts
+    them once more.
+    """
+    with reported(traceback=traceback), _stores(store or ()) as stores:
+        log = open_log(kafka, kafka_config)
+        if (
+            not yes
+            and typer.prompt(f"Type {name} to forget that flow, with all of its states", err=True) != name
+        ):
+            raise ConfigurationError("that is another name; nothing was forgotten")
+        work = Forgetting(name, stores, log, topics, secrets.token_hex(8), is_dead, _wait)
+        deleted = work.run()
+    ERR.print(f"flow {name!r} is forgotten" + (f"; deleted topics: {', '.join(deleted)}" if deleted else ""))
+
+
+def _wait(milliseconds: int) -> None:
+    time.sleep(milliseconds / 1_000)
+
+
+@contextmanager
+def _stores(texts: Sequence[str]) -> Iterator[dict[str, StateStore]]:
+    urls = store_urls(texts)
+    if "" not in urls:
+        raise ConfigurationError("give the flows' home store: --store URL")
+    with ExitStack() as opened:
+        stores = {name: open_store(url) for name, url in urls.items()}
+        for one in stores.values():
+            opened.callback(one.close)
+        yield stores
+
+
+def _line(one: Known) -> dict[str, object]:
+    layout = one.plan.layout if one.plan else None
+    sealed = datetime.fromtimestamp(one.plan.clock_ms / 1_000, UTC) if one.plan else None
+    return {
+        "flow": one.name,
+        "plan": one.home.number,
+        "sealed": sealed and sealed.isoformat(timespec="seconds"),
+        "epoch": one.home.epoch,
+        "claimed_by": "being forgotten" if one.forgotten_in_part else one.home.run_id or None,
+        "stages": sorted(layout.stages) if layout else [],
+        "reads": sorted(layout.sources) if layout else [],
+        "writes": sorted({topic for topic, _ in layout.outputs.values()}) if layout else [],
+    }
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return "-" if value is None else str(value)

@@ -1,0 +1,106 @@
+"""Who answers at an address: an address of the wrong server is known at once, not when patience has ended.
+
+Each kind of server is asked one question in its own language, before any login. Only plain TCP: over TLS the
+drivers notice by themselves.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from urllib.parse import urlsplit
+
+from sqe_chain.errors import ConfigurationError
+
+TIMEOUT_S = 0.5
+"""Longest wait for a connection, and for an answer. Who is slower is not judged."""
+
+_CORRELATION = 0x5351_4543
+_QUESTIONS: Mapping[str, bytes] = MappingProxyType(
+    {
+        "kafka": struct.pack(">ihhih", 10, 18, 0, _CORRELATION, -1),  # ApiVersions 0, no client id
+        "redis": b"PING\r\n",
+        "cassandra": bytes([4, 0, 0, 0, 5, 0, 0, 0, 0]),  # OPTIONS in protocol 4
+    }
+)
+_PORTS = MappingProxyType({"redis": 6379, "cassandra": 9042, "kafka": 9092})
+
+
+def who_answers(host: str, port: int, expected: str) -> str:
+    """The kind of server that answers, `kafka`, `redis` or `cassandra`; empty: nobody, or none of these.
+
+    Args:
+        host: name or address.
+        port: TCP port.
+        expected: asked for first; when it is that, it is asked one question only.
+    """
+    for kind in sorted(_QUESTIONS, key=lambda kind: kind != expected):
+        answer = _answer(host, port, _QUESTIONS[kind])
+        if answer is None:
+            return ""
+        if _speaks(kind, answer):
+            return kind
+    return ""
+
+
+def check_kafka(bootstrap: str) -> None:
+    """Refuse brokers of which one is surely another kind of server.
+
+    Args:
+        bootstrap: `host:port` of plain listeners, separated by commas.
+
+    Raises:
+        ConfigurationError: it is.
+    """
+    for place in bootstrap.split(","):
+        _check(place.strip().rpartition("://")[2], "kafka", f"--kafka {place.strip()}")
+
+
+def check_stores(urls: Iterable[str]) -> None:
+    """Refuse store addresses where surely another kind of server answers. TLS and files are not looked at.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    for url in urls:
+        scheme, _, _ = url.partition("://")
+        kind = {"redis+cluster": "redis"}.get(scheme, scheme)
+        if kind not in ("redis", "cassandra"):
+            continue
+        for place in urlsplit(url).netloc.rpartition("@")[2].split(","):
+            _check(place, kind, f"the store {scheme}://{place}")
+
+
+def _check(place: str, expected: str, named: str) -> None:
+    host, _, port = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
+    found = who_answers(host.strip("[]"), int(port or _PORTS[expected]), expected)
+    if found not in ("", expected):
+        raise ConfigurationError(
+            f"{named}: {found.capitalize()} answers there, not {expected.capitalize()}; look at the address"
+        )
+
+
+def _answer(host: str, port: int, question: bytes) -> bytes | None:
+    """The first bytes of an answer; None when nobody takes the connection."""
+    try:
+        connection = socket.create_connection((host, port), timeout=TIMEOUT_S)
+    except (OSError, UnicodeError):
+        return None
+    with connection:
+        try:
+            connection.sendall(question)
+            return connection.recv(64)
+        except OSError:
+            return b""
+
+
+def _speaks(kind: str, answer: bytes) -> bool:
+    if kind == "kafka":
+        return answer[4:8] == struct.pack(">i", _CORRELATION)
+    if kind == "redis":
+        return answer.startswith(
+            (b"+PONG", b"-NOAUTH", b"-DENIED", b"-ERR", b"-LOADING", b"-MASTERDOWN", b"-NOPERM")
+        )
+    return len(answer) > 4 and answer[0] in (0x83, 0x84, 0x85) and answer[4] in (0, 6)  # noqa: PLR2004 - an opcode

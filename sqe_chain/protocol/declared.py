@@ -1,0 +1,142 @@
+"""What a layout says of a flow's declaration, and whether the flow as it is declared now may go on with it.
+
+Two questions, asked at each start:
+
+* A plan is unfinished: is this the code that sealed it, as far as that can be seen?
+* States are stored, messages were read: are they still what the declared types say?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sqe_chain.errors import ChangedType, PlanMismatch
+from sqe_chain.flow import Flow
+from sqe_chain.plan import Layout, Plan, TypeLayout
+from sqe_chain.shape import misread, shape_of
+from sqe_chain.topology import STAGES, Node
+
+
+def ways_of(flow: Flow) -> dict[str, str]:
+    """Every stage and output -> where its units come from: sources, stages, changes of stages."""
+    found = {}
+    for node in flow.nodes:
+        if node.kind in STAGES or node.kind == "output":
+            kind = "output" if node.kind == "output" else "stage"
+            found[f"{kind}/{node.name}"] = " ".join(sorted(set(_upstream(flow, node))))
+    return found
+
+
+def _upstream(flow: Flow, node: Node) -> Iterator[str]:
+    for parent in (flow.nodes[index] for index in node.parents):
+        if parent.kind == "source":
+            yield f"source/{','.join(parent.topics)}"
+        elif parent.kind in STAGES:
+            yield f"stage/{parent.name}"
+        elif parent.kind in ("changes", "dropped"):
+            yield f"{parent.kind}/{flow.nodes[parent.parents[0]].name}"
+        else:
+            yield from _upstream(flow, parent)
+
+
+def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
+    """Every stage and input topic -> what is stored or read there.
+
+    Args:
+        flow: the flow.
+        known: the layout so far: fields that a type has no more stay known.
+    """
+    found = {}
+    for stage in flow.stages():
+        stored = stage.spec.kind if stage.spec else stage.kind
+        found[f"stage/{stage.name}"] = _typed(f"stage/{stage.name}", stored, stage, known)
+    for source in flow.sources():
+        for topic in source.topics if source.payload is not None else ():
+            read = "raw" if source.raw else "envelopes"
+            found[f"source/{topic}"] = _typed(f"source/{topic}", read, source, known)
+    return found
+
+
+def _typed(holder: str, kind: str, node: Node, known: Layout | None) -> TypeLayout:
+    if node.payload is None:
+        return TypeLayout(kind)
+    descriptor: Any = node.payload.DESCRIPTOR
+    before = known.types.get(holder) if known else None
+    same = before is not None and before.name == descriptor.full_name
+    return TypeLayout(
+        kind, descriptor.full_name, shape_of(descriptor, before.shape if before and same else None)
+    )
+
+
+def check_types(flow: Flow, known: Layout) -> None:
+    """Check that what is stored and what is read can be read as it is declared now.
+
+    Args:
+        flow: the flow.
+        known: the layout of its last plan; what it does not know (older versions) is not compared.
+
+    Raises:
+        ChangedType: something would be read wrongly; names both types.
+    """
+    for holder, now in types_of(flow).items():
+        was = known.types.get(holder)
+        if was is None:
+            continue
+        kind, _, name = holder.partition("/")
+        if kind == "source" and now.kind == was.kind == "envelopes" and now.name != was.name:
+            continue  # each envelope says its type, and another one is poison
+        difference = (
+            f"it was {was.kind}, now it is {now.kind}" if now.kind != was.kind and kind == "stage" else ""
+        )
+        difference = difference or misread(was.shape, now.shape, (was.name, now.name))
+        if not difference:
+            continue
+        if kind == "stage":
+            raise ChangedType(
+                f"flow {flow.name!r}: stage {name!r} holds states of type {was.name or was.kind!r} that the type declared "
+                f"now, {now.name or now.kind!r}, would read wrongly: {difference}. Give a changed field a new number, or "
+                "fold the states again from the inputs with sqe-chain rebuild, or give the stage another name (it begins "
+                f"empty; --drop {name} forgets this one)"
+            )
+        raise ChangedType(
+            f"flow {flow.name!r}: input {name!r} was read as {was.name!r}; {now.name!r} would read what was written so "
+            f"wrongly: {difference}. Give a changed field a new number. If all that is still to be read was written by "
+            "the new type, sqe-chain rebuild takes it over, and folds all of the topic by it"
+        )
+
+
+def check_same_code(flow: Flow, last: Plan) -> None:
+    """Check that a flow is declared as in the plan that has to be finished first.
+
+    Args:
+        flow: the flow.
+        last: its last plan, which is unfinished, or one before it is.
+
+    Raises:
+        PlanMismatch: it has other stages, sources or outputs; names them.
+    """
+    layout, now = last.layout, ways_of(flow)
+    if layout.ways:
+        was = layout.ways
+    else:  # of an older version: what it knows
+        was = {f"stage/{name}": "" for name in layout.stages} | {
+            f"output/{name}": "" for name in layout.outputs
+        }
+        now = dict.fromkeys(now, "")
+        was = {way: "" for way in was if way in now or way.startswith("stage/")}
+    was |= {f"source/{topic}": "" for topic in layout.sources}
+    now |= {f"source/{topic}": "" for topic in flow.input_topics()}
+    news = [f"{way} is new" for way in now if way not in was]
+    news += [f"{way} is gone" for way in was if way not in now]
+    news += [
+        f"{way} came from {was[way]}, now from {now[way]}"
+        for way in now
+        if was.get(way, now[way]) != now[way]
+    ]
+    if news:
+        raise PlanMismatch(
+            f"flow {flow.name!r}: plan {last.number} was sealed and is not finished, and by now the flow is declared "
+            f"otherwise: {'; '.join(news)}. What the plan has begun cannot be finished by other code: run the code that "
+            "sealed it until it says that it has recovered, then exchange it"
+        )

@@ -1,0 +1,222 @@
+"""Forgetting a flow: its commits, states, plans and claim, and its topics where that is asked for.
+
+The home record goes last. It says what there is to forget, so whatever crashes on the way is continued by doing it
+again. A claim comes first: from then on no run of the flow, however long it slept, writes anything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.plan import Layout, Plan
+from sqe_chain.ports import Header, Home, Log, StateStore, Views
+from sqe_chain.states import chunk_size
+
+MARK = "forgets"
+"""In the owner of a claim: this flow is being forgotten, parts of it may be gone."""
+_STEP_MS = 200
+_BLOCK = 64
+"""Headers looked at together, beyond those that the last plan knows of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A flow as its home store knows it.
+
+    Attributes:
+        name: its name.
+        home: its claim and the number of its last plan.
+        plan: its last plan; None: it was claimed, and has not run.
+    """
+
+    name: str
+    home: Home
+    plan: Plan | None
+
+    @property
+    def forgotten_in_part(self) -> bool:
+        """Whether forgetting it was begun, and not finished."""
+        try:
+            owner = json.loads(self.home.owner)
+        except ValueError:
+            return False
+        return isinstance(owner, dict) and MARK in owner
+
+
+def known_flows(home: StateStore) -> list[Known]:
+    """All flows that a store is home of, by name."""
+    found = (known_flow(home, name) for name in home.flows())
+    return [one for one in found if one is not None]
+
+
+def known_flow(home: StateStore, name: str) -> Known | None:
+    """One of them; None: it is not known."""
+    standing, _ = home.home(name)
+    if standing is None:
+        return None
+    data = home.plan(name, standing.number) if standing.number >= 0 else None
+    return Known(name, standing, Plan.from_bytes(data) if data else None)
+
+
+@dataclass(slots=True)
+class Forgetting:
+    """Forgets one flow. May be killed and repeated.
+
+    Args:
+        name: the flow's name.
+        stores: store name -> store; "" is its home store. All that its stages use must be there.
+        log: Kafka.
+        topics: also delete the topics that the flow writes, and its dead letters.
+        run_id: a random name for this claim.
+        is_dead: whether the process that an owner text names is known to be dead.
+        wait: wait so many milliseconds.
+        standby_ms: how long a heartbeat must stand still.
+    """
+
+    name: str
+    stores: Mapping[str, StateStore]
+    log: Log
+    topics: bool
+    run_id: str
+    is_dead: Callable[[str], bool]
+    wait: Callable[[int], None]
+    standby_ms: int = 6_000
+    _again: list[Known] = field(default_factory=list)
+
+    def run(self) -> list[str]:
+        """Do it.
+
+        Returns:
+            The topics that were deleted.
+
+        Raises:
+            ConfigurationError: the store does not know the flow, a run of it is alive, a store of its stages is not given,
+                or another flow uses one of the topics.
+            Superseded: a run has claimed the flow meanwhile.
+        """
+        home = self.stores[""]
+        known = known_flow(home, self.name)
+        if known is None:
+            raise ConfigurationError(
+                f"the store knows nothing of flow {self.name!r}; sqe-chain flows list shows what it knows"
+            )
+        self._check_not_alive(known.home)
+        attempt = re.compile(re.escape(self.name) + r"\.again-[0-9]+")
+        others = known_flows(home)
+        self._again = [one for one in others if attempt.fullmatch(one.name)]
+        layouts = [one.plan.layout for one in (known, *self._again) if one.plan is not None]
+        if not known.forgotten_in_part:
+            self._check_stores(layouts)
+        topics = self._topics(
+            known, [one for one in others if one.name != self.name and one not in self._again]
+        )
+        claimed = self._claim(known.home)
+        for topic in topics:
+            self.log.delete_topic(topic)
+        for group in (self.name, f"{self.name}.dead-letters-replay"):
+            self.log.delete_group(group)
+        for layout in layouts:
+            self._forget_states(layout)
+        for one in self._again:
+            home.forget(one.name, one.home)
+        if home.forget(self.name, claimed) is not None:
+            raise Superseded(
+                f"flow {self.name!r}: a run has claimed it meanwhile; forget it again when it has ended"
+            )
+        return topics
+
+    def _check_not_alive(self, standing: Home) -> None:
+        """Whoever holds the claim must be known dead, or its heartbeat stand still."""
+        if not standing.run_id or self.is_dead(standing.owner):
+            return
+        seen = self.stores[""].home(self.name)
+        for _ in range(0, self.standby_ms, _STEP_MS):
+            self.wait(_STEP_MS)
+            found = self.stores[""].home(self.name)
+            if found != seen and found[0] is not None and found[0].run_id:
+                raise ConfigurationError(
+                    f"flow {self.name!r} is run now ({found[0]}); stop it first, then forget it"
+                )
+            seen = found
+
+    def _check_stores(self, layouts: list[Layout]) -> None:
+        for layout in layouts:
+            for stage, stored in layout.stages.items():
+                cells = range(layout.state_partitions * stored.buckets)
+                if not any(any(store.headers(stored.flow, stage, cells)) for store in self.stores.values()):
+                    raise ConfigurationError(
+                        f"flow {self.name!r}: stage {stage!r} is in none of the stores given; give the one that it uses as "
+                        "well: --store NAME=URL"
+                    )
+
+    def _topics(self, known: Known, others: list[Known]) -> list[str]:
+        """The topics to delete. None that another flow of this store reads or writes."""
+        if not self.topics or known.plan is None:
+            return []
+        written = {topic for topic, _ in known.plan.layout.outputs.values()}
+        wanted = sorted({*written, f"{self.name}.dead-letters"} - known.plan.layout.sources.keys())
+        for other in others:
+            layout = other.plan.layout if other.plan else Layout(1)
+            used = {*layout.sources, *(topic for topic, _ in layout.outputs.values())} & set(wanted)
+            if used:
+                raise ConfigurationError(
+                    f"topic {min(used)!r} is used by flow {other.name!r} as well; forget that first, or leave --topics out and "
+                    "delete topics with Kafka's tools"
+                )
+        return [topic for topic in wanted if topic in self.log.describe(wanted)]
+
+    def _claim(self, before: Home) -> Home:
+        """Fence every run off; the mark says what is going on."""
+        claimed = replace(
+            before, epoch=before.epoch + 1, run_id=self.run_id, owner=json.dumps({MARK: self.name})
+        )
+        standing = self.stores[""].set_home(self.name, before, claimed)
+        if standing != claimed:
+            raise Superseded(f"flow {self.name!r}: a run has claimed it meanwhile; nothing was forgotten")
+        return claimed
+
+    def _forget_states(self, layout: Layout) -> None:
+        """Under every name that the flow ever stored under: folding again leaves headers behind."""
+        names = [self.name, *(one.name for one in self._again)]
+        for stage, stored in layout.stages.items():
+            for flow in dict.fromkeys([stored.flow, *names]):
+                for store in self.stores.values():
+                    self._forget_stage(store, flow, stage, layout.state_partitions * stored.buckets)
+
+    def _forget_stage(self, store: StateStore, flow: str, stage: str, known: int) -> None:
+        for start, headers in _blocks(store, flow, stage, known):
+            for part, header in enumerate(headers, start):
+                if header is not None:
+                    self._forget_part(store, (flow, stage, part), header)
+
+    def _forget_part(self, store: StateStore, place: tuple[str, str, int], header: Header) -> None:
+        views = Views("hash", {}) if "hash" in store.views else None
+        while rows := [(key, None) for key, _ in store.scan(*place)]:
+            while rows:
+                size = chunk_size(store, rows, views)
+                if store.write(*place, header, header, rows[:size], views) != header:
+                    raise Superseded(
+                        f"{'/'.join(map(str, place))}: a run writes there; stop it and forget the flow again"
+                    )
+                rows = rows[size:]
+        if store.forget_part(*place, header) is not None:
+            raise Superseded(
+                f"{'/'.join(map(str, place))}: a run writes there; stop it and forget the flow again"
+            )
+
+
+def _blocks(
+    store: StateStore, flow: str, stage: str, known: int
+) -> Iterator[tuple[int, list[Header | None]]]:
+    """Headers in blocks: those that the plan knows of, and what earlier layouts have left beyond."""
+    start = 0
+    while True:
+        found = store.headers(flow, stage, range(start, start + _BLOCK))
+        if start >= known and not any(found):
+            return
+        yield start, found
+        start += _BLOCK

@@ -1,0 +1,70 @@
+"""Dead letters: what the headers of one say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqe_chain.ports import Headers, Message
+
+FIRST_REASON = "sqe-flow"
+"""The first header that a flow adds to what it leaves out; what stands before are the input's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """What the headers of a dead letter say.
+
+    Attributes:
+        flow: the flow that left it out.
+        topic: where it was read.
+        topic_id: id of that topic, 16 bytes.
+        partition: where it was read.
+        offset: where it was read.
+        lane: its lane there, hexadecimal.
+        position: its position on the lane; empty where that is not known.
+        error: class of the error.
+        text: the error's text.
+        headers: the input's own.
+    """
+
+    flow: str
+    topic: str
+    topic_id: bytes
+    partition: int
+    offset: int
+    lane: str
+    position: bytes
+    error: str
+    text: str
+    headers: Headers
+
+    def __str__(self) -> str:
+        """Where it was read: ``topic[partition]@offset``."""
+        return f"{self.topic}[{self.partition}]@{self.offset}"
+
+
+def letter_of(message: Message) -> Letter | None:
+    """What a message says if it is a dead letter; None: it is something else.
+
+    One that was left out twice says so of the last time.
+    """
+    headers = list(message.headers() or ())
+    starts = [index for index, (name, _) in enumerate(headers) if name == FIRST_REASON]
+    if not starts:
+        return None
+    said = {name: (value or b"").decode(errors="replace") for name, value in headers[starts[-1] :]}
+    try:
+        return Letter(
+            said["sqe-flow"],
+            said["sqe-topic"],
+            bytes.fromhex(said["sqe-topic-id"]),
+            int(said["sqe-partition"]),
+            int(said["sqe-offset"]),
+            said["sqe-lane"],
+            bytes.fromhex(said["sqe-position"]),
+            said["sqe-error"],
+            said["sqe-text"],
+            headers[: starts[-1]],
+        )
+    except (KeyError, ValueError):
+        return None

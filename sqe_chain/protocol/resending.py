@@ -1,0 +1,371 @@
+"""Sending dead letters back to the flow that left them out, each once.
+
+A letter is sent back as what it is: a republished message. Its chain grows by one link, the place where the flow once
+read it, under an output name of this resending's own. So lane and position follow from the letter alone, and whoever
+reads it knows a repetition: by a run that was killed, or of a letter that a crash of the flow has left twice.
+
+A lane must rise. It does, for a flow leaves inputs of one partition out in their order; but after a rewind earlier ones
+may fail. From such a letter on another name is used: a **round** of its own. Position and round are committed in a group
+of the resending's own, the round before anything is sent under it, so that every repetition uses the same names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sqe_chain.chain import root_position, stored_epoch
+from sqe_chain.envelope import EnvelopeHead, parse_head, payloads_of
+from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
+from sqe_chain.flow import Flow
+from sqe_chain.outputs import RECORD_OVERHEAD, headers_size
+from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
+from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.protocol.letters import Letter, letter_of
+from sqe_chain.template import OutputTemplate
+from sqe_chain.topology import Node
+
+CHUNK = 500
+"""Letters sent between two commits."""
+METADATA_LENGTH = 4_095
+"""Characters of commit metadata that a broker takes by default."""
+MAX_REASONS = 20
+"""Letters of which the result says by name why they were not sent."""
+
+Coordinates = tuple[bytes, int, int]
+"""Topic id, partition and offset of an input."""
+
+
+@dataclass(slots=True)
+class Resent:
+    """What became of the letters.
+
+    Attributes:
+        sent: sent back now.
+        known: sent back before; a crash of the flow had left them twice.
+        others: records that are no letters of this flow.
+        lost: offsets of which retention has deleted what was not sent yet.
+        left: letters that cannot be sent back; they stay in their topic.
+        reasons: of some of those, which and why.
+    """
+
+    sent: int = 0
+    known: int = 0
+    others: int = 0
+    lost: int = 0
+    left: int = 0
+    reasons: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """How far the letters of one partition were sent, as it is committed.
+
+    Attributes:
+        offset: the next letter.
+        epoch: leader epoch plus one of the letter before; 0 unknown.
+        round: the letter with which the present round began.
+        to: the topic asked for; "": each letter's own.
+        sending: something may have been sent that is not committed yet.
+        highest: input partition -> highest offset ever sent, and in this round.
+    """
+
+    offset: int
+    epoch: int = 0
+    round: int = 0
+    to: str = ""
+    sending: bool = False
+    highest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, commit: Commit | None, topic_id: bytes, begin: int) -> _Standing:
+        meta = metadata_of(commit)
+        if commit is None or meta.get("topic_id") != topic_id.hex():
+            return cls(begin)  # nothing was sent yet, or the letters' topic was created again
+        known = {name: (int(ever), int(now)) for name, (ever, now) in meta["highest"].items()}  # type: ignore[attr-defined]
+        return cls(
+            commit.offset,
+            int(str(meta["epoch"])),
+            int(str(meta["round"])),
+            str(meta["to"]),
+            bool(meta["sending"]),
+            known,
+        )
+
+    def commit(self, topic_id: bytes) -> Commit:
+        meta = {
+            "topic_id": topic_id.hex(),
+            "epoch": self.epoch,
+            "round": self.round,
+            "to": self.to,
+            "sending": self.sending,
+            "highest": self.highest,
+        }
+        text = json.dumps(meta, separators=(",", ":"))
+        if len(text) > METADATA_LENGTH:
+            raise ConfigurationError(
+                f"the dead letters of one partition come from {len(self.highest)} input partitions, more than a commit can "
+                f"tell apart: give the flow more dead_letter_partitions"
+            )
+        return Commit(self.offset, text)
+
+    def passed(self, letter: Letter) -> _Standing:
+        """With this letter sent."""
+        return replace(
+            self,
+            highest={**self.highest, _input(letter): (max(letter.offset, self.ever(letter)), letter.offset)},
+        )
+
+    def ever(self, letter: Letter) -> int:
+        return self.highest.get(_input(letter), (-1, -1))[0]
+
+    def now(self, letter: Letter) -> int:
+        return self.highest.get(_input(letter), (-1, -1))[1]
+
+
+def _input(letter: Letter) -> str:
+    return f"{letter.topic_id.hex()[:8]}/{letter.partition}"
+
+
+class _CannotBeSentError(Exception):
+    """Why a letter stays where it is."""
+
+
+@dataclass(slots=True)
+class Resending:
+    """Sends the dead letters of a flow back to where it reads them. May be killed and repeated.
+
+    Args:
+        flow: the flow; its code should be right by now.
+        log: Kafka.
+        to: a topic that the flow reads, with envelopes; None: each letter goes where it was read.
+    """
+
+    flow: Flow
+    log: Log
+    to: str | None = None
+    _infos: dict[str, TopicInfo] = field(default_factory=dict)
+
+    @property
+    def group(self) -> str:
+        """The Kafka group that remembers which letters were sent."""
+        return f"{self.flow.name}.dead-letters-replay"
+
+    def run(self) -> Resent:
+        """Send what has not been sent; acknowledged and committed when this returns.
+
+        Raises:
+            ConfigurationError: there is no such topic, or the letters cannot be sent to it exactly once.
+            ServiceStopped: whether a letter was sent before cannot be known any more.
+            OutputTooLarge, Unavailable: as writers do; run it again.
+        """
+        topic = self.flow.dead_letter_topic
+        self._infos = self.log.describe({topic, *self.flow.input_topics()})
+        info = self._infos.get(topic)
+        if info is None:
+            raise ConfigurationError(
+                f"there is no topic {topic!r}: flow {self.flow.name!r} has sent no dead letters"
+            )
+        if self.to is not None:
+            self._target(self.to)
+        places = [(topic, partition) for partition in range(info.partitions)]
+        bounds, commits = self.log.bounds(places), self.log.committed(self.group, places)
+        result = Resent()
+        for place in places:
+            begin, end = bounds[place].begin, bounds[place].stable_end
+            standing = _Standing.of(commits.get(place), info.topic_id, begin)
+            if standing.sending and standing.to != (self.to or ""):
+                raise ConfigurationError(
+                    f"{topic}[{place[1]}]: letters were being sent to {standing.to or 'where they were read'} when that was "
+                    "interrupted; finish it first, with the same --to"
+                )
+            result.lost += max(0, begin - standing.offset)
+            start = max(standing.offset, begin)
+            if start < end:
+                read = Range(topic, info.topic_id, place[1], start, end, standing.epoch)
+                standing = replace(standing, offset=start, to=self.to or "", sending=True)
+                _Partition(self, read, begin, standing, result).run()
+        return result
+
+    def record(self, letter: Letter, message: Message, read: Range, begun: int) -> Output:
+        """The record to send for a letter. Every repetition makes the same.
+
+        Args:
+            letter: what its headers say.
+            message: the letter.
+            read: where it stands.
+            begun: the round.
+
+        Raises:
+            ConfigurationError: it cannot be sent exactly once to where it should go.
+            EnvelopeError, _CannotBeSentError: it cannot be sent at all.
+        """
+        topic = self.to or letter.topic
+        target = self._target(topic)
+        head = self._head(letter, message)
+        if target.payload is not None and head.type != target.payload.DESCRIPTOR.full_name:
+            raise _CannotBeSentError(f"it is a {head.type}, topic {topic!r} is declared with another type")
+        template = OutputTemplate(
+            lane=head.lane,
+            topic=letter.topic,
+            topic_id=letter.topic_id,
+            partition=letter.partition,
+            output=f"{self.flow.name}/dead-letters-replay.{read.topic_id.hex()[:8]}.{begun}",
+        )
+        position = head.position or letter.position
+        epoch = 0 if head.position else int.from_bytes(position[:4], "big")
+        if not head.position and position != root_position(epoch, letter.offset):
+            raise _CannotBeSentError(
+                f"its position {position.hex()!r} does not belong to offset {letter.offset}"
+            )
+        value, _ = template.encode(
+            head.chain,
+            letter.offset,
+            epoch,
+            0,
+            1,
+            position,
+            head.timestamp_ms,
+            head.key if head.HasField("key") else None,
+            head.type,
+            payloads_of(head),
+        )
+        info, key = self._infos[topic], message.key()
+        size = len(value) + len(key or b"") + headers_size(letter.headers)
+        if size > info.max_message_bytes - RECORD_OVERHEAD:
+            raise _CannotBeSentError(
+                f"it has {size} bytes, topic {topic!r} accepts {info.max_message_bytes} (max.message.bytes)"
+            )
+        headers = letter.headers or None
+        return topic, letter.partition % info.partitions, key, value, headers, message.timestamp()[1]
+
+    def _head(self, letter: Letter, message: Message) -> EnvelopeHead:
+        """The letter as an envelope; of one from a raw source, the one that it would have been."""
+        source, value = self._source(letter.topic), message.value()
+        if source is None or not source.raw:
+            return parse_head(value)
+        if source.payload is None:
+            raise ConfigurationError(
+                f"{source.place}: {letter.topic!r} is read without envelopes and by a decoder of your own, so its letters "
+                "have no protobuf type and cannot be sent back; " + _WAY_OUT
+            )
+        if value is None:
+            raise _CannotBeSentError("it has no value")
+        head = EnvelopeHead(
+            type=source.payload.DESCRIPTOR.full_name, payload=value, timestamp_ms=message.timestamp()[1]
+        )
+        key = message.key()
+        if key is not None:
+            head.key = key
+        return head
+
+    def _source(self, topic: str) -> Node | None:
+        return next((node for node in self.flow.sources() if topic in node.topics), None)
+
+    def _target(self, topic: str) -> Node:
+        node = self._source(topic)
+        if node is None or topic not in self._infos:
+            known = ", ".join(one for one in self.flow.input_topics() if one in self._infos)
+            raise ConfigurationError(f"flow {self.flow.name!r} does not read {topic!r}; it reads: {known}")
+        if node.raw:
+            raise ConfigurationError(
+                f"{node.place}: {topic!r} is read without envelopes, so nothing sent there could be told from a repetition. "
+                "Let the flow read a topic of its own with envelopes of the same type as well, and give it as --to; "
+                "or " + _WAY_OUT
+            )
+        return node
+
+
+_WAY_OUT = "fold again with the right code instead: sqe-chain rebuild, or rewind"
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The letters of one partition, one after the other."""
+
+    work: Resending
+    read: Range
+    begin: int
+    standing: _Standing
+    result: Resent
+    _pending: list[Output] = field(default_factory=list)
+    _seen: set[Coordinates] | None = None
+
+    def run(self) -> None:
+        self._commit()
+        for message in (one for block in self.work.log.read(self.read) for one in block):
+            letter = letter_of(message)
+            if letter is None or letter.flow != self.work.flow.name:
+                self.result.others += 1
+            else:
+                self._letter(letter, message)
+                if self._seen is not None:
+                    self._seen.add(_coordinates(letter))
+            epoch = stored_epoch(message.leader_epoch())
+            self.standing = replace(self.standing, offset=message.offset() + 1, epoch=epoch)
+            if len(self._pending) >= CHUNK:
+                self._commit()
+        self.standing = replace(self.standing, offset=self.read.stop, sending=False)
+        self._commit()
+
+    def _letter(self, letter: Letter, message: Message) -> None:
+        at = message.offset()
+        decided = self.standing.round == at > 0  # a run that was interrupted began this round
+        if letter.offset <= self.standing.ever(letter) and not decided and self._was_sent(letter, at):
+            self.result.known += 1
+            return
+        if letter.offset <= self.standing.now(letter):
+            self._begin_round(at)
+        try:
+            record = self.work.record(letter, message, self.read, self.standing.round)
+        except (_CannotBeSentError, EnvelopeError) as error:
+            self.result.left += 1
+            if len(self.result.reasons) < MAX_REASONS:
+                self.result.reasons.append((str(letter), str(error)))
+            return
+        self._pending.append(record)
+        self.standing = self.standing.passed(letter)
+        self.result.sent += 1
+
+    def _was_sent(self, letter: Letter, at: int) -> bool:
+        """Whether a letter of the same input comes before this one. Asked only for what does not rise."""
+        if self._seen is None:
+            before = replace(self.read, start=self.begin, stop=at, leader_epoch=0)
+            blocks = self.work.log.read(before) if at > self.begin else ()
+            found = (letter_of(message) for block in blocks for message in block)
+            name = self.work.flow.name
+            self._seen = {_coordinates(one) for one in found if one is not None and one.flow == name}
+        if _coordinates(letter) in self._seen:
+            return True
+        if self.begin:
+            self._commit()
+            raise ServiceStopped(
+                f"{self.read.topic}[{self.read.partition}]@{at} is a letter of {letter}, an input before others whose letters "
+                f"were sent back. Whether it was sent, too, cannot be seen: letters before {self.begin} are gone. Look at it "
+                f"with `sqe-chain peek`; to pass over it, move the group {self.work.group!r} to {at + 1} with Kafka's tools"
+            )
+        return False
+
+    def _begin_round(self, at: int) -> None:
+        afresh = {name: (ever, -1) for name, (ever, _) in self.standing.highest.items()}
+        self._commit()
+        self.standing = replace(self.standing, offset=at, round=at, highest=afresh)
+        self._commit()
+
+    def _commit(self) -> None:
+        """First send what is pending; then remember it."""
+        commit = self.standing.commit(self.read.topic_id)
+        if self._pending:
+            writer = self.work.log.writer()
+            try:
+                writer.write(self._pending)
+                writer.flush()
+            finally:
+                writer.close()
+            self._pending.clear()
+        self.work.log.commit(self.work.group, {(self.read.topic, self.read.partition): commit})
+
+
+def _coordinates(letter: Letter) -> Coordinates:
+    return letter.topic_id, letter.partition, letter.offset

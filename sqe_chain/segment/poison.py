@@ -1,0 +1,113 @@
+"""An input that cannot be processed: what is said about it, and where in the user's code it failed.
+
+Poison is what decoding and user code raise, and what no topic would take. Errors of a store, of Kafka or of
+this library are never poison: each is raised where no user code runs, and nothing there is caught.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from types import CodeType, TracebackType
+from typing import Any, Final
+
+from sqe_chain.context import Origin
+from sqe_chain.errors import PoisonError, text_of
+from sqe_chain.flow import Flow
+from sqe_chain.plan import TEXT_LIMIT, Exclusion
+from sqe_chain.topology import Node
+
+_PACKAGE: Final = str(Path(__file__).parents[1]) + "/"
+_LIBRARIES: Final = tuple(
+    {f"{path}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "purelib", "platlib")}
+)
+
+
+class UserCodeError(Exception):
+    """A function of the user raised; what it raised is the cause.
+
+    Where user code is called from among reads of a store, only this is poison.
+    """
+
+    def __init__(self, raised: Exception) -> None:
+        super().__init__(raised)
+        self.raised = raised
+
+
+def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with whatever it raises wrapped as `UserCodeError`."""
+
+    def call(*arguments: object) -> object:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            raise UserCodeError(error) from error
+
+    return call
+
+
+def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
+    """How an input is left out, under the flow's policy.
+
+    Raises:
+        PoisonError: the policy is `stop`. An error that is one keeps its class.
+    """
+    raised = error.raised if isinstance(error, UserCodeError) else error
+    where = place_in_user_code(flow, raised)
+    found = f"{type(raised).__name__}: {text_of(raised).rstrip('.')}{where and f', at {where}'}"
+    if flow.poison == "stop":
+        kind = type(raised) if isinstance(raised, PoisonError) else PoisonError
+        raise kind(
+            f"flow {flow.name!r}: {origin} cannot be processed: {found}. Fix the code or the writer, or declare "
+            "poison='dead_letter' or 'skip'"
+        ) from raised
+    place = origin.place
+    text = found.partition(": ")[2][:TEXT_LIMIT]
+    return Exclusion(place.topic, place.partition, origin.offset, flow.poison, type(raised).__name__, text)
+
+
+def place_in_user_code(flow: Flow, error: BaseException) -> str:
+    """File, line and function where user code failed, and the step that called it; empty if it was not there.
+
+    Of the user's own files where there is one among the frames, else of a library that a step calls.
+    """
+    frames = [
+        (code.co_filename, line, code.co_qualname, code)
+        for code, line in _frames(error.__traceback__)
+        if not code.co_filename.startswith(_PACKAGE)
+    ]
+    if not frames:
+        return ""
+    own = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)] or frames
+    file, line, function, _ = own[-1]
+    steps = {code: node for node in flow.nodes for code in _codes_of(node)}
+    called = next((steps[code] for *_, code in frames if code in steps), None)
+    step = f" ({_named(called)} declared at {called.place})" if called is not None else ""
+    return f"{file}:{line} in {function.replace('.<locals>', '')}{step}"
+
+
+def _frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
+    while trace is not None:
+        yield trace.tb_frame.f_code, trace.tb_lineno
+        trace = trace.tb_next
+
+
+def _codes_of(node: Node) -> Iterator[CodeType]:
+    spec = node.spec
+    functions = [node.function, node.key]
+    if spec is not None:
+        functions += [spec.function, spec.epoch, spec.heartbeat]
+    for function in functions:
+        inner: Any = function
+        while isinstance(inner, partial):
+            inner = inner.func
+        code = getattr(inner, "__code__", None)
+        if isinstance(code, CodeType):
+            yield code
+
+
+def _named(node: Node) -> str:
+    kind = {"sieve": "filter", "source": "decoder of source"}.get(node.kind, node.kind)
+    return f"{kind} {node.name!r}," if node.name else f"{kind},"

@@ -1,0 +1,179 @@
+"""What a protobuf type looks like on the wire, as a short text, and whether another one reads what it wrote.
+
+A shape is one text for each message that the type refers to, itself included: field numbers with their
+kinds, such as ``1:int64 2:*string 3:.pkg.Other 4:map<string,int32>``; ``*`` is repeated, ``!`` required,
+and fields with the same ``|0`` at their end are alternatives (a oneof). Names of fields are no part of it, for they are not on the wire.
+
+Two shapes are compared by protobuf's own rules, the strict reading of them: what parses without an error
+may still be read as nothing, which for a total means that it begins again at zero.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.descriptor import FieldDescriptor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from google.protobuf.descriptor import Descriptor
+
+Shape = dict[str, str]
+"""Full name of a message -> its fields."""
+
+LENGTH_LIMIT = 8_000
+"""Characters of a shape; messages that are met after so many are left out, and not compared."""
+
+_KINDS = {
+    getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind
+    for kind in (
+        *("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes"),
+        *("uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
+    )
+}
+_ALIKE = (
+    {"int32", "int64", "uint32", "uint64", "bool", "enum"},
+    {"sint32", "sint64"},
+    {"fixed32", "sfixed32"},
+    {"fixed64", "sfixed64"},
+)
+"""Kinds that read each other's values. bytes read strings, too, but not the other way round."""
+
+
+def shape_of(descriptor: Descriptor, known: Mapping[str, str] | None = None) -> Shape:
+    """The shape of a message type.
+
+    Args:
+        descriptor: of the type.
+        known: the shape under which values were written before. Fields that it has and the type has no
+            more are kept: what was written under their numbers is still there, and a field that takes such
+            a number later has to fit.
+
+    Returns:
+        Messages in the order in which they are met.
+    """
+    shape: Shape = {}
+    waiting, length = [descriptor], 0
+    while waiting and length <= LENGTH_LIMIT:
+        message = waiting.pop(0)
+        if message.full_name in shape:
+            continue
+        fields = _fields((known or {}).get(message.full_name, ""))
+        fields |= {field.number: _kind(field) for field in message.fields}
+        text = " ".join(f"{number}:{kind}" for number, kind in sorted(fields.items()))
+        length += len(message.full_name) + len(text)
+        shape[message.full_name] = text
+        waiting += [inner for field in message.fields for inner in _inner(field)]
+    return {**(known or {}), **shape} if length <= LENGTH_LIMIT else shape
+
+
+def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
+    """What a type would read wrongly of what another one wrote.
+
+    Args:
+        was: the shape under which values were written.
+        now: the shape by which they would be read.
+        names: full names of both types.
+
+    Returns:
+        The first difference that matters, in words; empty when there is none.
+    """
+    return next(_differences(was, now, names, set()), "")
+
+
+def _differences(
+    was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str], seen: set[tuple[str, str]]
+) -> Iterator[str]:
+    if names in seen or names[0] not in was or names[1] not in now:
+        return
+    seen.add(names)
+    before, after = _fields(was[names[0]]), _fields(now[names[1]])
+    if names[0] != names[1] and before != after:
+        yield f"{names[0]} had the fields {was[names[0]]!r}, {names[1]} has {now[names[1]]!r}"
+    for number, kind in after.items():
+        known = before.get(number)
+        if known is None:
+            if kind.startswith("!"):
+                yield f"field {number} of {names[1]} is required, but was never written"
+            continue
+        one, other = _bare(known), _bare(kind)
+        if not _reads(one, other):
+            yield f"field {number} of {names[1]} was {one}, now it is {other}"
+        for pair in _messages(one, other):
+            yield from _differences(was, now, pair, seen)
+    yield from _alternatives(before, after, names[1])
+
+
+def _alternatives(before: Mapping[int, str], after: Mapping[int, str], name: str) -> Iterator[str]:
+    """Fields that could be set together, of which only one is read now."""
+    first: dict[str, int] = {}
+    for number in sorted(before.keys() & after.keys()):
+        group = after[number].partition("|")[2]
+        other = first.setdefault(group, number)
+        was = before[number].partition("|")[2]
+        if group and other != number and (not was or was != before[other].partition("|")[2]):
+            yield f"fields {other} and {number} of {name} are alternatives now, and were not"
+
+
+def _reads(was: str, now: str) -> bool:
+    """Whether a field of one kind reads what another kind wrote."""
+    if was == now or (was, now) == ("string", "bytes"):
+        return True
+    if was.startswith("map<") and now.startswith("map<"):
+        return all(_reads(one, other) for one, other in zip(_entry(was), _entry(now), strict=True))
+    if was.startswith("*") and now.startswith("*"):
+        return _reads(was[1:], now[1:])
+    if was.startswith(".") and now.startswith("."):
+        return True  # their fields say it
+    return any(was in alike and now in alike for alike in _ALIKE)
+
+
+def _messages(was: str, now: str) -> Iterator[tuple[str, str]]:
+    """The message types that two kinds refer to."""
+    if was.startswith("map<") and now.startswith("map<"):
+        was, now = _entry(was)[1], _entry(now)[1]
+    was, now = was.lstrip("*"), now.lstrip("*")
+    if was.startswith(".") and now.startswith("."):
+        yield was[1:], now[1:]
+
+
+def _bare(kind: str) -> str:
+    return kind.lstrip("!").partition("|")[0]
+
+
+def _entry(kind: str) -> tuple[str, str]:
+    """Key and value of a map's kind."""
+    key, _, value = kind.removeprefix("map<").removesuffix(">").partition(",")
+    return key, value
+
+
+def _kind(field: FieldDescriptor) -> str:
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        entry = message.fields_by_number
+        return f"map<{_kind(entry[1])},{_kind(entry[2])}>"
+    plain = _KINDS.get(field.type, "")
+    if message is not None:
+        plain = (
+            f"group.{message.full_name}"
+            if field.type == FieldDescriptor.TYPE_GROUP
+            else f".{message.full_name}"
+        )
+    oneof = field.containing_oneof
+    group = f"|{oneof.index}" if oneof is not None and len(oneof.fields) > 1 else ""
+    return ("*" if field.is_repeated else "!" if field.is_required else "") + plain + group
+
+
+def _inner(field: FieldDescriptor) -> Iterator[Descriptor]:
+    """The message types that a field refers to."""
+    message = field.message_type
+    if message is not None and message.GetOptions().map_entry:
+        message = message.fields_by_number[2].message_type
+    if message is not None:
+        yield message
+
+
+def _fields(text: str) -> dict[int, str]:
+    pairs = (field.partition(":") for field in text.split())
+    return {int(number): kind for number, _, kind in pairs}

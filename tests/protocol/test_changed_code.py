@@ -1,0 +1,381 @@
+"""Goal: code that was exchanged at the wrong moment, or reads states wrongly, is stopped by name; all else goes on.
+
+Method: a run crashes around each step; the next one has another declaration of the same flow. Either it ends
+exactly, or it stops with an error that says what to run, and the code before then ends exactly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.message import Message
+from google.protobuf.wrappers_pb2 import DoubleValue, Int64Value, UInt64Value
+from made_types import message_type
+
+from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
+from sqe_chain.flow import Flow, Stage, Stream
+from sqe_chain.plan import Plan
+from sqe_chain.protocol.surroundings import Settings, When
+from sqe_chain.stages import Tumbling
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+
+
+def add(total: Int64Value, number: Int64Value) -> list[Int64Value]:
+    total.value += number.value
+    return [number]
+
+
+def keep(_total: Int64Value, _number: Int64Value) -> None:
+    pass
+
+
+def residue(number: Int64Value) -> str:
+    return str(number.value % 3)
+
+
+def everything(_number: Int64Value) -> str:
+    return "all"
+
+
+Change = Callable[[Flow, Stream, Stage, Stage], object]
+
+
+def flow_of(change: Change = lambda *_: None, **settings: Any) -> Flow:
+    flow = Flow("sums", **{"state_partitions": 2, "poison": "skip", **settings})
+    source = flow.source("numbers", Int64Value)
+    first = source.aggregate("first", key=residue, state=Int64Value, fold=add)
+    first.to("out", partitions=2)
+    second = first.aggregate("second", key=everything, state=Int64Value, fold=add)
+    change(flow, source, first, second)
+    return flow
+
+
+def another_source(flow: Flow, *_: object) -> None:
+    flow.source("other", Int64Value).aggregate("more", key=everything, state=Int64Value, fold=keep)
+
+
+CHANGES: dict[str, tuple[Change, str]] = {
+    "stage of level 1": (
+        lambda _f, source, *_: source.aggregate("more", key=everything, state=Int64Value, fold=keep),
+        "stage/more is new",
+    ),
+    "stage of level 2": (
+        lambda _f, _s, first, _t: first.aggregate("more", key=everything, state=Int64Value, fold=keep),
+        "stage/more is new",
+    ),
+    "filter": (
+        lambda _f, source, *_: source.deduplicate("once", residue, 10).to("more", partitions=1),
+        "stage/once is new; output/more is new",
+    ),
+    "output": (lambda _f, _s, first, _t: first.to("more", partitions=1), "output/more is new"),
+    "changes": (lambda *a: a[3].changes().to("more", partitions=1), "output/more is new"),
+    "source": (another_source, "stage/more is new; source/other is new"),
+}
+MOMENTS: list[tuple[int, When]] = [(4, "after"), (5, "after"), (6, "before"), (6, "after")]
+
+
+def crashed(step: int, when: When, change: Change = lambda *_: None) -> Rehearsal:
+    """A run that has counted 0 to 5, and has crashed in the batch of 6 to 11."""
+    found = Rehearsal(flow_of(change), partitions={"numbers": 2})
+    for topic in ("more", "other"):
+        found.log.create_topic(topic, 1)
+    for first in (0, 6):
+        for number in range(first, first + 6):
+            found.feed("numbers", Int64Value(value=number), partition=number % 2)
+        found.feed("numbers", b"rubbish")
+        if first:
+            found.crash(step=step, when=when)
+            found.run_until_crash()
+            assert found.crashes == 1
+        else:
+            found.run_until_caught_up()
+    return found
+
+
+def check(found: Rehearsal) -> None:
+    sums = {key: state.value for key, state in found.states("first").items()}  # type: ignore[attr-defined]
+    assert sums == {b"0": 18, b"1": 22, b"2": 26}
+    assert found.states("second")[b"all"].value == 66  # type: ignore[attr-defined]
+    assert {one.payload_as(Int64Value).value for one in found.published("out")} == set(range(12))
+
+
+@pytest.mark.parametrize(("step", "when"), MOMENTS)
+@pytest.mark.parametrize("what", CHANGES)
+def test_code_with_more_in_it_waits_for_what_the_code_before_has_begun(
+    what: str, step: int, when: When
+) -> None:
+    change, said = CHANGES[what]
+    found = crashed(step, when)
+    found.flow = flow_of(change)
+    with pytest.raises(PlanMismatch, match="run the code that sealed it") as stopped:
+        found.run_until_caught_up()
+    assert said in str(stopped.value)
+    found.flow = flow_of()
+    found.start()
+    found.flow = flow_of(change)
+    found.run_until_caught_up()
+    check(found)
+
+
+@pytest.mark.parametrize(("step", "when"), MOMENTS)
+@pytest.mark.parametrize("what", CHANGES)
+def test_code_with_less_in_it_waits_too(what: str, step: int, when: When) -> None:
+    """What was sealed with a stage or an output is not half done because they are gone."""
+    change, _ = CHANGES[what]
+    found = crashed(step, when, change)
+    found.flow = flow_of()
+    drop = tuple(stage.name for stage in flow_of(change).stages() if stage.name in ("more", "once"))
+    with pytest.raises(ServiceStopped, match=r"is gone|no longer"):
+        found.start(Settings(takeover=True, allow_weak_durability=True, drop_stages=drop))
+    found.flow = flow_of(change)
+    found.run_until_caught_up()
+    check(found)
+
+
+def test_when_a_stage_is_fed_from_elsewhere_the_plan_is_finished_first() -> None:
+    def beside(_flow: Flow, source: Stream, first: Stage, _second: Stage) -> None:
+        source.aggregate("more", key=everything, state=Int64Value, fold=add)
+
+    def behind(_flow: Flow, source: Stream, first: Stage, _second: Stage) -> None:
+        first.aggregate("more", key=everything, state=Int64Value, fold=add)
+
+    found = crashed(6, "after", beside)  # else: "a store lost acknowledged writes"
+    found.flow = flow_of(behind)
+    with pytest.raises(PlanMismatch, match="stage/more came from source/numbers, now from stage/first"):
+        found.start()
+    found.flow = flow_of(beside)
+    found.start()
+    found.flow = flow_of(behind)
+    found.run_until_caught_up()
+    check(found)
+
+
+@pytest.mark.parametrize(("step", "when"), MOMENTS)
+def test_another_policy_for_poison_does_not_matter_to_a_sealed_plan(step: int, when: When) -> None:
+    found = crashed(step, when)
+    found.flow = flow_of(poison="stop")
+    found.run_until_caught_up()
+    check(found)
+
+
+@pytest.mark.parametrize(("step", "when"), MOMENTS)
+def test_another_number_of_state_partitions_is_refused_by_name(step: int, when: When) -> None:
+    found = crashed(step, when)
+    found.flow = flow_of(state_partitions=3)
+    with pytest.raises(PartitionsMismatch):
+        found.start()
+    found.flow = flow_of()
+    found.run_until_caught_up()
+    check(found)
+
+
+def test_a_plan_that_only_brings_in_a_stage_may_be_finished_by_code_with_one_more() -> None:
+    found = crashed(7, "after")
+    found.flow = flow_of(CHANGES["stage of level 1"][0])
+    found.crash(step=6)
+    found.run_until_crash()
+
+    def two(flow: Flow, source: Stream, first: Stage, second: Stage) -> None:
+        CHANGES["stage of level 1"][0](flow, source, first, second)
+        source.aggregate("third", key=everything, state=Int64Value, fold=keep)
+
+    found.flow = flow_of(two)
+    found.run_until_caught_up()
+    check(found)
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_plans_of_versions_that_did_not_note_it_are_compared_by_what_they_know(what: str) -> None:
+    change, said = CHANGES[what]
+    found = crashed(5, "after")
+    forget_layouts(found)
+    found.flow = flow_of(change)
+    if what in ("output", "changes"):  # names of outputs are known, so a new one is
+        said = "output/more is new"
+    with pytest.raises(PlanMismatch, match="run the code that sealed it") as stopped:
+        found.start()
+    assert said in str(stopped.value)
+    found.flow = flow_of()
+    found.run_until_caught_up()
+    check(found)
+    assert last_plan(found).layout.ways != {}
+
+
+def forget_layouts(found: Rehearsal) -> None:
+    """The last plan and the one before it as an older version would have written them, with ids that fit."""
+    store: Any = found.stores[""]
+    copy = store.copy_home("sums")
+    last = Plan.from_bytes(copy.plans[copy.home.number])
+    record = json.loads(last.to_bytes())
+    for name in ("ways", "types"):
+        del record["layout"][name]
+    # The id stays: nobody computes it again.
+    copy.plans[copy.home.number] = json.dumps(record).encode()
+    store.restore_home("sums", copy)
+
+
+def last_plan(found: Rehearsal) -> Plan:
+    home, _ = found.stores[""].home("sums")
+    assert home is not None
+    data = found.stores[""].plan("sums", home.number)
+    assert data is not None
+    return Plan.from_bytes(data)
+
+
+# --- types ------------------------------------------------------------------------------------------
+
+
+def totals_of(state: type[Message], name: str = "totals", **settings: Any) -> Flow:
+    def total(found: Any, number: Int64Value) -> None:
+        found.miles += number.value
+
+    flow = Flow("sums", state_partitions=1)
+    source = flow.source("numbers", Int64Value)
+    if settings:
+        keyed = source.windowed(name, key=everything, state=state, fold=total, **settings)
+        keyed.to("out", partitions=1)
+    else:
+        source.aggregate(name, key=everything, state=state, fold=total)
+    return flow
+
+
+WHOLE, WIDE, FLOATING = (
+    message_type({"State": f"string name = 1; {kind} miles = 2"}) for kind in ("uint64", "int64", "double")
+)
+
+
+def counted(state: type[Message]) -> Rehearsal:
+    found = Rehearsal(totals_of(state), store=MemoryStore(f"types-{id(state)}-{object()!r}"))
+    for number in (1, 2, 3):
+        found.feed("numbers", Int64Value(value=number))
+    found.run_until_caught_up()
+    return found
+
+
+def miles(found: Rehearsal, stage: str = "totals") -> float:
+    return float(found.states(stage)[b"all"].miles)  # type: ignore[attr-defined]
+
+
+def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the_type_over() -> None:
+    found = counted(WHOLE)
+    found.flow = totals_of(FLOATING)
+    with pytest.raises(
+        ChangedType,
+        match=r"'totals'.*made\.State.*field 2 of made\.State was uint64, now it is double.*rebuild",
+    ):
+        found.start()
+    with pytest.raises(ChangedType):
+        found.exported()
+    found.flow = totals_of(WHOLE)
+    assert miles(found) == 6
+    found.flow = totals_of(FLOATING)
+    found.rebuild()
+    found.feed("numbers", Int64Value(value=4))
+    found.run_until_caught_up()
+    assert miles(found) == 10
+    found.flow = totals_of(WHOLE)
+    with pytest.raises(ChangedType, match="was double, now it is uint64"):
+        found.start()
+
+
+def test_a_stage_of_another_name_begins_empty_with_another_type() -> None:
+    found = counted(WHOLE)
+    found.flow = totals_of(FLOATING, "floating")
+    found.start(Settings(takeover=True, allow_weak_durability=True, drop_stages=("totals",)))
+    found.feed("numbers", Int64Value(value=4))
+    found.run_until_caught_up()
+    assert miles(found, "floating") == 4
+
+
+def test_what_reads_the_same_goes_on_and_is_known_from_then_on() -> None:
+    found = counted(WHOLE)
+    for state in (WIDE, message_type({"State": "string name = 1"}), FLOATING):
+        found.flow = totals_of(WHOLE) if state is not WIDE else totals_of(WIDE)
+        if state is FLOATING:  # its number is still taken
+            found.flow = totals_of(FLOATING)
+            with pytest.raises(ChangedType):
+                found.start()
+            continue
+        if not hasattr(state(), "miles"):
+            flow = Flow("sums", state_partitions=1)
+            flow.source("numbers", Int64Value).aggregate("totals", key=everything, state=state, fold=keep)
+            found.flow = flow
+        found.start()
+        found.run_until_caught_up()
+    found.flow = totals_of(WIDE)
+    found.feed("numbers", Int64Value(value=4))
+    found.run_until_caught_up()
+    assert miles(found) == 10
+
+
+def test_a_layout_without_types_learns_them_and_is_compared_from_then_on() -> None:
+    found = counted(WHOLE)
+    forget_layouts(found)
+    found.start()
+    assert last_plan(found).layout.types["stage/totals"].name == "made.State"
+    found.flow = totals_of(FLOATING)
+    with pytest.raises(ChangedType):
+        found.start()
+
+
+def test_windows_and_aggregates_are_no_states_of_each_other() -> None:
+    found = counted(WHOLE)
+    windows = {"windows": Tumbling(1_000)}
+    found.flow = totals_of(WHOLE, **windows)
+    found.log.create_topic("out", 1)
+    with pytest.raises(ChangedType, match="it was aggregate, now it is windows"):
+        found.start()
+
+
+def test_states_of_windows_are_compared() -> None:
+    windows = {"windows": Tumbling(1_000)}
+    found = Rehearsal(totals_of(WHOLE, **windows))
+    found.start()
+    found.flow = totals_of(FLOATING, **windows)
+    with pytest.raises(ChangedType, match="was uint64, now it is double"):
+        found.start()
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_inputs_whose_type_reads_something_else_are_refused(raw: bool) -> None:
+    def flow(payload: type[Message]) -> Flow:
+        made = Flow("sums", state_partitions=1)
+        made.source("numbers", payload, raw=raw).aggregate(
+            "all", key=lambda _: "all", state=Int64Value, fold=lambda *_: None
+        )
+        return made
+
+    found = Rehearsal(flow(WHOLE))
+    found.start()
+    found.flow = flow(WIDE)
+    found.start()
+    found.flow = flow(FLOATING)
+    with pytest.raises(ChangedType, match=r"input 'numbers'.*was int64, now it is double.*rebuild"):
+        found.start()
+    found.rebuild()
+    found.start()
+
+
+@pytest.mark.parametrize("raw", [True, False])
+def test_an_envelope_tells_its_type_itself(raw: bool) -> None:
+    """So a topic may go on with another type; where it has none, another type must read the same."""
+
+    def flow(payload: type[Message]) -> Flow:
+        made = Flow("sums", state_partitions=1)
+        made.source("numbers", payload, raw=raw).aggregate(
+            "all", key=lambda _: "all", state=Int64Value, fold=lambda *_: None
+        )
+        return made
+
+    found = Rehearsal(flow(UInt64Value))
+    found.start()
+    found.flow = flow(DoubleValue)
+    if raw:
+        with pytest.raises(ChangedType, match=r"UInt64Value.*DoubleValue"):
+            found.start()
+    else:
+        found.start()

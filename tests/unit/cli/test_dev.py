@@ -1,0 +1,50 @@
+"""What `sqe-chain dev status` shows is whole, however narrow the terminal is; fetching takes what it is told to."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sqe_chain.cli.app import app
+from sqe_chain.dev import __main__ as command
+
+
+def test_the_status_is_not_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / ("deep" * 30)
+    place.mkdir()
+    server = {
+        "kind": "cassandra",
+        "address": f"cassandra://127.0.0.1:9042/{'keyspace' * 12}",
+        "port": 9042,
+        "pid": os.getpid(),
+        "started": 1,
+        "data_dir": str(place),
+        "log_file": str(place / "cassandra" / "cassandra.log"),
+        "running": True,
+    }
+    (place / "servers.json").write_text(json.dumps([server]))
+    monkeypatch.setenv("COLUMNS", "40")
+    shown = CliRunner().invoke(app, ["dev", "status", "--dir", str(place)])
+    lines = shown.output.splitlines()
+    assert lines[0] == str(place)
+    assert "stopped" in lines[1]
+    assert lines[1].endswith(str(server["address"]))
+    assert lines[2].endswith(f"log: {server['log_file']}")
+
+
+def test_only_what_is_named_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(command, "fetch", lambda _report, kinds: asked.append(tuple(kinds)))
+    assert command.main(["fetch", "kafka", "redis"]) == 0
+    assert command.main(["fetch"]) == 0
+    assert asked == [("kafka", "redis"), ("kafka", "redis", "cassandra")]
+    for wrong in ([], ["fetch", "mysql"], ["other"]):
+        assert command.main(wrong) == 2
+    assert "usage" in capsys.readouterr().err
+    assert len(asked) == 2

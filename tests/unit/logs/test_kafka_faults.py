@@ -1,0 +1,206 @@
+"""No error of the driver leaves the log as it is, whatever the driver was asked to do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from sqe_chain.errors import ChainError, ConfigurationError, OutputRefused, Unavailable
+from sqe_chain.logs.kafka import _writer
+from sqe_chain.logs.kafka._admin import Admin
+from sqe_chain.logs.kafka._errors import CONFIGURATION, REFUSALS
+from sqe_chain.logs.kafka._group import Group
+from sqe_chain.logs.kafka._reader import POOL as READERS
+from sqe_chain.logs.kafka._reader import Reader, read
+from sqe_chain.logs.kafka._settings import settings
+from sqe_chain.ports import Commit, Range, TopicInfo
+
+if TYPE_CHECKING:
+    from sqe_chain.ports import Writer
+
+CODES = sorted(name for name in dir(KafkaError) if name.isupper() and name != "NO_ERROR")
+NOWHERE = settings("127.0.0.1:1", {}, 0.05, 0.05)
+WANTED = Range("t", b"", 0, 0, 10)
+
+
+def failing(name: str, *, fatal: bool = False) -> KafkaException:
+    return KafkaException(KafkaError(getattr(KafkaError, name), f"it was {name}", fatal))
+
+
+class Driver:
+    """A client of the driver in which one call fails; all others do nothing."""
+
+    def __init__(self, call: str, error: KafkaException, *, once: bool = False) -> None:
+        self.call, self.error, self.once, self.reports = call, error, once, list[Callable[[], None]]()
+
+    def __len__(self) -> int:
+        return len(self.reports)
+
+    def __getattr__(self, name: str) -> Any:
+        def called(*_: object, **__: object) -> Any:
+            if name == self.call:
+                self.call = "" if self.once else name
+                raise self.error
+            while name == "poll" and self.reports:
+                self.reports.pop(0)()
+            return [] if name == "consume" else 0
+
+        return called
+
+
+class Report:
+    """A message or an event as the driver reports it."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self._error = error
+
+    def error(self) -> KafkaError:
+        return self._error
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 5
+
+
+@pytest.fixture
+def writer() -> Iterator[Writer]:
+    _writer._TOPICS[NOWHERE, "t"] = TopicInfo("t", bytes(16), 1)
+    made = _writer.KafkaWriter(NOWHERE)
+    yield made
+    made.close()
+    _writer._TOPICS.clear()
+
+
+def sender(writer: Any, call: str, error: KafkaException) -> tuple[_writer.Sender, Driver]:
+    found = writer._sender("t")
+    found.driver = driver = Driver(call, error)
+    return found, driver
+
+
+@pytest.mark.parametrize("call", ["produce", "poll", "flush"])
+@pytest.mark.parametrize("name", CODES)
+def test_of_the_producer(writer: Writer, name: str, call: str) -> None:
+    sender(writer, call, failing(name))
+    with pytest.raises(ChainError) as caught:  # noqa: PT012 - some fail when it is flushed
+        writer.write([("t", 0, None, b"", None, 0)])
+        writer.flush()
+    assert "Writing" in str(caught.value) or "An output" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_of_a_report_of_delivery(writer: Writer, name: str) -> None:
+    found, _ = sender(writer, "", failing(name))
+    found._delivered(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
+    with pytest.raises(ChainError, match=r"Writing t\[0\]") as caught:
+        writer.flush()
+    wanted = (
+        OutputRefused if name in REFUSALS else ConfigurationError if name in CONFIGURATION else Unavailable
+    )
+    assert type(caught.value) is wanted
+
+
+@pytest.mark.parametrize("name", sorted(REFUSALS))
+@pytest.mark.parametrize("call", ["poll", "flush", "produce"])
+def test_what_ends_a_producer_is_explained_by_the_report_that_follows(
+    writer: Writer, name: str, call: str
+) -> None:
+    """The driver says that order would be lost; which record was refused, and why, it reports after that."""
+    found, driver = sender(writer, call, failing("_GAPLESS_GUARANTEE", fatal=True))
+    for one in ("_PURGE_QUEUE", name, "_PURGE_QUEUE"):
+        error = failing(one).args[0]
+        driver.reports.append(lambda error=error: found._delivered(error, Report(error)))  # type: ignore[misc]
+    driver.once = True
+    with pytest.raises(OutputRefused, match=rf"Writing t\[0\].*{name}"):  # noqa: PT012 - as above
+        writer.write([("t", 0, None, b"", None, 0)])
+        writer.flush()
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(NOWHERE)
+    monkeypatch.setattr(reader, "_consumer", Driver("", failing(name)))
+    monkeypatch.setattr(
+        reader._consumer, "consume", lambda *_: [Report(failing(name).args[0])], raising=False
+    )
+    monkeypatch.setattr("sqe_chain.logs.kafka._reader._error", Report.error)
+    with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
+        list(reader.read(WANTED))
+
+
+@pytest.mark.parametrize("call", ["assign", "seek", "consume", "unassign"])
+@pytest.mark.parametrize("name", CODES)
+def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(NOWHERE)
+    monkeypatch.setattr(reader, "_consumer", Driver(call, failing(name)))
+    READERS.give_back(NOWHERE, reader)
+    wanted = Range("t", b"", 0, 5, 10, leader_epoch=3)
+    with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
+        list(read(NOWHERE, wanted))
+
+
+def test_of_the_consumer_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(NOWHERE)
+    monkeypatch.setattr(reader, "_consumer", Driver("unassign", failing("_STATE")))
+    monkeypatch.setattr(reader, "read", lambda _: iter([[], []]))
+    READERS.give_back(NOWHERE, reader)
+    blocks = read(NOWHERE, WANTED)
+    next(blocks)
+    blocks.close()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asker = Admin(NOWHERE)
+    failed: Future[Any] = Future()
+    failed.set_exception(failing(name))
+    with pytest.raises(ChainError, match="Asking"):
+        asker._unless(frozenset(), failed, "Asking")
+    monkeypatch.setattr(asker, "_driver", Driver("poll", failing(name)))
+    with pytest.raises(ChainError, match="Asking"):
+        asker._unless(frozenset(), failed, "Asking")
+    with pytest.raises(ChainError, match="Asking"):
+        asker._asked(lambda: (_ for _ in ()).throw(failing(name)), "Asking")
+
+
+@pytest.mark.parametrize("call", ["commit", "poll", "committed"])
+@pytest.mark.parametrize("name", CODES)
+def test_of_the_group(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(NOWHERE, "g")
+    monkeypatch.setattr(group, "_consumer", Driver(call, failing(name)))
+    with pytest.raises(ChainError, match="group g"):  # noqa: PT012 - one call or the other
+        if call == "committed":
+            group.committed([("t", 0)])
+        else:
+            group.commit({("t", 0): Commit(1)})
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group(NOWHERE, "g")
+    driver = Driver("", failing(name))
+    monkeypatch.setattr(group, "_consumer", driver)
+    monkeypatch.setattr(
+        driver, "commit", lambda **_: group._replied(failing(name).args[0], []), raising=False
+    )
+    began = time.monotonic()
+    with pytest.raises(ChainError, match="group g"):
+        group.commit({("t", 0): Commit(1)})
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_TIMESTAMP"])
+def test_what_lasts_says_what_to_do(writer: Writer, name: str) -> None:
+    found, _ = sender(writer, "", failing(name))
+    found._delivered(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
+    with pytest.raises(ChainError, match=r"grant the user|ask who runs|set the clocks"):
+        writer.flush()

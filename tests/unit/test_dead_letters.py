@@ -1,0 +1,290 @@
+"""Goal: what a mistake in user code has sent away comes back, and is counted exactly once.
+
+Method: words are fed, some fail, the code is corrected, the letters are sent back while the sender is killed at every
+single write, and is run again. Then each word must be in the state of its stage exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from notes import everything, note, word
+
+from sqe_chain.errors import ConfigurationError, ServiceStopped
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Log
+from sqe_chain.protocol.letters import letter_of
+from sqe_chain.protocol.resending import CHUNK, Resending, Resent
+from sqe_chain.testing import Rehearsal
+from sqe_chain.testing.faults import Crash, CrashingLog, Script
+
+WORDS = ["a", "b", "c", "d", "e", "f"]
+
+
+class Code:
+    """What a user's function does: it fails for some words until it is corrected."""
+
+    def __init__(self, *broken: str) -> None:
+        self.broken = set(broken)
+
+    def check(self, value: StringValue) -> StringValue:
+        if value.value in self.broken:
+            raise ValueError(f"cannot read {value.value}")
+        return value
+
+
+def flow_of(code: Code, *, raw: bool = False, again: bool = False) -> Flow:
+    flow = Flow("sums", poison="dead_letter", state_partitions=2)
+    stream = flow.source("words", StringValue, raw=raw)
+    if again:
+        stream = stream.merge(flow.source("words.again", StringValue))
+    stream.map(code.check).aggregate("all", key=everything, state=StringValue, fold=note)
+    return flow
+
+
+def upstream(log: Log) -> Rehearsal:
+    """A service that republishes, so that words come with a chain."""
+    flow = Flow("upstream")
+    flow.source("said", StringValue, raw=True).to("words", key=lambda said: said.value, partitions=2)
+    return Rehearsal(flow, partitions={"said": 2}, log=log)  # type: ignore[arg-type]
+
+
+class Plant:
+    """The service, words that it has read, some of which became dead letters, and the corrected code."""
+
+    def __init__(self, *broken: str, raw: bool = False, again: bool = False) -> None:
+        self.code = Code(*broken)
+        self.flow = flow_of(self.code, raw=raw, again=again)
+        self.service = Rehearsal(self.flow, partitions={"words": 2})
+        self.upstream = upstream(self.service.log)
+        for number, text in enumerate(WORDS):
+            if raw:
+                value = word(text).SerializeToString()
+                self.service.feed("words", value, partition=number % 2, key=text, timestamp_ms=number)
+            elif number < 3:
+                self.service.feed("words", word(text), partition=number % 2, key=text, timestamp_ms=number)
+            else:
+                data = word(text).SerializeToString()
+                self.upstream.feed("said", data, partition=number % 2, timestamp_ms=number)
+        self.upstream.run_until_caught_up()
+
+    def read(self) -> Plant:
+        self.service.run_until_caught_up()
+        return self
+
+    def corrected(self) -> Plant:
+        self.code.broken.clear()
+        return self
+
+    def resend(self, log: Log | None = None, to: str | None = None) -> Resent:
+        return Resending(self.flow, log or self.service.log, to).run()
+
+    def counted(self) -> list[str]:
+        self.service.run_until_caught_up()
+        return sorted(said for state in self.service.states("all").values() for said in state.value.split())  # type: ignore[attr-defined]
+
+
+def crash_everywhere(make: Callable[[], Plant], to: str | None = None, least: int = 4) -> None:
+    for number in count():
+        for when in ("before", "after"):
+            plant = make()
+            try:
+                plant.resend(CrashingLog(plant.service.log, Script(writes={(number, when)})), to)  # type: ignore[arg-type]
+            except Crash:
+                plant.resend(to=to)
+                assert plant.counted() == WORDS, (number, when)
+                assert plant.resend(to=to).sent == 0
+            else:
+                assert plant.counted() == WORDS
+                assert number >= least
+                return
+
+
+def test_letters_are_counted_once_after_the_code_was_corrected() -> None:
+    plant = Plant("b", "c", "e").read()
+    assert plant.counted() == ["a", "d", "f"]
+    result = plant.corrected().resend()
+    assert (result.sent, result.known, result.left, result.others, result.lost) == (3, 0, 0, 0, 0)
+    assert plant.counted() == WORDS
+
+
+def test_killed_at_every_write_and_repeated_they_are_counted_once() -> None:
+    crash_everywhere(lambda: Plant("b", "c", "e").read().corrected())
+
+
+def test_a_second_time_only_new_letters_are_sent() -> None:
+    plant = Plant("b").read()
+    assert plant.corrected().resend().sent == 1
+    plant.code.broken.add("g")
+    plant.service.feed("words", word("g"), key="g", partition=0)
+    plant.counted()
+    assert plant.corrected().resend().sent == 1
+    assert plant.counted() == [*WORDS, "g"]
+    assert plant.resend().sent == 0
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_letters_that_a_crash_has_left_twice_are_counted_once(when: str) -> None:
+    def made() -> Plant:
+        plant = Plant("b", "c", "e")
+        plant.service.crash(step=5, when=when)  # type: ignore[arg-type]
+        return plant.read().corrected()
+
+    plant = made()
+    letters = len(plant.service.log.records("sums.dead-letters"))
+    result = plant.resend()
+    assert (letters, result.sent, result.known) == ((6, 3, 3) if when == "after" else (3, 3, 0))
+    assert plant.counted() == WORDS
+    crash_everywhere(made)
+
+
+def test_letters_that_fail_again_can_be_sent_back_again() -> None:
+    plant = Plant("b", "e").read()
+    plant.code.broken = {"e"}
+    assert plant.resend().sent == 2
+    assert plant.counted() == ["a", "b", "c", "d", "f"]
+    assert plant.corrected().resend().sent == 1
+    assert plant.counted() == WORDS
+    sent = [
+        sum("dead-letters-replay" in link.output for link in chain) for chain in plant.service.chains("words")
+    ]
+    assert sorted(sent) == [0] * len(WORDS) + [1, 1, 2]
+
+
+def rewound() -> Plant:
+    """The letter of `e` came back; then the flow was rewound, and also `a` failed, which comes before it."""
+    plant = Plant("e").read().corrected()
+    plant.resend()
+    assert plant.counted() == WORDS
+    plant.code.broken = {"a", "e"}
+    plant.service.rebuild({("words", 0): 0, ("words", 1): 0}, republish=True)
+    plant.read()
+    return plant.corrected()
+
+
+def test_after_a_rewind_an_earlier_input_comes_back_too() -> None:
+    plant = rewound()
+    result = plant.resend()
+    assert (result.sent, result.known) == (2, 1)  # `a`, and `e` as it came back; the original of `e` was sent
+    assert plant.counted() == WORDS
+    crash_everywhere(rewound)
+
+
+def test_what_cannot_be_known_any_more_is_not_guessed() -> None:
+    plant = rewound()
+    plant.service.log.truncate_before("sums.dead-letters", 0, 1)
+    with pytest.raises(ServiceStopped, match=r"letters before 1 are gone"):
+        plant.resend()
+
+
+def test_letters_that_retention_has_taken_are_told() -> None:
+    plant = Plant("b", "c").read().corrected()
+    plant.service.log.truncate_before("sums.dead-letters", 0, 1)
+    assert plant.resend().lost == 0  # nobody knows how many there ever were
+    assert plant.resend().sent == 0
+    plant.code.broken.update("gh")
+    for text in "gh":
+        plant.service.feed("words", word(text), key=text, partition=0)
+    plant.counted()
+    plant.service.log.truncate_before("sums.dead-letters", 0, 3)
+    result = plant.corrected().resend()
+    assert (result.sent, result.lost) == (1, 1)
+
+
+def test_messages_without_envelopes_are_not_sent_where_they_would_count_twice() -> None:
+    plant = Plant("b", "e", raw=True).read().corrected()
+    with pytest.raises(ConfigurationError, match=r"read without envelopes.*--to"):
+        plant.resend()
+    assert plant.counted() == ["a", "c", "d", "f"]
+
+
+def test_messages_without_envelopes_come_back_by_a_topic_with_envelopes() -> None:
+    def made() -> Plant:
+        return Plant("b", "e", raw=True, again=True).read().corrected()
+
+    plant = made()
+    assert plant.resend(to="words.again").sent == 2
+    assert plant.counted() == WORDS
+    crash_everywhere(made, to="words.again", least=3)
+
+
+def test_another_topic_is_not_taken_in_the_middle() -> None:
+    plant = Plant("b", "e", again=True).read().corrected()
+    script = Script(writes={(2, "before")})
+    with pytest.raises(Crash):
+        plant.resend(CrashingLog(plant.service.log, script))  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="with the same --to"):
+        plant.resend(to="words.again")
+    plant.resend()
+    plant.resend(to="words.again")
+    assert plant.counted() == WORDS
+    with pytest.raises(ConfigurationError, match="does not read 'elsewhere'; it reads: words, words"):
+        plant.resend(to="elsewhere")
+
+
+def test_what_is_no_envelope_stays_and_is_named() -> None:
+    plant = Plant("b").read().corrected()
+    plant.service.feed("words", b"rubbish", partition=0)
+    plant.counted()
+    result = plant.resend()
+    assert (result.sent, result.left) == (1, 1)
+    (reason,) = result.reasons
+    assert reason[0].startswith("words[0]@")
+    assert plant.counted() == WORDS
+
+
+def test_letters_of_others_and_other_records_are_passed_over() -> None:
+    plant = Plant("b").read().corrected()
+    (letter,) = plant.service.log.records("sums.dead-letters")
+    headers = [(name, b"somebody" if name == "sqe-flow" else value) for name, value in letter.headers() or []]
+    plant.service.log.append("sums.dead-letters", 0, letter.value(), headers=headers)
+    plant.service.log.append("sums.dead-letters", 0, b"what is this?")
+    result = plant.resend()
+    assert (result.sent, result.others) == (1, 2)
+    assert plant.counted() == WORDS
+
+
+def test_more_than_a_chunk_goes_in_several_commits() -> None:
+    code = Code()
+    flow = Flow("many", poison="dead_letter")
+    flow.source("words", StringValue).map(code.check).aggregate(
+        "all",
+        key=everything,
+        state=Int64Value,
+        fold=lambda state, _: setattr(state, "value", state.value + 1),
+    )
+    service = Rehearsal(flow)
+    many = 2 * CHUNK + 1
+    code.broken = {str(number) for number in range(many)}
+    for number in range(many):
+        service.feed("words", word(str(number)))
+    service.run_until_caught_up()
+    code.broken.clear()
+    script = Script()
+    assert Resending(flow, CrashingLog(service.log, script)).run().sent == many
+    assert script.written.count("commit of many.dead-letters-replay") == 4
+    service.run_until_caught_up()
+    (total,) = service.states("all").values()
+    assert total.value == many  # type: ignore[attr-defined]
+
+
+def test_the_headers_of_the_input_come_back_without_the_reason() -> None:
+    plant = Plant("g").read()
+    plant.service.feed(
+        "words", word("g"), partition=0, key="g", headers=[("trace", b"7"), ("sqe-flow", b"mine")]
+    )
+    plant.counted()
+    letter = letter_of(plant.service.log.records("sums.dead-letters")[-1])
+    assert letter is not None
+    assert (letter.topic, letter.partition, letter.error, letter.text) == (
+        "words",
+        0,
+        "ValueError",
+        "cannot read g",
+    )
+    assert letter.headers == [("trace", b"7"), ("sqe-flow", b"mine")]
+    plant.corrected().resend()
+    assert plant.service.log.records("words")[4].headers() == [("trace", b"7"), ("sqe-flow", b"mine")]

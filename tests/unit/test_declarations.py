@@ -1,0 +1,428 @@
+"""Goal: whatever setting a flow can be given, a wrong one is refused at the user's line, before anything runs.
+
+Method: every public method and class by which a flow is declared is listed here with one right value for each of its
+parameters. What is wrong for a parameter follows from its right value. A parameter that is not in the list fails, and
+so does one that accepts what it should not.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow import Filter, Flow, Stage, Stream
+from sqe_chain.stages import (
+    Deduplicate,
+    Distinct,
+    Hopping,
+    JumpGuard,
+    MemoryTable,
+    RootReplays,
+    Sessions,
+    SqeReplays,
+    StaleSequences,
+    Tumbling,
+    WindowedAggregate,
+)
+
+
+def one(value: object) -> object:
+    return value
+
+
+def two(state: object, value: object) -> None:
+    """A fold."""
+
+
+class Duration(int):
+    """A right number of milliseconds; what is wrong follows from `least`."""
+
+    least = 0
+
+
+class Positive(Duration):
+    least = 1
+
+
+class Topic(str):
+    """A right topic."""
+
+    __slots__ = ()
+
+
+class Name(str):
+    """A right name."""
+
+    __slots__ = ()
+
+
+class Choice(str):
+    """A right word of several."""
+
+    __slots__ = ()
+
+
+class Listed:
+    """Something of a class of its own, that only the right class fits."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+STREAM: dict[str, dict[str, Any]] = {
+    "map": {"function": one},
+    "filter": {"function": one},
+    "flat_map": {"function": one},
+    "key_by": {"key": one},
+    "merge": {"other": Listed(None)},
+    "aggregate": {
+        "name": Name("stage"),
+        "state": Int64Value,
+        "fold": two,
+        "key": one,
+        "store": Name("fast"),
+        "buckets": Positive(1),
+        "view": Choice("json"),
+    },
+    "to": {
+        "topic": Topic("out"),
+        "partitions": Positive(1),
+        "key": one,
+        "name": Name("out"),
+        "headers": True,
+    },
+    "to_sqe": {
+        "topic": Topic("out"),
+        "partitions": Positive(1),
+        "process_id": 7,
+        "name": Name("out"),
+        "headers": True,
+    },
+    "drop_replays": {
+        "name": Name("stage"),
+        "by": Choice("source"),
+        "expiry_ms": Duration(5),
+        "compat": Choice("sqe"),
+        "store": Name("fast"),
+    },
+    "drop_stale": {
+        "name": Name("stage"),
+        "sequence": one,
+        "scope": Choice("partition"),
+        "epoch": one,
+        "malformed": Choice("drop"),
+        "window": Duration(3),
+        "compat": Choice("juplo"),
+        "store": Name("fast"),
+    },
+    "deduplicate_by_key": {
+        "name": Name("stage"),
+        "interval_ms": Duration(5),
+        "late": Choice("drop"),
+        "guard": Listed(None),
+        "compat": Choice("kip655"),
+        "store": Name("fast"),
+    },
+    "deduplicate_by_key_value": {
+        "name": Name("stage"),
+        "id": one,
+        "interval_ms": Duration(5),
+        "late": Choice("drop"),
+        "guard": Listed(JumpGuard()),
+        "compat": Choice("kip655"),
+        "store": Name("fast"),
+    },
+    "deduplicate": {
+        "name": Name("stage"),
+        "id": one,
+        "interval_ms": Duration(5),
+        "late": Choice("drop"),
+        "guard": Listed("standard"),
+        "compat": Choice("kip655"),
+        "store": Name("fast"),
+    },
+    "distinct": {
+        "name": Name("stage"),
+        "windows": Listed(Tumbling(5)),
+        "grace_ms": Duration(5),
+        "late": Choice("drop"),
+        "guard": Listed(JumpGuard(policy="drop")),
+        "store": Name("fast"),
+    },
+    "windowed": {
+        "name": Name("stage"),
+        "windows": Listed(Sessions(5)),
+        "state": Int64Value,
+        "fold": two,
+        "key": one,
+        "merge": two,
+        "lateness_ms": Duration(5),
+        "retention_ms": Duration(5),
+        "heartbeat": one,
+        "guard": Listed(None),
+        "store": Name("fast"),
+    },
+}
+FLOW: dict[str, Any] = {
+    "name": Name("flow"),
+    "poison": Choice("stop"),
+    "dead_letter_topic": Topic("letters"),
+    "dead_letter_partitions": Positive(1),
+    "state_partitions": Positive(1),
+    "max_lanes": Positive(1),
+    "recreated": Choice("stop"),
+    "allow_compacted": False,
+}
+SOURCE: dict[str, Any] = {"topics": Topic("words"), "payload": one, "raw": True, "nulls": Choice("decode")}
+KINDS: dict[type, dict[str, Any]] = {
+    Tumbling: {"size_ms": Positive(5)},
+    Hopping: {"size_ms": Positive(5), "advance_ms": Positive(5)},
+    Sessions: {"gap_ms": Duration(5)},
+    JumpGuard: {"max_jump_ms": Positive(5), "confirmations": Positive(5), "policy": Choice("hold")},
+}
+STAGES: dict[type, dict[str, Any]] = {
+    Deduplicate: {
+        "interval_ms": Duration(5),
+        "identity": one,
+        "late": Choice("drop"),
+        "guard": Listed(None),
+        "compat": Choice("kip655"),
+    },
+    Distinct: {
+        "windows": Listed(Tumbling(5)),
+        "grace_ms": Duration(5),
+        "identity": one,
+        "late": Choice("drop"),
+        "guard": Listed(None),
+    },
+    WindowedAggregate: {
+        "windows": Listed(Sessions(5)),
+        "fold": two,
+        "merge": two,
+        "lateness_ms": Duration(5),
+        "retention_ms": Duration(5),
+        "guard": Listed(None),
+    },
+    SqeReplays: {
+        "expiry_ms": Duration(5),
+        "compat": Choice("sqe"),
+        "max_marks": Positive(1),
+        "max_lanes": Positive(1),
+    },
+    RootReplays: {"compat": Choice("kuka"), "max_roots": Positive(1)},
+    StaleSequences: {
+        "sequence": one,
+        "scope": Choice("key"),
+        "epoch": one,
+        "malformed": Choice("drop"),
+        "window": Duration(3),
+        "gaps": True,
+        "compat": Choice("juplo"),
+    },
+}
+OPTIONAL = {"key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id"}
+"""Of these None says that there is none; the others refuse it."""
+CANNOT_GO_TOGETHER = {"compat"}
+"""Set only where it is the parameter in question."""
+
+
+def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
+    """What a parameter must not accept, by what is right for it."""
+    none_fits = parameter in OPTIONAL and (owner, parameter) not in NEEDED
+    if isinstance(right, bool):
+        yield from ("yes", 1, 0, None)
+    elif isinstance(right, int):
+        least = right.least if isinstance(right, Duration) else -(1 << 63)
+        yield from (least - 1, 1.5, 5.0, "10", True, False, 1 << 64, -(1 << 64), float("nan"), None, [1])
+    elif isinstance(right, Topic):
+        yield from (".", "..", "a b", "w" * 250, 7, True, ["."], [7])
+    elif isinstance(right, Name):
+        yield from ("", "a b", "é", "n" * 250, 7, True, b"n", ["n"])
+    elif isinstance(right, Choice):
+        yield from ("nonsense", "", 7, True, ["json"])
+    elif isinstance(right, Listed):
+        yield from (7, "nonsense", 5.0, object(), Int64Value)
+    elif right is Int64Value:
+        yield from (dict, int, 7, "Int64Value", None)
+    else:
+        yield from (7, "function", b"")
+    if not none_fits and not isinstance(right, bool | int | Listed) and right is not Int64Value:
+        yield None
+
+
+NEEDED = {
+    ("Flow", "name"),
+    ("Flow.dead", "dead_letter_topic"),
+    *((method, "name") for method in STREAM if method not in ("to", "to_sqe")),
+    ("key_by", "key"),
+    ("deduplicate", "id"),
+    ("WindowedAggregate", "merge"),
+    ("windowed", "merge"),  # it is tried with sessions
+}
+
+Case = tuple[str, str, Callable[..., object], dict[str, Any]]
+
+
+def plain(values: dict[str, Any], parameter: str) -> dict[str, Any]:
+    """Right values as a user writes them, without those that cannot go together with others."""
+    return {
+        name: bare(value)
+        for name, value in values.items()
+        if name == parameter or name not in CANNOT_GO_TOGETHER
+    }
+
+
+def bare(value: object) -> object:
+    if isinstance(value, Listed):
+        return value.value
+    for kind in (bool, int, str):
+        if isinstance(value, kind):
+            return kind(value)
+    return value
+
+
+def on_stream(method: str) -> Callable[..., object]:
+    def declare(**settings: Any) -> object:
+        flow = Flow("flow")
+        stream = flow.source("words", StringValue)
+        if method == "merge" and settings["other"] is None:
+            settings["other"] = flow.source("more", StringValue)
+        return getattr(stream, method)(**settings)
+
+    return declare
+
+
+def on_flow(**settings: Any) -> object:
+    return Flow("flow").source(**settings)
+
+
+def cases() -> Iterator[tuple[str, str, Callable[..., object], dict[str, Any]]]:
+    for method, values in STREAM.items():
+        for parameter in values:
+            yield method, parameter, on_stream(method), values
+    for owner, declare, values in (("Flow", Flow, FLOW), ("source", on_flow, SOURCE)):
+        for parameter in values:
+            yield owner, parameter, declare, values
+    for kind, values in KINDS.items():
+        for parameter in values:
+            yield kind.__name__, parameter, kind, values
+
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(
+    ("owner", "parameter", "declare", "values"), CASES, ids=[f"{c[0]}-{c[1]}" for c in CASES]
+)
+def test_a_wrong_setting_is_refused_at_the_users_line(
+    owner: str, parameter: str, declare: Callable[..., object], values: dict[str, Any]
+) -> None:
+    settings = plain(values, parameter)
+    if parameter not in CANNOT_GO_TOGETHER:
+        declare(**settings)  # what is right is accepted
+    for value in wrong(parameter, values[parameter], owner):
+        if owner == "merge" and value is None:
+            continue
+        with pytest.raises(FlowError) as caught:
+            declare(**{**settings, parameter: value})
+        assert str(caught.value).startswith(f"{__file__}:"), value
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameter"), [(kind, parameter) for kind, values in STAGES.items() for parameter in values]
+)
+def test_a_stage_without_a_flow_refuses_the_same(kind: type, parameter: str) -> None:
+    values = STAGES[kind]
+    settings = plain(values, parameter)
+    if kind is WindowedAggregate:
+        settings["state"] = Int64Value
+    if parameter not in CANNOT_GO_TOGETHER:
+        kind(MemoryTable(), **settings)
+    for value in wrong(parameter, values[parameter], kind.__name__):
+        with pytest.raises(FlowError, match=kind.__name__):
+            kind(MemoryTable(), **{**settings, parameter: value})
+
+
+def test_every_setting_of_every_declaration_is_tried() -> None:
+    """A new method or parameter fails here until it is listed with a right value, and then if it has no check."""
+    methods = {
+        name
+        for one_class in (Stream, Stage, Filter)
+        for name, _ in inspect.getmembers(one_class, inspect.isfunction)
+        if not name.startswith("_")
+    }
+    assert methods - {"changes", "dropped"} == STREAM.keys()
+    for method, values in STREAM.items():
+        assert set(inspect.signature(getattr(Stream, method)).parameters) - {"self"} == values.keys(), method
+    assert set(inspect.signature(Flow).parameters) == FLOW.keys()
+    assert set(inspect.signature(Flow.source).parameters) - {"self"} == SOURCE.keys()
+    for kind, values in KINDS.items():
+        assert set(inspect.signature(kind).parameters) == values.keys(), kind
+    for kind, values in STAGES.items():
+        parameters = set(inspect.signature(kind).parameters) - {"table", "clock_ms", "state"}
+        assert parameters == values.keys(), kind
+
+
+def test_numbers_that_would_leave_64_bits_or_never_end_are_refused() -> None:
+    most = 10**15
+    assert Tumbling(most).size_ms == most
+    for declare in (
+        lambda: Tumbling(most + 1),
+        lambda: Hopping(most, 1),
+        lambda: Hopping(5, 6),
+        lambda: Sessions(most + 1),
+        lambda: JumpGuard(max_jump_ms=most + 1),
+        lambda: Flow("flow", state_partitions=65_537),
+        lambda: on_stream("to")(topic="out", partitions=100_001),
+        lambda: on_stream("deduplicate_by_key")(name="stage", interval_ms=most + 1),
+    ):
+        with pytest.raises(FlowError):
+            declare()
+
+
+def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
+    stream = Flow("flow").source("words", StringValue)
+    hold = JumpGuard(policy="hold")
+    with pytest.raises(FlowError, match=r"Tumbling\(\.\.\.\) or Sessions"):
+        stream.distinct("stage", Hopping(10, 5))
+    with pytest.raises(FlowError, match="sessions need merge"):
+        stream.windowed("stage", Sessions(5), state=Int64Value, fold=two)
+    for declare in (
+        lambda: stream.distinct("stage", Tumbling(5), guard=hold),
+        lambda: stream.windowed("stage", Tumbling(5), state=Int64Value, fold=two, guard=hold),
+    ):
+        with pytest.raises(FlowError, match="never close"):
+            declare()
+    with pytest.raises(FlowError, match="juplo"):
+        stream.drop_stale("stage", sequence=one, compat="juplo", window=2)
+
+
+@pytest.mark.parametrize(
+    ("declare", "said"),
+    [
+        (lambda stream: stream.deduplicate_by_key("once", 5), "deduplicate_by_key 'once'"),
+        (lambda stream: stream.deduplicate_by_key_value("once", one, 5), "deduplicate_by_key_value 'once'"),
+        (lambda stream: stream.deduplicate("once", one, 5), "deduplicate 'once'"),
+        (lambda stream: stream.distinct("once", Tumbling(5)), "distinct 'once'"),
+        (lambda stream: stream.drop_replays("once"), "drop_replays 'once'"),
+        (lambda stream: stream.drop_replays("once", by="key"), "drop_replays 'once'"),
+        (lambda stream: stream.drop_stale("once", sequence=one), "drop_stale 'once'"),
+        (lambda stream: stream.windowed("sums", Tumbling(5), state=Int64Value, fold=two), "windowed 'sums'"),
+        (lambda stream: stream.windowed("sums", Tumbling(5), state=Int64Value, fold=two, retention_ms=5).dropped(), r"what dropped\(\) of stage 'sums' gives"),
+        (lambda stream: stream.aggregate("sums", key=one, state=Int64Value, fold=two).changes(), r"what changes\(\) of stage 'sums' gives"),
+        (lambda stream: stream.map(one), "this map"),
+        (lambda stream: stream, "source 'words'"),
+    ],
+)  # fmt: skip
+def test_what_leads_nowhere_is_named_as_it_was_declared(
+    declare: Callable[[Stream], object], said: str
+) -> None:
+    flow = Flow("flow")
+    declare(flow.source("words", StringValue))
+    with pytest.raises(FlowError, match=f"nothing is done with {said} of flow 'flow'"):
+        flow.check()

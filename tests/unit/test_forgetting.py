@@ -1,0 +1,188 @@
+"""Goal: a flow that was forgotten has never been, whatever happens on the way; its neighbours do not notice.
+
+Method: flows run in memory, then one is forgotten, with a crash at every single write, and once more. What is left in
+store and broker is compared with what a neighbour alone would have left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import everything, first_letter, note, word
+
+from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.flow import Flow
+from sqe_chain.ports import StateStore
+from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+from sqe_chain.testing.faults import Crash, CrashingLog, CrashingStore, Script
+
+
+def flow_of(name: str, output: str = "", reads: str = "words") -> Flow:
+    flow = Flow(name, poison="dead_letter", state_partitions=2)
+    first = flow.source(reads, StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note, view="hash", buckets=2
+    )
+    first.aggregate("all", key=everything, state=StringValue, fold=note, store="other")
+    first.changes().to(output or f"{name}.out", key=everything, partitions=1)
+    return flow
+
+
+class Plant:
+    """Two flows in two stores, one of which was folded again once."""
+
+    def __init__(self) -> None:
+        self.stores = {name: MemoryStore(f"forgetting-{name}", max_rows=1) for name in ("", "other")}
+        for store in self.stores.values():
+            store.restore_all()
+        self.first = Rehearsal(flow_of("first"), store=self.stores)
+        self.second = Rehearsal(flow_of("second"), store=self.stores, log=self.first.log)
+        for text in ("a", "b", "c"):
+            self.first.feed("words", word(text))
+        self.first.run_until_caught_up()
+        self.first.rebuild()
+        self.second.run_until_caught_up()
+        for service in (self.first, self.second):
+            service.start()
+            service.service.leave()  # type: ignore[union-attr]
+
+    def forget(self, script: Script | None = None, *, topics: bool = True, **more: object) -> list[str]:
+        script = script or Script()
+        stores: dict[str, StateStore] = {
+            name: CrashingStore(store, script) for name, store in self.stores.items()
+        }
+        settings: dict[str, object] = {"is_dead": lambda _: False, "wait": lambda _: None, **more}
+        return Forgetting(
+            "first", stores, CrashingLog(self.first.log, script), topics, "forgets", **settings
+        ).run()  # type: ignore[arg-type]
+
+    def left(self) -> set[str]:
+        """Everything that is stored, or committed, by the name of its flow."""
+        found = set()
+        for store in self.stores.values():
+            copy = store.copy_all()
+            found |= {flow for flow, home in copy.homes.items() if home.home or home.plans}
+            found |= {
+                place[0] for place, part in copy.parts.items() if part.header or part.states or part.views
+            }
+        log = self.first.log
+        for group in ("first", "second", "first.dead-letters-replay"):
+            found |= {group} if log.committed(group, [("words", 0)]) else set()
+        topics = ("words", "first.out", "first.dead-letters", "second.out", "second.dead-letters")
+        return found | {topic for topic in topics if topic in log.describe([topic])}
+
+
+KEPT = {"words", "second", "second.out", "second.dead-letters"}
+
+
+def test_nothing_of_it_is_left_and_everything_of_others() -> None:
+    plant = Plant()
+    before = plant.left()
+    assert {"first", "first.out", *KEPT} < before
+    assert any(name.startswith("first.again-") for name in before)
+    assert plant.forget() == ["first.dead-letters", "first.out"]
+    assert plant.left() == KEPT
+    assert [one.name for one in known_flows(plant.stores[""])] == ["second"]
+    assert sorted(plant.second.states("letters")) == [b"a", b"b", b"c"]
+
+
+def test_topics_stay_unless_they_are_meant() -> None:
+    plant = Plant()
+    assert plant.forget(topics=False) == []
+    assert plant.left() == {*KEPT, "first.out", "first.dead-letters"}
+
+
+def test_killed_at_every_write_and_repeated_it_is_complete() -> None:
+    for number in count():
+        for when in ("before", "after"):
+            plant = Plant()
+            try:
+                plant.forget(Script(writes={(number, when)}))  # type: ignore[arg-type]
+            except Crash:
+                if known_flow(plant.stores[""], "first") is not None:
+                    plant.forget()
+                assert plant.left() == KEPT, (number, when)
+            else:
+                assert number > 20
+                return
+
+
+def test_a_flow_of_the_same_name_begins_anew() -> None:
+    plant = Plant()
+    plant.forget()
+    again = Rehearsal(flow_of("first"), store=plant.stores, log=plant.first.log)
+    again.run_until_caught_up()
+    assert {key: state.value for key, state in again.states("letters").items()} == {  # type: ignore[attr-defined]
+        b"a": "a ",
+        b"b": "b ",
+        b"c": "c ",
+    }
+
+
+def test_a_run_that_slept_changes_nothing_any_more() -> None:
+    plant = Plant()
+    run = plant.first.start()
+    plant.first.feed("words", word("d"))
+    plant.forget(is_dead=lambda _: True)
+    with pytest.raises((Superseded, ConfigurationError)):
+        run.batch()
+    assert plant.left() == KEPT
+
+
+def test_a_flow_that_is_run_is_not_forgotten() -> None:
+    plant = Plant()
+    run = plant.first.start()
+    before = plant.left()
+    with pytest.raises(ConfigurationError, match="flow 'first' is run now"):
+        plant.forget(wait=lambda _: run.beat())
+    assert plant.left() == before
+    waited: list[int] = []
+    plant.forget(wait=waited.append)  # its heart stands still
+    assert sum(waited) == 6_000
+    assert plant.left() == KEPT
+
+
+def test_a_store_that_was_not_given_is_missed() -> None:
+    plant = Plant()
+    before = plant.left()
+    other = plant.stores.pop("other")
+    with pytest.raises(
+        ConfigurationError, match=r"stage 'all' is in none of the stores given.*--store NAME=URL"
+    ):
+        plant.forget()
+    plant.stores["other"] = other
+    assert plant.left() == before
+    with pytest.raises(ConfigurationError, match="knows nothing of flow 'first'"):
+        Forgetting("first", {"": other}, plant.first.log, False, "x", lambda _: False, lambda _: None).run()  # noqa: FBT003
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: flow_of("user", output="first.out"), lambda: flow_of("user", reads="first.out")]
+)
+def test_topics_that_others_use_are_not_deleted(make: Callable[[], Flow]) -> None:
+    plant = Plant()
+    Rehearsal(make(), store=plant.stores, log=plant.first.log).run_until_caught_up()
+    before = plant.left()
+    with pytest.raises(ConfigurationError, match=r"topic 'first\.out' is used by flow 'user' as well"):
+        plant.forget()
+    assert plant.left() == before
+    assert plant.forget(topics=False) == []
+
+
+def test_what_a_store_knows_is_told() -> None:
+    plant = Plant()
+    found = {one.name: one for one in known_flows(plant.stores[""])}
+    assert list(found) == sorted(found)
+    assert found["first"].plan is not None
+    assert found["first"].plan.layout.sources.keys() == {"words"}
+    assert not found["first"].forgotten_in_part
+    with pytest.raises(Crash):
+        plant.forget(Script(writes={(3, "before")}))
+    now = known_flow(plant.stores[""], "first")
+    assert now is not None
+    assert now.forgotten_in_part
+    assert known_flow(plant.stores[""], "nobody") is None

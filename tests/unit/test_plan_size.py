@@ -1,0 +1,38 @@
+"""A plan that the home store does not take is known before it is sealed, and says what makes it large."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pytest
+from notes import notes, word
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.stores.limits import Limits
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+
+
+def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
+    flow = Flow("noting", poison="skip", state_partitions=1)
+    notes(flow)
+    store = MemoryStore(uuid.uuid4().hex, limits=Limits(1_000, 1_000, 8_000))
+    found = Rehearsal(flow, store=store)
+    found.feed("words", word("ant"))
+    found.run_until_caught_up()
+    for _ in range(100):
+        found.feed("words", b"rubbish")
+    with pytest.raises(
+        ConfigurationError,
+        match=r"plan 2 has \d+ bytes, the home store takes 8000; nothing was sealed.*1 lanes.*and 100 inputs left out.*--max-records",
+    ):
+        found.batch()
+    home, _ = store.home("noting")
+    assert home is not None
+    assert home.number == 1
+    smaller = found.start(replace(found.settings, max_records=10, takeover=True))
+    while smaller.batch():
+        pass
+    assert store.home("noting")[0].number == 11  # type: ignore[union-attr]
