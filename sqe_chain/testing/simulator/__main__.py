@@ -23,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first; each next one is greater by one")
     parser.add_argument("--seconds", type=float, help="end after so long, however many schedules that were")
     parser.add_argument("--keep-going", action="store_true", help="count violations, do not end at the first")
+    parser.add_argument("--whole", action="store_true", help="print a failing schedule as it is, not shrunk")
     options = parser.parse_args(arguments)
     campaign = Campaign(range(options.seed, options.seed + options.schedules))
     began = time.perf_counter()
@@ -31,7 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         if late or (campaign.violations and not options.keep_going):
             break
     took = time.perf_counter() - began
-    sys.stdout.write(campaign.report(took))
+    sys.stdout.write(campaign.report(took, shrink=not options.whole))
     return 1 if campaign.violations else 0
 
 

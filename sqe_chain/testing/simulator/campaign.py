@@ -46,11 +46,12 @@ class Campaign:
             self.checked += simulation.invariants.checked
             yield seed
 
-    def report(self, seconds: float | None = None) -> str:
+    def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:
         """Counts, and the first violation as a test.
 
         Args:
             seconds: how long it took.
+            shrink: make that test small, which takes some seconds.
         """
         pace = f" in {seconds:.1f} s: {self.done / seconds:.0f} a second" if seconds else ""
         faults = sum(self.fired.values())
@@ -64,6 +65,6 @@ class Campaign:
             return "\n".join([*lines, "no violation", ""])
         seed, violation = next(iter(self.violations.items()))
         lines.append(f"{len(self.violations)} violations; seed {seed}: {violation}")
-        small = shrunk(drawn(seed), violation.name)
+        small = shrunk(drawn(seed), violation.name) if shrink else drawn(seed)
         lines += ["", as_test(small, str(violation), f"seed_{seed}")]
         return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
+from sqe_chain.partitioner import partition_of
 from sqe_chain.testing.simulator import facts, malformed
 from sqe_chain.testing.simulator.schedule import Schedule, Step
 from sqe_chain.testing.simulator.world import DAY_MS, Poison, Sieve, World
@@ -77,6 +78,7 @@ class _Drawing:
         self.number = 0
         self.sames: list[str] = []
         self.special = False
+        self.strays = draw.choice([0.15, 0.6])
 
     def schedule(self) -> Schedule:
         for _ in range(self.draw.choice(ROUNDS)):
@@ -109,7 +111,7 @@ class _Drawing:
     def _facts(self) -> list[list[Any]]:
         draw, world = self.draw, self.world
         key = draw.choice(facts.KEYS)
-        route = draw.choice(facts.KEYS) if world.strays and chance(self.draw, 0.6) else key
+        route = draw.choice(facts.KEYS) if world.strays and chance(draw, self.strays) else key
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):
             kind = draw.choice(self._kinds())
@@ -169,6 +171,8 @@ class _Drawing:
 
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw
+        if name == "totals" and chance(draw, 0.2):
+            return ["between states", draw.randrange(4)]
         writes = chance(self.draw, 0.4)
         what = draw.choice(["crash", "crash", "silence", "silence", "meanwhile"])
         reach = (8 if writes else 24) if name not in {"totals", "reader"} else (16 if writes else 60)
@@ -195,36 +199,33 @@ class _Drawing:
     # ------------------------------------------------------------------ what else may happen
 
     def _special(self) -> list[Step]:
-        draw, world = self.draw, self.world
-        choices: list[Callable[[], list[Step]]] = [
-            self._election,
-            self._zombie,
-            self._transaction,
-            self._jump,
-            self._rebuild,
-            self._rebuild,
-            self._roll_back,
-            self._roll_back,
-            self._move,
+        """One of all that may happen beside crashes and outages, as far as the world has it."""
+        world, plain, hops = self.world, self.world.sieve == "", self.world.hops
+        in_place = plain and not world.doors and world.partitions == world.state_partitions > 1
+        keyed = world.doors or world.sieve == "roots"
+        once = not self.special
+        offered: list[tuple[bool, int, Callable[[], list[Step]]]] = [
+            (True, 1, self._election),
+            (True, 1, self._zombie),
+            (True, 1, self._transaction),
+            (True, 1, self._jump),
+            (True, 2, self._rebuild),
+            (True, 2, self._roll_back),
+            (True, 1, self._move),
+            (hops > 0, 1, self._rewind),
+            (hops > 0, 1, self._forget),
+            (hops > 1, 2, self._interleave),
+            (in_place, 3, self._late_stray),
+            (world.poison != "stop", 2, self._rubbish),
+            (world.sieve == "windows", 5, self._close_windows),
+            (once and world.recreated == "skip", 6, self._recreate_between),
+            (once and world.raw, 3, self._recreate_raw),
+            (once and plain and hops > 0, 2, self._change),
+            (once and not keyed, 1, self._grow),
         ]
-        if world.hops:
-            choices += [self._rewind, self._forget]
-        if world.hops == TWO:
-            choices += [self._interleave] * 2
-        if world.poison != "stop":
-            choices += [self._rubbish, self._rubbish]
-        if world.sieve == "windows":
-            choices += [self._close_windows] * 5
-        if not self.special:
-            if world.recreated == "skip":
-                choices += [self._recreate_between] * 6
-            if world.raw:
-                choices += [self._recreate_raw] * 3
-            if world.sieve == "" and world.hops:
-                choices += [self._change] * 2
-            if not world.doors and world.sieve != "roots":
-                choices += [self._grow]
-        return draw.choice(choices)()
+        weights = [weight * possible for possible, weight, _ in offered]
+        (chosen,) = self.draw.choices([step for _, _, step in offered], weights)
+        return chosen()
 
     def _topic(self) -> str:
         topics = [*self.world.origins(), *(["mid"] if self.world.hops == TWO else []), "far"]
@@ -292,6 +293,30 @@ class _Drawing:
             self._along_one_lane(),
             ["run", "hop1", 1, [fault]],
             ["run", "hop2", 2, []],
+        ]
+
+    def _late_stray(self) -> list[Step]:
+        """Keys at home in every partition, behind them one that is not, and a crash between two state partitions."""
+        draw, count = self.draw, self.world.partitions
+        self.world = replace(self.world, block=1, buckets=1)
+        home = {partition_of(key.encode(), count): key for key in facts.KEYS}
+        fed = []
+        places = sorted(home)
+        stray, goal = draw.sample(places, 2) if len(places) > 1 else (0, 0)
+        for key, place in [*((home[at], at) for at in places), (home[goal], stray)]:
+            self.number += 1
+            fed.append([place, f"{self.number} {key} {home[place]} {facts.SOUND} g{self.number} 1"])
+        if self.world.hops:
+            fed = [[0, fact] for _, fact in fed]
+        hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+        crash = ["between states", draw.randrange(count * self.world.stages)]
+        return [
+            ["run", "totals", 2, []],
+            ["feed", self.world.origins()[0], fed],
+            *hops,
+            ["kill", "totals"],
+            ["run", "totals", 1, [crash]],
+            ["run", "totals", 1, []],
         ]
 
     def _along_one_lane(self) -> Step:

@@ -86,6 +86,10 @@ class Invariants:
         self._proven: set[str] = set()
         self.ordered = False
 
+    def stands(self, place: tuple[str, str, int]) -> Header | None:
+        """The header of a cell (flow, stage, cell) as it was seen last."""
+        return self._headers.get(place)
+
     def see(self, kind: str, what: tuple[Any, ...]) -> None:
         """A write has taken effect; see `sqe_chain.testing.faults.Watch`."""
         if kind == "state":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
+from typing import Any
 
 from google.protobuf.wrappers_pb2 import StringValue
 
@@ -15,6 +16,7 @@ from sqe_chain.logs.memory import MemoryTransaction as Transaction
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.clock import SteppingClock
+from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import facts, malformed
 from sqe_chain.testing.simulator.invariants import Invariants
@@ -48,6 +50,7 @@ class Plant:
     Attributes:
         fired: fault -> how often it happened.
         invariants: what was looked at.
+        states_left: writes of changed states until the service crashes; None: it does not.
         origins: topic -> facts that were written to it, and whether its present incarnation holds them.
     """
 
@@ -65,6 +68,7 @@ class Plant:
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
         self.malformed: set[bytes] = set()
         self._odd: set[bytes] = set()
+        self.states_left: int | None = None
         self.services: dict[str, Rehearsal] = {}
         self.zombies: dict[str, list[Zombie]] = {}
         self._fed = 0
@@ -84,7 +88,7 @@ class Plant:
         totals = self.services["totals"]
         self.invariants = Invariants(world, self.log, totals.flow, Model(world, self._kept, self.malformed))
         for found in self.services.values():
-            found.script.watch = self.invariants.see
+            found.script.watch = self.see
         self.invariants.ordered = True
         self._transactions: list[Transaction] = []
         self._excuses: dict[type[ChainError], Callable[[], None]] = {}
@@ -129,6 +133,19 @@ class Plant:
     def _do_abort(self) -> None:
         while self._transactions:
             self._transactions.pop().abort()
+
+    def see(self, kind: str, what: tuple[Any, ...]) -> None:
+        """A write has taken effect: it is looked at, and may be the last one."""
+        known = self.invariants.stands(what[1:4]) if kind == "state" else None
+        self.invariants.see(kind, what)
+        if kind == "state" and self.states_left is not None:
+            header = what[5]
+            moved = known is None or (header.number, header.cursor) != (known.number, known.cursor)
+            self.states_left -= moved
+            if self.states_left < 0:
+                self.states_left = None
+                self.fired["crash between states"] += 1
+                raise Crash
 
     def digest(self) -> str:
         """A digest over every record, commit and state that stands now: the same for the same schedule."""

@@ -113,7 +113,11 @@ class Simulation(Plant):
     ) -> bool:
         """Do something under faults, as a supervisor would; whether it came to its end."""
         found, script = self.services[name], self.services[name].script
-        script.armed += [self._armed(name, fault) for fault in faults]
+        for fault in faults:
+            if fault[0] == "between states":
+                self.states_left = fault[1]
+            else:
+                script.armed.append(self._armed(name, fault))
         self.clock.waits = 0
         self.invariants.checked["sound"] += 1
         try:
@@ -134,6 +138,7 @@ class Simulation(Plant):
             return True
         finally:
             script.cancel()
+            self.states_left = None
         if present:
             found.service = None
         return False
@@ -280,7 +285,7 @@ class Simulation(Plant):
             home, _ = self.store.home("totals")
             if (home and home.number >= 0) or self._attempt("totals", partial(totals.imported, lines), armed):
                 break
-        totals.script.watch = self.invariants.see
+        totals.script.watch = self.see
         self.invariants.ordered = True
         self._copies = None
 

@@ -1,0 +1,40 @@
+"""A defect put into a copy of the package is found there; the package itself stays as it is."""
+
+from __future__ import annotations
+
+from difflib import unified_diff
+from pathlib import Path
+
+import pytest
+from put_back import PACKAGE, Finding, Replacement, found_after
+
+FIRST_STAGE_FIRST = Replacement(
+    "protocol/applying.py",
+    "range(min(top_level, levels(around.flow)), 0, -1)",
+    "range(1, min(top_level, levels(around.flow)) + 1)",
+)
+
+
+def test_a_defect_is_found_in_a_copy() -> None:
+    before = (PACKAGE / FIRST_STAGE_FIRST.file).read_text()
+    finding = found_after((FIRST_STAGE_FIRST,), seconds=60)
+    assert finding.seconds is not None, finding.told
+    assert "downstream states before upstream ones" in finding.told
+    assert (PACKAGE / FIRST_STAGE_FIRST.file).read_text() == before
+
+
+def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
+    one = FIRST_STAGE_FIRST
+    name, fixed = f"sqe_chain/{one.file}", (PACKAGE / one.file).read_text()
+    broken = fixed.replace(one.new, one.old)
+    lines = unified_diff(broken.splitlines(keepends=True), fixed.splitlines(keepends=True), f"a/{name}", f"b/{name}")
+    patch = tmp_path / "fix.patch"
+    patch.write_text("".join(lines))
+    finding = found_after(patch, seconds=60)
+    assert isinstance(finding, Finding)
+    assert finding.seconds is not None, finding.told
+
+
+def test_a_text_that_is_not_there_is_said() -> None:
+    with pytest.raises(AssertionError, match="stands there 0 times"):
+        found_after((Replacement("chain.py", "no such line", ""),))

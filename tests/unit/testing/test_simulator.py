@@ -1,0 +1,191 @@
+"""The simulator replays byte for byte, finds what is broken on purpose, and makes failing schedules small."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.marks import PartitionMarks
+from sqe_chain.protocol import applying
+from sqe_chain.protocol.applying import Applying
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay
+from sqe_chain.testing.simulator.__main__ import main
+from sqe_chain.testing.simulator.campaign import Campaign
+from sqe_chain.testing.simulator.schedule import as_test
+from sqe_chain.testing.simulator.shrink import failure, shrunk
+
+Patch = pytest.MonkeyPatch
+
+FED = ["feed", "origin", [[0, "1 a a - g1 3"], [1, "2 b b - g2 1"], [0, "3 c c - g3 2"]]]
+RUN = [["run", name, 2, []] for name in ("hop1", "hop2", "totals")]
+
+
+def digest_of(seed: int) -> str:
+    simulation = Simulation(drawn(seed))
+    try:
+        simulation.run()
+    except Violation as violation:
+        return f"{violation}"
+    return simulation.digest()
+
+
+def test_a_seed_replays_byte_for_byte() -> None:
+    digests = [digest_of(seed) for seed in range(15)]
+    assert digests == [digest_of(seed) for seed in range(15)]
+    assert len(set(digests)) > 10
+
+
+def test_every_schedule_holds_three_faults_at_least_and_is_plain_data() -> None:
+    for seed in range(300):
+        schedule = drawn(seed)
+        assert schedule.faults() >= 3
+        assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+def test_undisturbed_everything_holds_and_everything_is_looked_at() -> None:
+    simulation = replay(World(reader="aggregation"), [FED, *RUN, ["run", "reader", 2, []]])
+    looked_at = simulation.invariants.checked
+    assert {name for name, count in looked_at.items() if count} == {
+        *(
+            "sum",
+            "prefix",
+            "monotone",
+            "order",
+            "commit",
+            "one writer",
+            "redo",
+            "whole",
+            "once",
+            "plans",
+            "rest",
+        ),
+        "sound",
+    }
+
+
+def test_faults_happen_where_the_steps_say() -> None:
+    steps = [
+        FED,
+        *RUN[:2],
+        ["run", "totals", 2, [["crash", 3, "after", True], ["silence", 1, "before", False, 2]]],
+        ["run", "totals", 2, [["meanwhile", 4, "before", False, [["run", "totals", 1, []]]]]],
+    ]
+    fired = replay(World(), steps).fired
+    assert fired["crash after a write"] == 1
+    assert fired["no answer before the effect"] == 2
+    assert fired["others meanwhile"] == 1
+
+
+def no_marks(patch: Patch) -> None:
+    real = PartitionMarks.from_json.__func__  # type: ignore[attr-defined]
+
+    def from_json(cls: Any, record: Any, **settings: Any) -> Any:
+        return real(cls, {**record, "lanes": [], "roots": []}, **settings)
+
+    patch.setattr(PartitionMarks, "from_json", classmethod(from_json))
+
+
+def header_not_compared(patch: Patch) -> None:
+    real = MemoryStore.write
+
+    def write(self: MemoryStore, flow: str, stage: str, part: int, before: Any, *rest: Any) -> Any:
+        return real(self, flow, stage, part, self.headers(flow, stage, [part])[0] if before else None, *rest)
+
+    patch.setattr(MemoryStore, "write", write)
+
+
+def first_stage_first(patch: Patch) -> None:
+    def turned(*bounds: int) -> Any:
+        return reversed(range(*bounds)) if bounds[2:] == (-1,) else range(*bounds)
+
+    patch.setattr(applying, "range", turned, raising=False)
+
+
+def publish_after_persist(patch: Patch) -> None:
+    persist, publish = InProcessEngine.persist, InProcessEngine.publish
+    patch.setattr(InProcessEngine, "publish", lambda _self: None)
+
+    def both(self: InProcessEngine, *args: Any) -> int:
+        rows = persist(self, *args)
+        publish(self)
+        return rows
+
+    patch.setattr(InProcessEngine, "persist", both)
+
+
+def commit_before_persist(patch: Patch) -> None:
+    finish = Applying.finish
+
+    def early(self: Applying, plan: Any, *args: Any, **options: Any) -> None:
+        self.commit(plan)
+        finish(self, plan, *args, **options)
+
+    patch.setattr(Applying, "finish", early)
+
+
+MUTANTS = [no_marks, header_not_compared, first_stage_first, publish_after_persist, commit_before_persist]
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[int]:
+    """Seeds that violate nothing while the code is whole."""
+    found = [seed for seed in range(40) if failure(drawn(seed)) is None]
+    assert len(found) > 15
+    return found
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_what_is_broken_on_purpose_is_found(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    """By a schedule that violates nothing while the code is whole."""
+    for seed in range(600):
+        mutant(monkeypatch)
+        found = failure(drawn(seed))
+        monkeypatch.undo()
+        if found and failure(drawn(seed)) is None:
+            return
+    pytest.fail("600 schedules have not noticed")
+
+
+def test_a_failing_schedule_is_made_small_and_printed_as_a_test_that_fails(
+    monkeypatch: Patch, whole: list[int]
+) -> None:
+    no_marks(monkeypatch)
+    seed, violation = next((seed, found) for seed in whole if (found := failure(drawn(seed))))
+    small = shrunk(drawn(seed), violation.name)
+    assert len(small.to_json()) < len(drawn(seed).to_json())
+    found: dict[str, Any] = {}
+    exec(as_test(small, str(violation), "it"), found)  # noqa: S102 - our own text
+    with pytest.raises(Violation, match=violation.name):
+        found["test_it"]()
+    monkeypatch.undo()
+    found["test_it"]()
+
+
+def test_a_campaign_counts_faults_and_invariants(
+    capsys: pytest.CaptureFixture[str], whole: list[int]
+) -> None:
+    assert main(["--schedules", "1", "--seed", str(whole[0])]) == 0
+    told = capsys.readouterr().out
+    assert "1 schedules" in told
+    assert "prefix: at every moment" in told
+    assert "no violation" in told
+
+
+def test_a_violation_gives_status_1_and_a_test(
+    monkeypatch: Patch, capsys: pytest.CaptureFixture[str], whole: list[int]
+) -> None:
+    no_marks(monkeypatch)
+    seed = next(seed for seed in whole if failure(drawn(seed)))
+    assert main(["--schedules", "1", "--seed", str(seed)]) == 1
+    assert f"def test_seed_{seed}" in capsys.readouterr().out
+
+
+def test_a_campaign_can_go_on_after_a_violation(monkeypatch: Patch, whole: list[int]) -> None:
+    no_marks(monkeypatch)
+    campaign = Campaign(whole)
+    assert [*campaign.run()] == whole
+    assert 1 < len(campaign.violations) < campaign.done == len(whole)
