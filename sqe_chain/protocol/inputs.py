@@ -21,7 +21,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.marks import MarksRecord, PartitionMarks
-from sqe_chain.plan import PlannedRange, record_crc
+from sqe_chain.plan import PlannedRange, mark_name, record_crc
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 
 Topics = Mapping[str, TopicInfo]
