@@ -27,7 +27,9 @@ def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
     one = FIRST_STAGE_FIRST
     name, fixed = f"sqe_chain/{one.file}", (PACKAGE / one.file).read_text()
     broken = fixed.replace(one.new, one.old)
-    lines = unified_diff(broken.splitlines(keepends=True), fixed.splitlines(keepends=True), f"a/{name}", f"b/{name}")
+    lines = unified_diff(
+        broken.splitlines(keepends=True), fixed.splitlines(keepends=True), f"a/{name}", f"b/{name}"
+    )
     patch = tmp_path / "fix.patch"
     patch.write_text("".join(lines))
     finding = found_after(patch, seconds=60)
