@@ -20,7 +20,7 @@ from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.sqe_key import SqeKey
 from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
-from sqe_chain.stages.extractors import from_header, from_key, from_value
+from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.identity import by_key, by_key_and
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.replays import SqeReplays
@@ -59,5 +59,6 @@ __all__ = [
     "from_header",
     "from_key",
     "from_value",
+    "number_in_text",
     "results_in",
 ]

@@ -17,7 +17,11 @@
 (7, 1)
 """
 
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing.arming import Arming
+from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash
-from sqe_chain.testing.rehearsal import Rehearsal
+from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 
-__all__ = ["Crash", "Rehearsal"]
+__all__ = ["Arming", "Crash", "MemoryStore", "Rehearsal", "Settings", "SteppingClock", "Zombie"]

@@ -153,13 +153,14 @@ class _Drawing:
     def _doors(self, topic: str) -> Step:
         """Doors that open on one partition and close on another: in the order of units."""
         draw, world = self.draw, self.world
+        key = draw.choice(facts.KEYS)
+        kinds = [(facts.OPEN, 0), (facts.CLOSE, world.partitions - 1)]
+        if world.poison != "stop" and not world.hops and chance(draw, 0.4):
+            kinds.insert(1, (facts.BAD_CLOSE, 0))
         fed: list[list[Any]] = []
-        for kind, partition in ((facts.OPEN, 0), (facts.CLOSE, world.partitions - 1)):
-            for key in draw.choices(facts.KEYS, k=1) if kind == facts.OPEN else [fed[0][1].split(" ")[1]]:
-                self.number += 1
-                fed.append(
-                    [partition, f"{self.number} {key} {facts.KEYS[partition]} {kind} g{self.number} 1"]
-                )
+        for kind, partition in kinds:
+            self.number += 1
+            fed.append([partition, f"{self.number} {key} {facts.KEYS[partition]} {kind} g{self.number} 1"])
         return ["feed", topic, fed]
 
     # ------------------------------------------------------------------ services under faults
@@ -209,7 +210,7 @@ class _Drawing:
             (True, 1, self._zombie),
             (True, 1, self._transaction),
             (True, 1, self._jump),
-            (True, 2, self._rebuild),
+            (True, 3, self._rebuild),
             (True, 2, self._roll_back),
             (True, 1, self._move),
             (hops > 0, 1, self._rewind),
@@ -219,7 +220,7 @@ class _Drawing:
             (world.poison != "stop", 2, self._rubbish),
             (world.sieve == "windows", 5, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
-            (once and world.raw, 3, self._recreate_raw),
+            (once and world.raw, 6, self._recreate_raw),
             (once and plain and hops > 0, 2, self._change),
             (once and not keyed, 1, self._grow),
         ]
@@ -367,9 +368,16 @@ class _Drawing:
         return [["move", faults if chance(self.draw, 0.6) else []]]
 
     def _close_windows(self) -> list[Step]:
-        steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS]]
-        topic = self.world.origins()[0]
-        return [*steps, self._feed(topic, 6), *(self._run(name) for name in self._services())]
+        """Time passes, windows close; who is asked for their rows has no answer, or finds another run at work."""
+        draw, topic = self.draw, self.world.origins()[0]
+        steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self._feed(topic, 6)]
+        steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+        faults: list[list[Any]] = [
+            ["silence", at, "before", False, 1] for at in draw.sample(range(4, 24), draw.choice([1, 3, 3]))
+        ]
+        if chance(draw, 0.2):
+            faults = [["meanwhile", draw.randrange(4, 16), "before", False, [["run", "totals", 2, []]]]]
+        return [*steps, ["run", "totals", 2, faults]]
 
     def _recreate_between(self) -> list[Step]:
         self.special = True

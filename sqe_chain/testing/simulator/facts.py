@@ -20,11 +20,11 @@ BEAT = "beat"
 
 SOUND, BEFORE, FIRST, SECOND, LAST, HOP = "-", "p", "f", "s", "l", "h"
 SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
-OPEN, CLOSE, BEATS = "o", "c", "H"
+OPEN, CLOSE, BEATS, BAD_CLOSE = "o", "c", "H", "C"
 EARLIEST, LATEST = "m", "M"
 """Kinds of facts: sound; user code fails before, in the first stage, in the second, after it, in the last hop; with
 an error text that is no Unicode, with an error that has no text; a state that has no JSON; the opening and closing of
-a door, in this order; a heartbeat; event times at the ends of 64 bits."""
+a door, in this order; a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits."""
 
 NOT_A_NUMBER = "?"
 """What marks a note behind a value without JSON."""
@@ -76,10 +76,14 @@ def unit_of(text: str) -> Unit:
 def units_of(fact: str) -> tuple[str, ...]:
     """The payloads that a fact becomes."""
     number, key, route, kind, same, count = fact.split(" ")
-    found = [f"{number}.0 {key} {route} {kind} {same}"]
-    for index in range(1, int(count)):
-        other = KEYS[(KEYS.index(key) + 2 * (index // 2)) % len(KEYS)]
-        found.append(f"{number}.{index} {other} {other if route == key else route} {SOUND} {same}")
+    kinds = [SOUND] * int(count)
+    kinds[-1] = kind  # what comes before has been folded when it fails
+    if kind == BAD_CLOSE:
+        kinds = [CLOSE, FIRST]
+    found = [f"{number}.0 {key} {route} {kinds[0]} {same}"]
+    for index in range(1, len(kinds)):
+        other = KEYS[(KEYS.index(key) + 2 * (index // 2 + (kind == BAD_CLOSE))) % len(KEYS)]
+        found.append(f"{number}.{index} {other} {other if route == key else route} {kinds[index]} {same}")
     return tuple(found)
 
 

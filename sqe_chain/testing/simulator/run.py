@@ -9,12 +9,13 @@ from typing import Any
 from sqe_chain.errors import (
     ChainError,
     ConfigurationError,
-    PoisonError,
+    PlanMismatch,
     ServiceStopped,
     StoreInconsistent,
     Superseded,
     Unavailable,
 )
+from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import StoreCopy
@@ -297,8 +298,17 @@ class Simulation(Plant):
         if what == "sources":
             self.log.create_topic("extra", self.world.partitions)
             self._kept.note("extra")
+        old = totals.flow
         totals.flow = totals_of(self.world, more_stages=what == "stages", more_sources=what == "sources")
         self.fired[f"code with more {what}"] += 1
+        self._excuses[PlanMismatch] = partial(self._finish_first, old, totals.flow)
+
+    def _finish_first(self, old: Flow, new: Flow) -> None:
+        """What the old code has begun, it finishes."""
+        totals = self.services["totals"]
+        totals.flow = old
+        self._attempt("totals", totals.start, ())
+        totals.flow, totals.service = new, None
 
 
 def simulate(schedule: Schedule) -> Simulation:
@@ -315,6 +325,3 @@ def simulate(schedule: Schedule) -> Simulation:
 def replay(world: World, steps: Sequence[Step]) -> Simulation:
     """Execute steps in a world: what a printed test does."""
     return simulate(Schedule(world, tuple(steps)))
-
-
-__all__ = ["PoisonError", "Simulation", "replay", "simulate"]
