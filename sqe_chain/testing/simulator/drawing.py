@@ -10,17 +10,11 @@ from typing import Any, Final
 from sqe_chain.partitioner import partition_of
 from sqe_chain.testing.simulator import facts, malformed
 from sqe_chain.testing.simulator.schedule import Schedule, Step
-from sqe_chain.testing.simulator.world import DAY_MS, Poison, Sieve, World
+from sqe_chain.testing.simulator.world import DAY_MS
+from sqe_chain.testing.simulator.worlds import TWO, chance, world_of
 
 ROUNDS: Final = (1, 1, 1, 2, 2, 3)
 LEAST_FAULTS: Final = 3
-TWO: Final = 2
-"""Of hops, or stages."""
-
-
-def chance(draw: random.Random, probability: float) -> bool:
-    """True so often."""
-    return draw.random() < probability
 
 
 def drawn(seed: int) -> Schedule:
@@ -30,42 +24,6 @@ def drawn(seed: int) -> Schedule:
         seed: any whole number.
     """
     return _Drawing(random.Random(seed)).schedule()  # noqa: S311 - not for secrets
-
-
-def world_of(draw: random.Random) -> World:
-    """A world: small, and every part of it in some."""
-    sieve: Sieve = draw.choice(
-        ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
-    )
-    hops = draw.choice([0, 0, 1, 1, 2, 2])
-    poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
-    plain = sieve == ""
-    doors = plain and chance(draw, 0.25)
-    if doors and poison == "stop":
-        hops = 0
-    partitions = draw.choice([1, 2, 2, 3])
-    recreated = plain and hops == TWO and chance(draw, 0.3)
-    raw = (hops > 0 and chance(draw, 0.2)) or (plain and hops == 0 and chance(draw, 0.3))
-    return World(
-        hops=hops,
-        twin=hops > 0 and plain and not recreated and chance(draw, 0.25),
-        raw=raw,
-        partitions=partitions,
-        state_partitions=partitions if chance(draw, 0.6) else draw.choice([1, 2, 3]),
-        stages=draw.choice([1, 2]) if sieve != "windows" else 1,
-        sieve=sieve,
-        buckets=draw.choice([1, 1, 1, 2]) if plain else 1,
-        poison=poison,
-        recreated="skip" if recreated else "stop",
-        view=plain and not doors and chance(draw, 0.15),
-        strays=doors or (sieve != "roots" and chance(draw, 0.35)),
-        doors=doors,
-        reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
-        block=draw.choice([1, 2, 3, 1_000]),
-        rows=draw.choice([1, 1, 2, 5_000]),
-        records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
-        keep_plans=draw.choice([2, 3, 20]),
-    )
 
 
 class _Drawing:
@@ -220,7 +178,7 @@ class _Drawing:
             (world.poison != "stop", 2, self._rubbish),
             (world.sieve == "windows", 5, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
-            (once and world.raw, 6, self._recreate_raw),
+            (once and world.raw, 9, self._recreate_raw),
             (once and plain and hops > 0, 2, self._change),
             (once and not keyed, 1, self._grow),
         ]
@@ -331,16 +289,24 @@ class _Drawing:
         return self.world.recreated == "skip"
 
     def _rebuild(self) -> list[Step]:
-        draw = self.draw
+        draw, topic = self.draw, self.world.origins()[0]
+        hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+        if chance(draw, 0.5):  # die while outputs are on their way; then others come
+            crash = ["crash", draw.randrange(1, 6), "after", True]
+            return [
+                *hops,
+                ["run", "totals", 2, []],
+                self._feed(topic, 4),
+                *hops,
+                ["run", "totals", 1, [crash]],
+                self._feed(topic, 4),
+                *hops,
+                ["rebuild", False, []],
+            ]
         steps: list[Step] = []
-        if chance(self.draw, 0.5):  # die while outputs are on their way; then others come
-            at = draw.randrange(1, 6)
-            steps += [["run", "totals", 3, [["crash", at, draw.choice(["before", "after"]), True]]]]
-            steps += [self._feed(self.world.origins()[0], 2)]
-            steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
-        for _ in range(draw.choice([1, 2, 2, 3])):
+        for _ in range(draw.choice([1, 2, 3, 3])):
             faults = [["crash", draw.randrange(14), draw.choice(["before", "after"]), True]]
-            steps.append(["rebuild", chance(self.draw, 0.4), faults if chance(self.draw, 0.7) else []])
+            steps.append(["rebuild", chance(draw, 0.4), faults if chance(draw, 0.5) else []])
         return steps
 
     def _roll_back(self) -> list[Step]:
@@ -391,9 +357,10 @@ class _Drawing:
 
     def _recreate_raw(self) -> list[Step]:
         self.special = True
-        parts = self.draw.choice([1, self.world.partitions, self.world.partitions + 1])
+        parts = self.draw.choice([1, 1, self.world.partitions, self.world.partitions + 1])
         settle: list[Step] = [["settle"]] if not self.world.hops or chance(self.draw, 0.5) else []
-        return [*settle, ["recreate", self.world.origins()[0], parts]]
+        kill: list[Step] = [["kill", "totals"]] if chance(self.draw, 0.6) else []
+        return [*settle, *kill, ["recreate", self.world.origins()[0], parts]]
 
     def _change(self) -> list[Step]:
         """The code changes while a plan is unfinished."""
