@@ -280,16 +280,19 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
 
 
 class _Decoder:
-    """Makes units of rows; units of one input share their origin."""
+    """Makes units of rows; units of one input share their origin, as far as they are for one stage.
+
+    What is carried of an input is what its stage needs: another one may need more.
+    """
 
     def __init__(self) -> None:
         self._origin: Origin | None = None
-        self._input: tuple[str, int, int] | None = None
+        self._input: tuple[int, str, int, int] | None = None
         self._types: dict[str, type[Message]] = {}
 
     def unit(self, row: UnitRow) -> Unit:
-        _, _, topic, partition, offset, path, key, type_name, value, carried = row
-        place = topic, partition, offset
+        _, stage, topic, partition, offset, path, key, type_name, value, carried = row
+        place = stage, topic, partition, offset
         if self._origin is None or place != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = place
