@@ -74,7 +74,19 @@ PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain.errors": (),
     "sqe_chain.stores": ("open_store",),
     "sqe_chain.logs": (),
-    "sqe_chain.ports": (),
+    "sqe_chain.ports": (
+        "Views",
+        "Message",
+        "TopicInfo",
+        "Bounds",
+        "Range",
+        "Commit",
+        "Writer",
+        "Log",
+        "Home",
+        "Header",
+        "StateStore",
+    ),
 }
 """Module -> public names in the order in which they are shown; () for all that the module defines."""
 EXTRA = {

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any
+from zlib import crc32
 
 from sqe_chain.ports import Range, TopicPartition
 
-_LATER = ("ways", "types")
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
 SAMPLE = 5
@@ -62,6 +62,7 @@ class PlannedRange:
         last_offset: offset of the last record read so far in this partition; -1 none.
         last_epoch: that record's leader epoch plus one; 0 none.
         last_timestamp_ms: that record's timestamp; -1 none.
+        last_crc: checksum of that record's key and value; -1 none, or in plans of older versions.
     """
 
     topic: str
@@ -72,6 +73,7 @@ class PlannedRange:
     last_offset: int = -1
     last_epoch: int = 0
     last_timestamp_ms: int = -1
+    last_crc: int = -1
 
     @property
     def place(self) -> TopicPartition:
@@ -156,6 +158,23 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A batch that was sealed and perhaps published in part, when the flow was folded again from its inputs.
+
+    The first batch that is published after it is this one, so that whoever has heard a part of it hears the same.
+
+    Attributes:
+        clock_ms: the batch's clock.
+        ranges: of the input partitions.
+        exclusions: inputs left out.
+    """
+
+    clock_ms: int
+    ranges: tuple[PlannedRange, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """One batch: what it reads, where its marks end, what it leaves out.
 
@@ -172,6 +191,9 @@ class Plan:
         exclusions: inputs left out.
         silent: its outputs are not published: they were, before the flow was folded again or rewound.
         quiet: "topic/partition" -> what lies before this offset is to be read in silent plans.
+        unfinished: the batch that has to be the first one published.
+        attempt: number of the first plan of the attempt at folding again that sealed this one: as long as it
+            stands in the attempt's home record, the attempt can be resumed; -1: sealed by the flow itself.
     """
 
     number: int
@@ -186,6 +208,8 @@ class Plan:
     exclusions: tuple[Exclusion, ...] = ()
     silent: bool = False
     quiet: dict[str, int] = field(default_factory=dict)
+    unfinished: Unfinished | None = None
+    attempt: int = -1
 
     def identified(self) -> Plan:
         """The same plan with its id computed."""
@@ -199,10 +223,18 @@ class Plan:
         plain["layout"] = layout = _plain(self.layout)
         layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
         layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
-        for name in [name for name in _LATER if not layout[name]]:
+        for name in [name for name in ("ways", "types") if not layout[name]]:
             del layout[name]
-        plain["ranges"] = [_plain(one) for one in self.ranges]
+        plain["ranges"] = [_plain_range(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
+        if self.unfinished is None:
+            del plain["unfinished"]
+        else:
+            plain["unfinished"] = rest = _plain(self.unfinished)
+            rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
+            rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
+        if self.attempt < 0:
+            del plain["attempt"]
         return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
@@ -222,11 +254,27 @@ class Plan:
         )
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
+        if rest := raw.get("unfinished"):
+            raw["unfinished"] = Unfinished(
+                rest["clock_ms"],
+                tuple(PlannedRange(**one) for one in rest["ranges"]),
+                tuple(Exclusion(**one) for one in rest["exclusions"]),
+            )
         return cls(**raw)
 
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.place: planned for planned in self.ranges}
+
+
+def record_crc(key: bytes | None, value: bytes | None) -> int:
+    """A checksum of a record, by which another one at its place is known.
+
+    >>> record_crc(b"a", None) == record_crc(None, b"a")
+    False
+    """
+    lengths = f"{-1 if key is None else len(key)} {-1 if value is None else len(value)}"
+    return crc32(value or b"", crc32(key or b"", crc32(lengths.encode())))
 
 
 def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
@@ -252,13 +300,22 @@ def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
 
 _NAMES = {
     cls: tuple(one.name for one in fields(cls))
-    for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion)
+    for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion, Unfinished)
 }
 
 
-def _plain(one: Plan | Layout | StageLayout | TypeLayout | PlannedRange | Exclusion) -> dict[str, Any]:
+def _plain(
+    one: Plan | Layout | StageLayout | TypeLayout | PlannedRange | Exclusion | Unfinished,
+) -> dict[str, Any]:
     """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
     return {name: getattr(one, name) for name in _NAMES[type(one)]}
+
+
+def _plain_range(one: PlannedRange) -> dict[str, Any]:
+    plain = _plain(one)
+    if one.last_crc < 0:
+        del plain["last_crc"]
+    return plain
 
 
 def mark_name(topic: str, partition: int) -> str:

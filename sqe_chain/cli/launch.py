@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from sqe_chain.cli.connecting import EngineChoice, open_engine, open_log
 from sqe_chain.cli.console import ERR
+from sqe_chain.cli.health import Health
 from sqe_chain.cli.metrics import Metrics, serving
 from sqe_chain.cli.options import open_stores
 from sqe_chain.cli.owner import is_dead
@@ -105,7 +106,7 @@ def prepared(flow: Flow, settings: Settings, wanted: Wanted) -> Iterator[Prepare
             open_stores(flow, wanted.stores, by_workers=wanted.engine.name == "spark")
         )
         handle_again = opened.enter_context(signals(stop, lambda: ERR.show_cursor(show=True)))
-        observer = Hearers(statistics, clock, *_hearers(flow, wanted, statistics, opened))
+        observer = Hearers(statistics, clock, *_hearers(flow, wanted, statistics, clock, opened))
         opened.enter_context(logging_to(observer))
         around = Surroundings(
             flow=flow,
@@ -136,13 +137,16 @@ def _ready(around: Surroundings, wanted: Wanted, stop: Stop) -> bool:
     return not stop.requested
 
 
-def _hearers(flow: Flow, wanted: Wanted, statistics: Statistics, opened: ExitStack) -> list[Observer]:
+def _hearers(
+    flow: Flow, wanted: Wanted, statistics: Statistics, clock: ServiceClock, opened: ExitStack
+) -> list[Observer]:
     """Metrics if asked for, and the panel, or lines where there is no terminal."""
     hearers: list[Observer] = []
     if wanted.metrics_port:
         registry = CollectorRegistry()
-        hearers.append(Metrics(flow.name, registry))
-        opened.enter_context(serving(wanted.metrics_port, registry))
+        health = Health(clock.quiet_ms)
+        hearers += [Metrics(flow.name, registry), health]
+        opened.enter_context(serving(wanted.metrics_port, registry, health))
     if wanted.log_json or not ERR.is_terminal:
         hearers.append(Lines(flow.name, as_json=wanted.log_json))
     else:

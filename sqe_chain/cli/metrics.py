@@ -1,14 +1,23 @@
-"""Numbers of a service for Prometheus."""
+"""Numbers of a service for Prometheus, and whether it lives and works, on one port."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from socketserver import ThreadingMixIn
+from typing import TYPE_CHECKING, Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
+from sqe_chain.cli.health import Health
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.surroundings import When
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse
 
 _BATCH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
@@ -19,9 +28,12 @@ class Metrics:
     Args:
         flow: label of every number.
         registry: where they are registered.
+        now_s: gives seconds since 1970.
     """
 
-    def __init__(self, flow: str, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, flow: str, registry: CollectorRegistry, now_s: Callable[[], float] = time.time
+    ) -> None:
         def counter(name: str, text: str) -> Counter:
             return Counter(f"sqe_chain_{name}", text, ["flow"], registry=registry).labels(flow)
 
@@ -38,6 +50,7 @@ class Metrics:
         text = "Messages that filters dropped, or spoke about"
         self._filtered = Counter("sqe_chain_filtered", text, names, registry=registry)
         self._flow = flow
+        self._known: set[str] = set()
         self._batches = counter("batches", "Batches committed")
         self._rows = counter("store_rows", "States written")
         self._waits = counter("waits", "Waits for a broker or store that was away")
@@ -45,6 +58,20 @@ class Metrics:
             "sqe_chain_batch_seconds", "Time of a batch", ["flow"], registry=registry, buckets=_BATCH_SECONDS
         ).labels(flow)
         self._lag = gauge("lag", "Offsets that the last batch left for the next one")
+        self._lags = Gauge(
+            "sqe_chain_partition_lag",
+            "Of sqe_chain_lag, what lies in one input partition",
+            ["flow", "topic", "partition"],
+            registry=registry,
+        )
+        self._now_s = now_s
+        self._event_time_ms: int | None = None
+        self._event_lag = gauge(
+            "event_time_lag_seconds",
+            "Now minus the time of the newest record processed, by Kafka's own time of the last record read in each "
+            "partition; grows while nothing comes",
+        )
+        self._event_lag.set_function(self._event_lag_s)
         self._plan = gauge("plan", "Number of the last plan")
         self._epoch = gauge("epoch", "Epoch of the claim")
         self._persisted = gauge("last_persist_timestamp_seconds", "When states were last written")
@@ -55,11 +82,7 @@ class Metrics:
     def event(self, name: str, fields: Mapping[str, object]) -> None:
         """Count."""
         if name == "committed":
-            for field, counter in self._counted.items():
-                counter.inc(_number(fields, field))
-            self._batches.inc()
-            self._seconds.observe(_number(fields, "batch_ms") / 1_000)
-            self._lag.set(_number(fields, "lag"))
+            self._committed(fields)
         elif name == "filtered":
             counts = fields.get("counts")
             for place, count in counts.items() if isinstance(counts, dict) else ():
@@ -76,6 +99,33 @@ class Metrics:
             self._waits.inc()
         elif name == "caught_up":
             self._lag.set(0)
+            self._take_lags(dict.fromkeys(self._known, 0))
+
+    def _committed(self, fields: Mapping[str, object]) -> None:
+        for field, counter in self._counted.items():
+            counter.inc(_number(fields, field))
+        self._batches.inc()
+        self._seconds.observe(_number(fields, "batch_ms") / 1_000)
+        self._lag.set(_number(fields, "lag"))
+        self._take_lags(fields.get("lag_by_partition"))
+        newest = _number(fields, "event_time_ms")
+        if newest > 0:
+            self._event_time_ms = max(newest, self._event_time_ms or 0)
+
+    def _take_lags(self, lags: object) -> None:
+        """Lags by "topic/partition"; partitions that are not among them any more are no longer shown."""
+        found = lags if isinstance(lags, dict) else {}
+        for place in self._known - found.keys():
+            topic, _, partition = place.rpartition("/")
+            self._lags.remove(self._flow, topic, partition)
+        for place, lag in found.items():
+            topic, _, partition = place.rpartition("/")
+            self._lags.labels(self._flow, topic, partition).set(lag)
+        self._known = set(found)
+
+    def _event_lag_s(self) -> float:
+        known_ms = self._event_time_ms
+        return float("nan") if known_ms is None else self._now_s() - known_ms / 1_000
 
 
 def _number(fields: Mapping[str, object], name: str) -> int:
@@ -83,23 +133,50 @@ def _number(fields: Mapping[str, object], name: str) -> int:
     return found if isinstance(found, int) else 0
 
 
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Silent(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:  # noqa: ANN401 - the parent's
+        """Nothing: who asks is no news."""
+
+
 @contextmanager
-def serving(port: int, registry: CollectorRegistry) -> Iterator[None]:
-    """Answer ``GET /metrics`` on all interfaces while in the context.
+def serving(port: int, registry: CollectorRegistry, health: Health) -> Iterator[None]:
+    """Answer ``GET /metrics``, ``/live`` and ``/ready`` on all interfaces while in the context.
+
+    The latter two answer 200, or 503 when it is not so, with a sentence.
 
     Args:
         port: TCP port.
         registry: what is shown.
+        health: of the service.
 
     Raises:
         ConfigurationError: the port is taken.
     """
+    numbers = make_wsgi_app(registry)
+    questions = {"/live": health.live, "/ready": health.ready}
+
+    def answer(environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        question = questions.get(environ["PATH_INFO"])
+        if question is None:
+            found: Iterable[bytes] = numbers(environ, start_response)
+            return found
+        well, text = question()
+        status = "200 OK" if well else "503 Service Unavailable"
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"{text}\n".encode()]
+
     try:
-        server, thread = start_http_server(port, registry=registry)
+        server = make_server("0.0.0.0", port, answer, _Server, handler_class=_Silent)  # noqa: S104 - a scraper is elsewhere
     except OSError as error:
         raise ConfigurationError(
             f"--metrics-port {port}: cannot listen there ({error.strerror}); another process has the port, give another one"
         ) from error
+    thread = threading.Thread(target=server.serve_forever, name="sqe-chain-metrics", daemon=True)
+    thread.start()
     try:
         yield
     finally:

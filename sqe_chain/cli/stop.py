@@ -66,6 +66,12 @@ class ServiceClock:
         self._stop = stop
         self._give_up_ms = give_up_ms
         self._away_since_ms: int | None = None
+        self._moved_ms: int | None = self.ticks_ms()
+
+    def quiet_ms(self) -> int:
+        """For how long the loop has neither waited nor got on to anything; 0 while it waits."""
+        moved_ms = self._moved_ms
+        return 0 if moved_ms is None else self.ticks_ms() - moved_ms
 
     def now_ms(self) -> int:
         """Milliseconds since 1970."""
@@ -80,14 +86,20 @@ class ServiceClock:
         away = self._away_since_ms
         if away is not None and self._give_up_ms is not None and self.ticks_ms() - away >= self._give_up_ms:
             return True
-        return self._stop.wait(milliseconds / 1_000)
+        self._moved_ms = None
+        try:
+            return self._stop.wait(milliseconds / 1_000)
+        finally:
+            self._moved_ms = self.ticks_ms()
 
     def step(self, number: int, when: When) -> None:  # noqa: ARG002 - an Observer's
         """A step: whatever was away is back."""
         self._away_since_ms = None
+        self._moved_ms = self.ticks_ms()
 
     def event(self, name: str, fields: Mapping[str, object]) -> None:
         """Note since when something has been away."""
+        self._moved_ms = self.ticks_ms()
         if name != "waiting":
             self._away_since_ms = None
         elif self._away_since_ms is None or fields.get("wait_ms") == FIRST_WAIT_MS:

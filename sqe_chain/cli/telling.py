@@ -20,6 +20,10 @@ DETAILS = frozenset({"shuffled"})
 """Events that say how a service works, and ask for nothing: not worth a line."""
 
 
+_FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms"})
+"""Fields that lines of text leave out: as long as there are partitions, or no number for people."""
+
+
 class Hearers:
     """An observer that tells several others.
 
@@ -86,7 +90,8 @@ def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
     moment, event = fields.pop("timestamp"), fields.pop("event")
-    said = "  ".join(f"{name}={_plain(value)}" for name, value in fields.items())
+    told = {name: value for name, value in fields.items() if name not in _FOR_MACHINES}
+    said = "  ".join(f"{name}={_plain(value)}" for name, value in told.items())
     return f"{moment}  {event:<10} {said}".rstrip()
 
 

@@ -11,15 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from sqe_chain.errors import ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.plan import Exclusion, Plan, PlannedRange, excluded_fields
+from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.plan import Exclusion, Plan, excluded_fields
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
-from sqe_chain.protocol.declared import check_same_code
+from sqe_chain.protocol.cutting import Part, next_part
+from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.planning import (
-    Infos,
     batch_plan,
     birth_plan,
     check_commits,
@@ -29,13 +29,7 @@ from sqe_chain.protocol.planning import (
 )
 from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
-from sqe_chain.protocol.surroundings import (
-    CLAIM,
-    PROCESS,
-    RECOVER,
-    SEAL,
-    Surroundings,
-)
+from sqe_chain.protocol.surroundings import CLAIM, PROCESS, RECOVER, SEAL, Surroundings
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
@@ -43,6 +37,7 @@ from sqe_chain.protocol.verifying import (
     check_redone,
     check_stores,
     verify_records,
+    verify_rest,
 )
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
@@ -107,24 +102,22 @@ class Aggregation:
         infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
         if self._bring_up_to_date(infos):
             last = self._last()
-        ends = last.ends()
-        positions = {place: planned.stop for place, planned in ends.items()}
+        positions = {place: planned.stop for place, planned in last.ends().items()}
         look = partial(inputs.look, around.flow, around.log, infos, positions)
         bounds = around.patiently("look for new records", look)
         if bounds is None:
             return self.batch()  # which names the topic, or begins with it
-        again, limits = around.settings.again, inputs.silenced(positions, last.quiet)
+        again = around.settings.again
         if again is not None:
             bounds = inputs.within(bounds, again.until)
-        found = self._process(last, bounds, limits, infos)
+        started_ms = around.clock.now_ms()
+        found = self._process(last, bounds, infos)
         if found is None:
             self._applying().commit_again_daily(last)
             around.tell("caught_up", plan=last.number)
             return False
-        started_ms, ranges, report, exclusions = found
-        stops = {planned.place: planned.stop for planned in ranges}
-        silent = limits is not None or again is not None
-        plan = batch_plan(last, self._claim(), started_ms, ranges, report, exclusions, silent=silent)
+        clock_ms, part, report, exclusions = found
+        plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, again)
         with around.step(SEAL):
             self._seal(plan)
         self._applying().finish(
@@ -140,7 +133,9 @@ class Aggregation:
             excluded=len(exclusions),
             **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
-            lag=inputs.lag(stops, bounds),
+            lag=inputs.lag(part.stops, bounds),
+            lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
+            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=around.clock.now_ms() - started_ms,
         )
         if report.dropped:
@@ -153,37 +148,37 @@ class Aggregation:
         return True
 
     def _process(
-        self,
-        last: Plan,
-        bounds: dict[TopicPartition, Bounds],
-        limits: dict[TopicPartition, int] | None,
-        infos: dict[str, TopicInfo],
-    ) -> tuple[int, tuple[PlannedRange, ...], Report, tuple[Exclusion, ...]] | None:
+        self, last: Plan, bounds: dict[TopicPartition, Bounds], infos: dict[str, TopicInfo]
+    ) -> tuple[int, Part, Report, tuple[Exclusion, ...]] | None:
         """Step 3: clock, ranges, report and exclusions of the next batch; None when nothing is new.
 
         Args:
             last: the last plan.
-            bounds: of its partitions.
-            limits: where they have to end for the batch to be silent; see `inputs.silenced`.
+            bounds: of its partitions, as far as they may be read.
             infos: the flow's topics.
         """
-        around, ends = self.around, last.ends()
-        positions = {place: planned.stop for place, planned in ends.items()}
+        around = self.around
         limit = min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record))
         while True:
-            stops = inputs.cut(positions, inputs.within(bounds, limits or {}), max(len(positions), limit))
-            if stops == positions:
+            part = next_part(last, bounds, max(len(last.ranges), limit), again=around.settings.again)
+            if part.empty:
                 return None
-            ranges = tuple(
-                replace(known, start=known.stop, stop=stops[place]) for place, known in ends.items()
-            )
-            clock_ms = around.clock.now_ms()
-            batch = Batch(self._step_after(last), ranges, last, clock_ms, infos, levels(around.flow))
+            clock_ms, left_out = around.clock.now_ms(), tuple[Exclusion, ...]()
+            if part.due is not None:
+                verify_rest(around, part.due, bounds)
+                clock_ms, left_out = part.due.clock_ms, part.due.exclusions
+            step = self._step_after(last)
+            batch = Batch(step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out)
             try:
                 with around.step(PROCESS):
-                    return clock_ms, ranges, *self._processing.run(batch)
+                    return clock_ms, part, *self._processing.run(batch)
             except TooManyForOnePlan:
-                limit = (sum(stops.values()) - sum(positions.values())) // 2
+                if part.due is not None:
+                    raise PoisonError(
+                        f"flow {around.flow.name!r}: a batch that was published in part has to be done as it was sealed, but "
+                        "more of its inputs fail now than one plan can name; run the code that sealed it"
+                    ) from None
+                limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""
@@ -298,7 +293,8 @@ class Aggregation:
         So does a topic without envelopes that was created again: it is another root.
         """
         last, around = self._last(), self.around
-        kept = [planned for planned in last.ranges if not inputs.started_over(around.flow, planned, infos)]
+        gone = [planned for planned in last.ranges if inputs.started_over(around.flow, planned, infos)]
+        kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
         layout = layout_of(around.flow, infos, last.number + 1, last.layout)
@@ -312,25 +308,16 @@ class Aggregation:
         if sources:
             bounds = around.patiently("look at the inputs", lambda: around.log.bounds(sources))
             starts.update(inputs.first_offsets(around.flow, bounds, around.settings.start))
-        plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts)
+        again = around.settings.again
+        plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts, again)
         with around.step(SEAL):
             self._seal(plan)
-        self._tell_news(plan, last, infos)
+        for text in news_of(around.flow, last, plan, infos):
+            around.tell("notice", text=text)
         self._applying().finish(
             plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
         )
         return True
-
-    def _tell_news(self, plan: Plan, last: Plan, infos: Infos) -> None:
-        """Say what a layout's plan brings in."""
-        around = self.around
-        for topic, (known_id, _) in last.layout.sources.items():
-            if inputs.is_started_over(around.flow, topic, known_id, infos.get(topic)):
-                read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
-                text = inputs.told_again(topic, known_id, infos[topic], read)
-                around.tell("notice", text=f"plan {plan.number}: {text}")
-        if news := plan.layout.entered_since(last.layout):
-            around.tell("notice", text=f"plan {plan.number} brings in {', '.join(news)}")
 
     # ------------------------------------------------------------------ seal
 

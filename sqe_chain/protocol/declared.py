@@ -8,12 +8,14 @@ Two questions, asked at each start:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow import Flow
 from sqe_chain.plan import Layout, Plan, TypeLayout
+from sqe_chain.ports import TopicInfo
+from sqe_chain.protocol.inputs import is_started_over, told_again
 from sqe_chain.shape import misread, shape_of
 from sqe_chain.topology import STAGES, Node
 
@@ -140,3 +142,20 @@ def check_same_code(flow: Flow, last: Plan) -> None:
             f"otherwise: {'; '.join(news)}. What the plan has begun cannot be finished by other code: run the code that "
             "sealed it until it says that it has recovered, then exchange it"
         )
+
+
+def news_of(flow: Flow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) -> Iterator[str]:
+    """What to tell of a plan that brings in a layout.
+
+    Args:
+        flow: the flow.
+        last: the plan before.
+        plan: the plan.
+        infos: the flow's topics.
+    """
+    for topic, (known_id, _) in last.layout.sources.items():
+        if is_started_over(flow, topic, known_id, infos.get(topic)):
+            read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
+            yield f"plan {plan.number}: {told_again(topic, known_id, infos[topic], read)}"
+    if news := plan.layout.entered_since(last.layout):
+        yield f"plan {plan.number} brings in {', '.join(news)}"

@@ -21,7 +21,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.marks import MarksRecord, PartitionMarks
-from sqe_chain.plan import PlannedRange, mark_name
+from sqe_chain.plan import PlannedRange, mark_name, record_crc
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 
 Topics = Mapping[str, TopicInfo]
@@ -283,6 +283,11 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
             f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or {ANEW}"
         )
+    if known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc:
+        raise TruncatedInput(
+            f"{where}: another key or value stands there than was read, of the same leader epoch and time: the log was "
+            f"truncated and written anew. Restore it, or {ANEW}"
+        )
     return True
 
 
@@ -317,25 +322,16 @@ def within(
     }
 
 
-def silenced(
-    positions: Mapping[TopicPartition, int], quiet: Mapping[str, int]
-) -> dict[TopicPartition, int] | None:
-    """Where each partition has to end for the batch to be silent; None when nothing is left to be silent about.
-
-    A batch publishes all of its outputs or none: while any partition has something behind it that was
-    published before, the others wait.
-
-    Args:
-        positions: next offset of each partition.
-        quiet: a plan's.
-    """
-    limits = {place: max(offset, quiet.get(mark_name(*place), 0)) for place, offset in positions.items()}
-    return limits if limits != positions else None
-
-
 def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:
     """Offsets that are stable and not yet read."""
     return sum(max(0, bounds[place].stable_end - offset) for place, offset in positions.items())
+
+
+def lag_by_partition(
+    positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+) -> dict[str, int]:
+    """The same by "topic/partition"."""
+    return {mark_name(*place): lag({place: offset}, bounds) for place, offset in positions.items()}
 
 
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:

@@ -11,6 +11,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.surroundings import Again
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
@@ -81,6 +82,8 @@ def birth_plan(
         tuple(ranges),
         as_read(marks),
         quiet=dict(again.quiet) if again else {},
+        unfinished=again.unfinished if again else None,
+        attempt=number if again else -1,
     ).identified()
 
 
@@ -98,6 +101,7 @@ def layout_plan(
     layout: Layout,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
+    again: Again | None = None,
 ) -> Plan:
     """An empty plan by which new partitions, sources, stages and outputs enter.
 
@@ -109,6 +113,7 @@ def layout_plan(
         layout: the new layout.
         infos: the flow's topics.
         starts: of each entering partition: first offset, and whether it lies in the middle of the log.
+        again: the flow is being folded again.
     """
     entering = [
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
@@ -133,6 +138,8 @@ def layout_plan(
         tuple(sorted(ranges, key=lambda planned: planned.place)),
         as_read(marks),
         quiet=last.quiet,
+        unfinished=last.unfinished,
+        attempt=again.number if again else -1,
     ).identified()
 
 
@@ -140,13 +147,22 @@ def batch_plan(
     last: Plan,
     claim: Claim,
     clock_ms: int,
-    ranges: Sequence[PlannedRange],
+    part: Part,
     report: Report,
     exclusions: tuple[Exclusion, ...],
-    *,
-    silent: bool,
+    again: Again | None = None,
 ) -> Plan:
-    """The plan of a batch that was processed: its ranges with their last records, and the marks at its end."""
+    """The plan of a batch that was processed: its ranges with their last records, and the marks at its end.
+
+    Args:
+        last: the plan before.
+        claim: the run.
+        clock_ms: the batch's clock.
+        part: what was read.
+        report: what processing it has given.
+        exclusions: inputs left out.
+        again: the flow is being folded again.
+    """
     ends = {(end.topic, end.partition): end for end in report.ends}
     return Plan(
         last.number + 1,
@@ -156,11 +172,13 @@ def batch_plan(
         claim.run_id,
         clock_ms,
         last.layout,
-        tuple(_witnessed(planned, ends.get(planned.place)) for planned in ranges),
+        tuple(_witnessed(planned, ends.get(planned.place)) for planned in part.ranges),
         marks_after(last, report),
         exclusions,
-        silent,
-        last.quiet if silent else {},
+        part.silent,
+        last.quiet if part.silent else {},
+        None if part.due else last.unfinished,
+        again.number if again else -1,
     ).identified()
 
 
@@ -203,6 +221,7 @@ def _witnessed(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
         last_offset=end.last_offset,
         last_epoch=end.last_epoch,
         last_timestamp_ms=end.last_timestamp_ms,
+        last_crc=end.last_crc,
     )
 
 

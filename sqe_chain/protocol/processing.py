@@ -41,6 +41,7 @@ class Batch:
         clock_ms: the batch's clock, the same in every attempt.
         infos: input topic -> what the broker says of it.
         top_level: the last level whose stages are wanted.
+        exclusions: inputs that are left out whatever happens: they were, when the batch was sealed before.
     """
 
     step: Step
@@ -49,6 +50,7 @@ class Batch:
     clock_ms: int
     infos: Mapping[str, TopicInfo]
     top_level: int
+    exclusions: Sequence[Exclusion] = ()
 
 
 class Suspects:
@@ -121,7 +123,7 @@ class Processing:
         around, suspects = self._around, Suspects(can_try=self._can_try)
         attempt = 1
         while True:
-            report = self.attempt(batch, tuple(suspects.known.values()), trial=True)
+            report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))
             if suspects.judge(report.failed):
                 break
             if report.failed:
@@ -142,9 +144,11 @@ class Processing:
             inputs.check_same(planned, now.get(planned.topic))
         for text in report.notices:
             around.tell("notice", text=text)
-        return report, exclusions
+        return report, (*batch.exclusions, *exclusions)
 
-    def attempt(self, batch: Batch, exclusions: Sequence[Exclusion], *, trial: bool = False) -> Report:
+    def attempt(
+        self, batch: Batch, exclusions: Sequence[Exclusion], *, suspects: Sequence[Exclusion] = ()
+    ) -> Report:
         """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them.
 
         In place, units of such keys are folded elsewhere or not at all, so until it is known that there are none,
@@ -153,11 +157,11 @@ class Processing:
         Args:
             batch: what is to be processed.
             exclusions: what is left out.
-            trial: try it, and take it back.
+            suspects: what is tried, and taken back.
         """
         around, infos = self._around, batch.infos
-        portions = portions_of(batch.ranges, batch.before, exclusions)
-        suspects = {(one.topic, one.partition, one.offset) for one in exclusions} if trial else ()
+        portions = portions_of(batch.ranges, batch.before, (*exclusions, *suspects))
+        tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         while True:
             job = Job(
                 batch.step,
@@ -166,7 +170,7 @@ class Processing:
                 batch.top_level,
                 infos,
                 inputs.compacted(infos),
-                frozenset(suspects),
+                tried,
             )
             try:
                 report = around.patiently("process", partial(around.engine.process, job, portions))

@@ -6,7 +6,8 @@ and commits nothing; its plans continue the flow's numbers. When it has arrived,
 flow's: one compare-and-set of the home record. What was stored before is deleted then, not earlier.
 
 Until the flow has passed the positions where it stood before, it publishes nothing either (`Plan.quiet`):
-its receivers have had it.
+its receivers have had it. A batch of which they may have had a part is then done as it was sealed
+(`Plan.unfinished`).
 """
 
 from __future__ import annotations
@@ -17,38 +18,19 @@ from functools import partial
 
 from sqe_chain.errors import ANEW, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Layout, Plan, mark_name
-from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
+from sqe_chain.plan import Plan, mark_name
+from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
+from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.standing import Standing, read_plan, standing_of
 from sqe_chain.protocol.surroundings import CLAIM, RECOVER, SEAL, Again, Engine, Surroundings
 from sqe_chain.protocol.verifying import check_stores
-from sqe_chain.states import Claim, chunk_size
-from sqe_chain.topology import Node
+from sqe_chain.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
-
-_LOOK_BACK = 50
-"""Claims ago in which an interrupted attempt is looked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a flow stands, by what store and Kafka still know.
-
-    Attributes:
-        number: of its last plan; -1 when it never had one.
-        layout: of that plan; None when it is lost.
-        ends: up to where its outputs are known to be published.
-        starts: where it once began, where that was not offset 0.
-    """
-
-    number: int
-    layout: Layout | None
-    ends: dict[TopicPartition, int]
-    starts: dict[TopicPartition, int]
 
 
 @dataclass(slots=True)
@@ -97,16 +79,26 @@ class Rebuilding:
             mine, home = claim(around, lambda: self._commits(infos), lost=True)
         self.claimed = mine
         try:
-            standing = self._standing(home, infos)
+            standing = standing_of(around, home, infos, self._commits(infos))
             again = self._again(standing, infos)
-            second = self._second(mine, again)
+            current = set(standing.layout.stored_in().values()) if standing.layout else set[str]()
+            attempts = Attempts(around, mine)
+            attempts.close(current)  # else they could be resumed once the flow has left them
+            if self.resume:
+                second = self._surroundings(self._to_resume(attempts, current, again), again)
+            else:
+                if (
+                    standing.layout is not None
+                ):  # else nobody knows whether the states there are the flow's own
+                    self._delete(attempts, current)
+                mine, home = self._with_free_name(attempts, mine, home)
+                second = self._surroundings(name_of(around.flow, mine.epoch), again)
             self._fold(second, again)
             plan = self._last_plan(second, again)
             self._switch(home, mine, plan)
-            if standing.layout is not None:
-                self._clear(standing.layout)
+            self._clean_up(Attempts(around, mine), standing, second.flow.name, plan)
         finally:
-            release(around, mine)
+            release(around, self.claimed)
         return plan
 
     def beat(self) -> bool:
@@ -122,61 +114,6 @@ class Rebuilding:
         return around.patiently(
             "read the group's commits", lambda: around.log.committed(around.flow.name, places)
         )
-
-    def _standing(self, home: Home, infos: Mapping[str, TopicInfo]) -> Standing:
-        around = self.around
-        commits = {
-            place: (commit, meta)
-            for place, commit in self._commits(infos).items()
-            if "plan" in (meta := inputs.metadata_of(commit))
-            and meta.get("topic_id") == infos[place[0]].topic_id.hex()
-        }
-        known = max((int(str(meta["plan"])) for _, meta in commits.values()), default=-1)
-        last = self._plan(around.flow.name, home.number)
-        number = max(home.number, known)
-        if number < 0:
-            raise ConfigurationError(f"flow {around.flow.name!r} has never run with this store")
-        committed = {place: commit.offset for place, (commit, _) in commits.items()}
-        if last is None:
-            starts = {place: int(str(meta.get("start", 0))) for place, (_, meta) in commits.items()}
-            return Standing(number, None, committed, {place: at for place, at in starts.items() if at})
-        ids = {str(meta.get("id")) for _, meta in commits.values()}
-        base = (
-            last
-            if last.plan_id in ids or self._begun(last)
-            else self._plan(around.flow.name, last.number - 1)
-        )
-        if base is None:
-            raise StoreInconsistent(
-                f"flow {around.flow.name!r}: plan {last.number - 1} is not kept any more, so it cannot be known what "
-                f"was published of the last one; {ANEW}"
-            )
-        names = {mark_name(*place): place for place in last.ends()}
-        starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
-        ends = {place: planned.stop for place, planned in base.ends().items() if place[0] in infos}
-        ends |= {place: max(offset, ends.get(place, 0)) for place, offset in committed.items()}
-        return Standing(number, last.layout, ends, starts)
-
-    def _plan(self, flow: str, number: int) -> Plan | None:
-        around = self.around
-        data = around.patiently(f"read plan {number}", lambda: around.home.plan(flow, number))
-        return None if data is None else Plan.from_bytes(data)
-
-    def _begun(self, plan: Plan) -> bool:
-        """Whether a state shows that all of a plan was published: persisting comes after it."""
-        if all(planned.start == planned.stop for planned in plan.ranges):
-            return True
-        around = self.around
-        for stage in around.flow.stages():
-            stored = plan.layout.stages.get(stage.name)
-            if stored is None:
-                continue
-            cells = range(plan.layout.state_partitions * stored.buckets)
-            ask = partial(around.store(stage).headers, stored.flow, stage.name, cells)
-            for header in around.patiently("read headers", ask):
-                if header is not None and plan.plan_id in {header.plan_id, header.begun_id}:
-                    return True
-        return False
 
     def _again(self, standing: Standing, infos: Mapping[str, TopicInfo]) -> Again:
         flow = self.around.flow
@@ -198,10 +135,11 @@ class Rebuilding:
                     "counted; a flow can be rewound, not moved on"
                 )
             until[place] = max(offset, standing.starts.get(place, 0))
+        heard = {place: standing.published.get(place, 0) for place in ends}
         quiet = (
-            {} if self.republish else {mark_name(*place): offset for place, offset in ends.items() if offset}
+            {} if self.republish else {mark_name(*place): offset for place, offset in heard.items() if offset}
         )
-        return Again(standing.number + 1, standing.starts, until, quiet)
+        return Again(standing.number + 1, standing.starts, until, quiet, standing.unfinished)
 
     def _wanted(self, ends: Offsets) -> Offsets:
         """The offsets asked for."""
@@ -213,49 +151,53 @@ class Rebuilding:
 
     # ------------------------------------------------------------------ the second flow
 
-    def _second(self, mine: Claim, again: Again) -> Surroundings:
-        """The surroundings of the second flow: a new one, or that of the attempt that was interrupted."""
+    def _surroundings(self, name: str, again: Again) -> Surroundings:
+        """The surroundings of the second flow."""
         around = self.around
-        epoch, found = mine.epoch, self._attempts(mine)
-        if self.resume:
-            if not found:
-                raise ConfigurationError(
-                    f"flow {around.flow.name!r}: there is no interrupted attempt to resume"
-                )
-            epoch = found[0]
-        else:
-            for earlier in found:
-                self._clear_attempt(earlier)
-        flow = around.flow.renamed(_name(around.flow, epoch))
+        flow = around.flow.renamed(name)
         settings = replace(around.settings, again=again, takeover=True, accept_rollback=False)
         return replace(around, flow=flow, engine=self.engine(flow), settings=settings)
 
-    def _attempts(self, mine: Claim) -> list[int]:
-        """Epochs of attempts that have not been switched over to, the newest first."""
-        around = self.around
-        last = self._plan(around.flow.name, self._home().number)
-        current = set(last.layout.stored_in().values()) if last else set()
-        found = []
-        for epoch in range(mine.epoch - 1, max(0, mine.epoch - _LOOK_BACK), -1):
-            name = _name(around.flow, epoch)
-            home, _ = around.patiently("look for an attempt", partial(around.home.home, name))
-            if home is not None and home.number >= 0 and name not in current:
-                found.append(epoch)
-        return found
+    def _to_resume(self, attempts: Attempts, current: set[str], again: Again) -> str:
+        """The name of the attempt that was interrupted, if it would end where it has to end now."""
+        name = self.around.flow.name
+        found = next((one for one in attempts.found() if one.open and one.name not in current), None)
+        if found is None:
+            raise ConfigurationError(f"flow {name!r}: there is no interrupted attempt to resume")
+        if found.plan.attempt != again.number:
+            raise ConfigurationError(
+                f"flow {name!r}: the interrupted attempt continues plan {found.plan.attempt - 1}, but the flow has gone on "
+                f"to plan {again.number - 1} since; start without --resume"
+            )
+        if (found.plan.quiet, found.plan.unfinished) != (again.quiet, again.unfinished):
+            raise ConfigurationError(
+                f"flow {name!r}: the interrupted attempt was begun with other options, or more is known by now of what was "
+                "published; start without --resume"
+            )
+        return found.name
 
-    def _clear_attempt(self, epoch: int) -> None:
-        around, name = self.around, _name(self.around.flow, epoch)
-        home, _ = around.patiently("look at an attempt", lambda: around.home.home(name))
-        plan = self._plan(name, home.number) if home else None
-        if plan is not None:
-            self._clear(plan.layout)
+    def _delete(self, attempts: Attempts, but: set[str]) -> set[str]:
+        """Delete attempts of which the flow keeps nothing. Returns their names."""
+        found: list[Attempt] = [one for one in attempts.found() if one.name not in but]
+        for one in found:
+            attempts.delete(one)
+        return {one.name for one in found}
 
-    def _home(self) -> Home:
-        around = self.around
-        home, _ = around.patiently("read the claim", lambda: around.home.home(around.flow.name))
-        if home is None:
-            raise StoreInconsistent(f"flow {around.flow.name!r}: its claim is gone; start again")
-        return home
+    def _with_free_name(self, attempts: Attempts, mine: Claim, home: Home) -> tuple[Claim, Home]:
+        """The claim, with the first epoch whose name is not taken.
+
+        A home store that was emptied gives epochs out again, while other stores hold states under names made
+        of them.
+        """
+        around, epoch = self.around, mine.epoch
+        while not attempts.is_free(name_of(around.flow, epoch)):
+            epoch += 1
+        if epoch == mine.epoch:
+            return mine, home
+        after = replace(home, epoch=epoch)
+        self._set_home(home, after)
+        self.claimed = replace(mine, epoch=epoch)
+        return self.claimed, after
 
     def _fold(self, second: Surroundings, again: Again) -> None:
         service = Aggregation(second)
@@ -279,21 +221,14 @@ class Rebuilding:
 
     def _last_plan(self, second: Surroundings, again: Again) -> Plan:
         home, _ = second.patiently("read the last plan", lambda: second.home.home(second.flow.name))
-        data = home and second.patiently(
-            "read the last plan", lambda: second.home.plan(second.flow.name, home.number)
-        )
-        if not data:
+        plan = read_plan(second, second.flow.name, home.number) if home else None
+        if plan is None:
             raise StoreInconsistent(f"flow {second.flow.name!r}: its last plan is gone; start again")
-        plan = Plan.from_bytes(data)
         short = [place for place, end in plan.ends().items() if end.stop < again.until.get(place, 0)]
         if short:
             raise ServiceStopped(
                 f"flow {self.around.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}, below "
                 f"{again.until[short[0]]} where the flow stood: the log was truncated; restore it"
-            )
-        if plan.quiet != again.quiet:
-            raise ConfigurationError(
-                f"flow {self.around.flow.name!r}: the interrupted attempt was begun with other options; start without --resume"
             )
         return plan
 
@@ -301,43 +236,32 @@ class Rebuilding:
 
     def _switch(self, home: Home, mine: Claim, plan: Plan) -> None:
         """One step: before it the flow stands where it stood, after it at the second flow's last plan."""
-        around, name = self.around, self.around.flow.name
-        after = replace(home, number=plan.number, plan_id=plan.plan_id)
-        drop_below = max(0, plan.number - around.settings.keep_plans + 1)
+        around, after = self.around, replace(home, number=plan.number, plan_id=plan.plan_id)
         with around.step(SEAL):
-            standing = around.patiently(
-                "switch over", partial(around.home.set_home, name, home, after, plan.to_bytes(), drop_below)
-            )
-        if standing != after:
-            raise Superseded(
-                f"flow {name!r}: {standing.run_id if standing else 'nobody'} has claimed it meanwhile; nothing was changed"
-            )
+            self._set_home(home, after, plan)
         with around.step(RECOVER):
             Applying(around, mine).commit(plan)
         around.tell("rebuilt", plan=plan.number, stored_in=plan.layout.stored_in())
 
-    def _clear(self, layout: Layout) -> None:
-        """Delete states that nobody needs any more. Headers stay, so no older run can write there again."""
-        around = self.around
-        for stage in around.flow.stages():
-            stored = layout.stages.get(stage.name)
-            for cell in range(layout.state_partitions * stored.buckets if stored else 0):
-                around.patiently("delete old states", partial(self._clear_cell, stage, layout, cell))
+    def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:
+        around, name = self.around, self.around.flow.name
+        drop_below = max(0, plan.number - around.settings.keep_plans + 1) if plan else 0
+        data = plan.to_bytes() if plan else None
+        set_home = partial(around.home.set_home, name, before, after, data, drop_below)
+        standing = around.patiently("switch over" if plan else "claim", set_home)
+        if standing != after:
+            raise Superseded(
+                f"flow {name!r}: {standing.run_id if standing else 'nobody'} has claimed it meanwhile; nothing was changed"
+            )
 
-    def _clear_cell(self, stage: Node, layout: Layout, cell: int) -> None:
-        store, flow = self.around.store(stage), layout.stages[stage.name].flow
-        header = store.headers(flow, stage.name, [cell])[0]
-        if header is None:
-            return
-        rows: list[tuple[bytes, bytes | None]] = [
-            (key, None) for key, _ in store.scan(flow, stage.name, cell)
-        ]
-        while rows:
-            size = chunk_size(store, rows)
-            if store.write(flow, stage.name, cell, header, header, rows[:size]) != header:
-                return  # somebody works there: not what was meant
-            rows = rows[size:]
-
-
-def _name(flow: Flow, epoch: int) -> str:
-    return f"{flow.name}.again-{epoch}"
+    def _clean_up(self, attempts: Attempts, before: Standing, name: str, plan: Plan) -> None:
+        """After the switch: close the attempt that it came from, and delete what nobody needs any more."""
+        attempts.close({name})
+        deleted = self._delete(attempts, {name})
+        grave = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
+        if before.layout is not None:
+            for stage in self.around.flow.stages():
+                stored = before.layout.stages.get(stage.name)
+                if stored is not None and stored.flow not in deleted:
+                    attempts.clear(stage, stored.flow, cells_of(before.layout, stage), grave)
+        attempts.leftovers(plan.layout.stored_in(), grave)

@@ -134,6 +134,8 @@ class Republishing:
             **excluded_fields(report.excluded),
             outputs=report.outputs,
             lag=inputs.lag(stops, bounds),
+            lag_by_partition=inputs.lag_by_partition(stops, bounds),
+            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=around.clock.now_ms() - started_ms,
         )
         return True

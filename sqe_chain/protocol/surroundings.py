@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.plan import Unfinished
 from sqe_chain.ports import Header, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.segment.results import Job, Portion, Report
@@ -94,12 +95,14 @@ class Again:
         starts: where the flow once began, where that was not offset 0.
         until: where to end.
         quiet: "topic/partition" -> up to where outputs were published before.
+        unfinished: the batch that is to be published first, afterwards.
     """
 
     number: int
     starts: Mapping[TopicPartition, int]
     until: Mapping[TopicPartition, int]
     quiet: Mapping[str, int]
+    unfinished: Unfinished | None = None
 
 
 @dataclass(frozen=True, slots=True)

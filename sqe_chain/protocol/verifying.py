@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
-from sqe_chain.plan import Plan
-from sqe_chain.ports import Bounds
+from sqe_chain.plan import Plan, Unfinished
+from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
@@ -127,6 +128,28 @@ def verify_records(around: Surroundings, last: Plan, *, unfinished: bool) -> Non
             around.tell(
                 "notice", text=f"{place}: the last record read has aged out, it could not be compared"
             )
+
+
+def verify_rest(around: Surroundings, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
+    """Are the inputs still what a batch has read that is done once more?
+
+    Args:
+        around: the flow and its ports.
+        rest: the batch.
+        bounds: of its partitions; they are known to hold where it begins.
+
+    Raises:
+        TruncatedInput: they are not.
+    """
+    infos = around.patiently(
+        "look at the inputs", lambda: around.log.describe({planned.topic for planned in rest.ranges})
+    )
+    for planned in rest.ranges:
+        bound = bounds[planned.place]
+        inputs.check_bounds(planned.place, planned.stop, bound)
+        if planned.topic not in inputs.compacted(infos):
+            compare = partial(inputs.check_last_record, around.log, planned, bound)
+            around.patiently("read a last record again", compare)
 
 
 def check_redone(redo: Redo, report: Report) -> None:

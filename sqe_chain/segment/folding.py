@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqe_chain.partitioner import Partitioner
+from sqe_chain.segment.fitting import Fitting
 from sqe_chain.stages.aggregate import Aggregate
 from sqe_chain.states import PartitionStates
 from sqe_chain.steps import Unit
@@ -22,12 +23,14 @@ class Folding:
         states: where its states come from.
         part: the state partition.
         partitioner: of keys over state partitions.
+        fitting: what the stage's store takes.
     """
 
     aggregate: Aggregate
     states: PartitionStates
     part: int
     partitioner: Partitioner
+    fitting: Fitting
 
     def take(self, units: Sequence[Unit]) -> int:
         """Fold units, in their order; returns how many keys belong to another state partition."""
@@ -38,10 +41,24 @@ class Folding:
             if strays:
                 units = [unit for unit in units if unit[0] not in strays]
                 missing -= strays
+            too_long = {key for key in missing if not self.fitting.fits(key)}
+            if too_long:
+                units = self._without(units, too_long)
+                missing -= too_long
             keys = sorted(missing)
             aggregate.add(keys, self.states.load(keys))
         aggregate.fold(units)
         return len(strays)
+
+    def _without(self, units: Sequence[Unit], too_long: set[bytes]) -> list[Unit]:
+        """Units without those whose key the store does not take: their inputs are told to have failed."""
+        kept = []
+        for unit in units:
+            if unit[0] in too_long:
+                self.aggregate.failed(unit[4], self.fitting.too_long(unit[0]))
+            else:
+                kept.append(unit)
+        return kept
 
     def changed(self) -> dict[int, Rows]:
         """Cell -> changed states in key order, after the last unit."""

@@ -12,7 +12,7 @@ from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceS
 from sqe_chain.flow import Flow
 from sqe_chain.marks import PartitionMarks
 from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
-from sqe_chain.plan import Exclusion
+from sqe_chain.plan import Exclusion, record_crc
 from sqe_chain.ports import Message, Output
 from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
@@ -114,6 +114,7 @@ class Inputs:
         end.size += size
         end.last_offset, end.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
         end.last_timestamp_ms = last.timestamp()[1]
+        end.last_crc = record_crc(last.key(), last.value())
 
     def finish(self) -> PartitionEnd:
         """What became of the partition, after its last record; the dead letters are among the outputs now.

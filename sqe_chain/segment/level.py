@@ -15,6 +15,7 @@ from sqe_chain.outputs import Gatherer
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Output, StateStore
+from sqe_chain.segment.fitting import Fitting
 from sqe_chain.segment.folding import Folding
 from sqe_chain.segment.poison import exclusion_of, place_in_user_code
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
@@ -117,6 +118,7 @@ class Level:
         self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
         self._wanted = level < job.top_level
         self._stages: dict[int, Folding | Sieving] = {}
+        self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
@@ -137,9 +139,11 @@ class Level:
             suspects=job.suspects,
         )
         states = PartitionStates(store, job.step, stage.name, self._part, layout)
-        return Folding(aggregate, states, self._part, Partitioner(flow.state_partitions))
+        fitting = self._fitting[stage.index] = Fitting(stage, store)
+        return Folding(aggregate, states, self._part, Partitioner(flow.state_partitions), fitting)
 
     def _sieving_of(self, stage: Node, job: Job, store: StateStore) -> Sieving:
+        fitting = self._fitting[stage.index] = Fitting(stage, store)
         return Sieving(
             stage,
             CellStates(store, job.step, stage.name, self._part),
@@ -149,6 +153,7 @@ class Level:
             self._before_input,
             self._fail,
             self._report.dropped,
+            fitting=fitting,
             suspects=job.suspects,
             waits=not job.in_place or self._level > 1 or len(self._flow.input_topics()) > 1,
         )
@@ -194,6 +199,8 @@ class Level:
                 self._push_changes(work.aggregate)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
+                if text := self._fitting[index].too_large(changed):
+                    self._report.broken.append(f"flow {self._flow.name!r}: {text}")
                 yield States(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         yield from self.blocks()
@@ -280,9 +287,9 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
 
 
 class _Decoder:
-    """Makes units of rows; units of one input share their origin, as far as they are for one stage.
+    """Makes units of rows; units of one input share their origin, within a stage.
 
-    What is carried of an input is what its stage needs: another one may need more.
+    Stages ask for different things: what is carried for one may be too little for the next.
     """
 
     def __init__(self) -> None:

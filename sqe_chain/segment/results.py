@@ -76,6 +76,7 @@ class PartitionEnd:
         last_offset: offset of the last record; -1 when there was none.
         last_epoch: its leader epoch plus one.
         last_timestamp_ms: its timestamp.
+        last_crc: checksum of its key and value (`plan.record_crc`).
     """
 
     topic: str
@@ -87,6 +88,7 @@ class PartitionEnd:
     last_offset: int = -1
     last_epoch: int = 0
     last_timestamp_ms: int = -1
+    last_crc: int = -1
 
 
 @dataclass(slots=True)

@@ -17,6 +17,7 @@ from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.filtering import FilterSpec
 from sqe_chain.partitioner import Partitioner
+from sqe_chain.segment.fitting import Fitting
 from sqe_chain.segment.poison import UserCodeError, guarded
 from sqe_chain.stages.declared import Extract, Filter, Fold, filter_of
 from sqe_chain.stages.record import Record, Spot, Verdict
@@ -95,6 +96,7 @@ class Sieving:
         failed: called when user code raises, in the filter or in the steps after it, and when the filter refuses
             an input. Raises to stop at once.
         counts: (stage, reason) -> records, added to.
+        fitting: what the stage's store takes.
         suspects: topic, partition and offset of inputs that are taken as if they were not there: what a filter
             remembers cannot be taken back.
         waits: whether units of several input partitions come.
@@ -114,6 +116,7 @@ class Sieving:
         failed: Failed,
         counts: Counter[tuple[str, str]],
         *,
+        fitting: Fitting,
         suspects: frozenset[tuple[str, int, int]] = frozenset(),
         waits: bool = True,
     ) -> None:
@@ -129,6 +132,7 @@ class Sieving:
         self._before_input = before_input
         self._failed = failed
         self._counts = counts
+        self._fitting = fitting
         self._suspects = suspects
         self._waits = waits
         self._table = CellTable(states)
@@ -196,7 +200,8 @@ class Sieving:
     def _look_at_all(self, current: Filter, units: Sequence[Unit]) -> None:
         """Look at a block of units, whose rows are read together."""
         known = [self._record(unit) for unit in units]
-        wanted = self._wanted(current, [record for record, _ in known if record is not None])
+        readable = [one for one, _ in known if one is not None and self._fitting.fits(one.key or b"")]
+        wanted = self._wanted(current, readable)
         self._table.load(wanted)
         for (record, key), unit in zip(known, units, strict=True):
             origin = unit[4]
@@ -230,6 +235,8 @@ class Sieving:
 
     def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
         origin = unit[4]
+        if record.key is not None and not self._fitting.fits(record.key):
+            raise self._fitting.too_long(record.key)
         if self._spec.kind == "roots":
             record.root, record.root_position = self._root(origin), origin.position
         verdict = current.accept(record)

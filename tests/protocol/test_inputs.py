@@ -6,6 +6,7 @@ memory, for a service that counts and one that only passes on.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 
@@ -26,6 +27,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
 WORDS = ["ant", "bee", "cat", "ape", "bat", "cow"]
@@ -171,6 +173,46 @@ def test_a_log_that_was_truncated_and_written_anew_stops(service: Service, resta
         return
     with pytest.raises(TruncatedInput):
         found.run_until_caught_up()
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("what", ["time", "key", "value", "null value", "nothing"])
+def test_a_record_replaced_in_the_same_leader_epoch_stops(what: str, known: bool) -> None:
+    """A broker restored from a copy, say. Plans of older versions know the time, and not what stood there."""
+    found = counting()
+    feed(found)
+    before = found.log.snapshot()
+    found.feed("words", word("first"), key="a", partition=0, timestamp_ms=1_000)
+    last = found.log.records("words")[-1]
+    found.run_until_caught_up()
+    if not known:
+        forget_checksums(found)
+    found.log.restore(before)
+    found.log.append(
+        "words",
+        0,
+        None if what == "null value" else b"another" if what == "value" else last.value(),
+        b"b" if what == "key" else last.key(),
+        timestamp_ms=2_000 if what == "time" else last.timestamp()[1],
+    )
+    if what == "nothing" or (what != "time" and not known):
+        found.restart()
+        return
+    with pytest.raises(TruncatedInput, match=r"words\[0\]@6: .*written anew"):
+        found.restart()
+
+
+def forget_checksums(found: Rehearsal) -> None:
+    """The last plan as an older version would have written it."""
+    store = found.stores[""]
+    assert isinstance(store, MemoryStore)
+    copy = store.copy_home(found.flow.name)
+    assert copy.home is not None
+    record = json.loads(copy.plans[copy.home.number])
+    for planned in record["ranges"]:
+        del planned["last_crc"]
+    copy.plans[copy.home.number] = json.dumps(record).encode()
+    store.restore_home(found.flow.name, copy)
 
 
 def test_an_unfinished_plan_on_a_truncated_log_stops() -> None:
@@ -406,7 +448,7 @@ def test_a_compacted_input_that_is_allowed_goes_on_over_its_holes() -> None:
     found.run_until_caught_up()
     found.log.compact("words", 0)
     found.restart()
-    found.feed("words", word("asp"))
+    found.feed("words", word("asp"), key="asp")
     found.run_until_caught_up()
     assert counted(found) == Counter([*WORDS, "ant", "asp"])
 

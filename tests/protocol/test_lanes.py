@@ -311,6 +311,6 @@ def test_holes_of_a_compacted_input_are_waived_when_it_is_allowed(log: MemoryLog
     found = stateful(log, allow_compacted=True)
     found.log.configure("words", compacted=True)
     for number in (0, 2, 5):
-        found.log.append("words", 0, values[number])
+        found.log.append("words", 0, values[number], key=b"%d" % number)
     found.run_until_caught_up()
     assert counted(found, "letters") == Counter([WORDS[0], WORDS[2], WORDS[5]])

@@ -22,6 +22,8 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
+from sqe_chain.plan import Plan
+from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
@@ -196,6 +198,15 @@ def test_a_rewound_flow_folds_again_but_says_nothing_twice() -> None:
     plant.check()
 
 
+def test_a_rewound_flow_that_is_folded_again_says_nothing_twice_either() -> None:
+    plant = Plant()
+    plant.feed(BEFORE)
+    plant.found.rebuild({("words", 0): 1, ("words", 1): 1})
+    plant.found.rebuild()
+    plant.feed(AFTER)
+    plant.check()
+
+
 def test_a_rewound_flow_says_it_again_if_asked() -> None:
     plant = Plant()
     plant.feed(BEFORE)
@@ -262,3 +273,312 @@ def test_offsets_beyond_what_was_counted_are_refused() -> None:
 def test_a_flow_that_never_ran_cannot_be_folded_again() -> None:
     with pytest.raises(ConfigurationError, match="has never run"):
         Plant().found.rebuild()
+
+
+# --- interrupted attempts -----------------------------------------------------------------------------
+
+
+def small_flow() -> Flow:
+    flow = Flow("notes", state_partitions=2)
+    first = flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note
+    )
+    first.to("said", key=first_letter, partitions=2)
+    return flow
+
+
+class SmallPlant(Plant):
+    """One stage; a batch of all that is there."""
+
+    def __init__(self) -> None:
+        super().__init__(small_flow(), Settings(allow_weak_durability=True))
+        self.feed(BEFORE[:4])
+
+    def check(self) -> None:
+        letters: dict[str, list[str]] = {}
+        for text in self.words:
+            letters.setdefault(text[0], []).append(text)
+        assert ledger(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
+        assert self.said() == Counter(self.words)
+
+    def rows(self) -> dict[str, int]:
+        """How many states the store holds, by the names under which it does."""
+        found: Counter[str] = Counter()
+        for (name, _, _), part in self.store.copy_all().parts.items():
+            found[name] += len(part.states)
+        return {name: count for name, count in found.items() if count}
+
+    def stored_in(self) -> str:
+        home, _ = self.store.home("notes")
+        assert home is not None
+        data = self.store.plan("notes", home.number)
+        assert data is not None
+        return Plan.from_bytes(data).layout.stages["letters"].flow
+
+
+def rebuilt_once(plant: SmallPlant) -> None:
+    plant.found.rebuild()
+
+
+def rebuilt_twice(plant: SmallPlant) -> None:
+    plant.found.rebuild()
+    plant.feed(["ace"])
+    plant.found.rebuild()
+
+
+def interrupted_when_all_was_folded(plant: SmallPlant) -> None:
+    interrupted(plant)
+
+
+def interrupted_twice(plant: SmallPlant) -> None:
+    """The first one is not closed by the second, for this one does not get so far."""
+    interrupted(plant)
+    plant.found.crash(step=1, when="after")
+    with pytest.raises(Crash):
+        plant.found.rebuild()
+
+
+def interrupted(plant: SmallPlant) -> None:
+    """Right before the switch."""
+    probe = SmallPlant()
+    before = len(probe.found.script.written)
+    probe.found.rebuild()
+    writes = probe.found.script.written[before:]
+    at = next(i for i, what in enumerate(writes) if i > 1 and what.startswith("home of notes:"))
+    plant.found.crash_at_write(at)
+    with pytest.raises(Crash):
+        plant.found.rebuild()
+    plant.found.script.writes.clear()
+    plant.check()
+
+
+def start_the_service(plant: SmallPlant) -> None:
+    plant.found.start()
+
+
+def rebuild_again(plant: SmallPlant) -> None:
+    plant.found.rebuild()
+
+
+def resume(plant: SmallPlant) -> None:
+    try:
+        plant.found.rebuild(resume=True)
+    except ConfigurationError as error:
+        assert "no interrupted attempt" in str(error) or "start without --resume" in str(error)  # noqa: PT017
+        plant.check()
+
+
+HISTORIES = (
+    lambda _plant: None,
+    rebuilt_once,
+    rebuilt_twice,
+    interrupted_when_all_was_folded,
+    interrupted_twice,
+)
+
+
+@pytest.mark.parametrize("recover", [start_the_service, rebuild_again, resume])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("history", HISTORIES)
+def test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for_them(
+    history: Callable[[SmallPlant], None], when: str, recover: Callable[[SmallPlant], None]
+) -> None:
+    """Attempts that are done, given up, or being deleted are not resumed; in the end one copy of the states is left."""
+    at = 0
+    while True:
+        plant = SmallPlant()
+        history(plant)
+        plant.found.crash_at_write(at, when)  # type: ignore[arg-type]
+        crashed = False
+        try:
+            plant.found.rebuild()
+        except Crash:
+            crashed = True
+        plant.found.script.writes.clear()
+        recover(plant)
+        plant.check()
+        resume(plant)
+        plant.check()
+        plant.feed(AFTER[:1])
+        plant.check()
+        resume(plant)
+        plant.check()
+        plant.found.rebuild()
+        plant.feed(AFTER[1:2])
+        plant.check()
+        assert plant.rows() == {plant.stored_in(): len(ledger(plant.found))}, "all else is deleted"
+        if not crashed:
+            break
+        at += 1
+    assert at >= 15
+
+
+def test_while_a_rebuild_folds_the_old_states_stay_and_what_was_interrupted_is_not_the_flow() -> None:
+    """At every write before the switch all old states are there; and it is not switched before all is folded."""
+    probe = SmallPlant()
+    begin = len(probe.found.script.written)
+    probe.found.rebuild()
+    writes = probe.found.script.written[begin:]
+    switch = next(i for i, what in enumerate(writes) if i > 1 and what.startswith("home of notes:"))
+    for at in range(switch + 1):
+        plant = SmallPlant()
+        plant.found.crash_at_write(at)
+        with pytest.raises(Crash):
+            plant.found.rebuild()
+        plant.found.script.writes.clear()
+        assert plant.rows()["notes"] == len({text[0] for text in plant.words})
+        assert plant.stored_in() == "notes"
+        plant.check()
+
+
+def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() -> None:
+    plant = Plant()
+    plant.feed(BEFORE)
+    around = plant.found._around(None)
+    stopping = Rebuilding(around, lambda flow: plant.found._engine(around, flow), stopped=lambda: True)
+    with pytest.raises(ServiceStopped, match="nothing has changed"):
+        stopping.run()
+    home, _ = plant.store.home("notes")
+    assert home is not None
+    data = plant.store.plan("notes", home.number)
+    assert data is not None
+    assert set(Plan.from_bytes(data).layout.stored_in().values()) == {"notes"}
+    plant.check()
+    plant.found.rebuild(resume=True)
+    plant.check()
+
+
+def switch_of(plant: SmallPlant) -> int:
+    """Which write of a rebuild from here on is the switch."""
+    snapshot, content = plant.found.log.snapshot(), plant.store.copy_all()
+    begin = len(plant.found.script.written)
+    plant.found.rebuild()
+    writes = plant.found.script.written[begin:]
+    plant.found.log.restore(snapshot)
+    plant.store.restore_all(content)
+    return [i for i, what in enumerate(writes) if what.startswith("home of notes:")][1]
+
+
+def attempt_of(plant: SmallPlant, name: str) -> int:
+    home, _ = plant.store.home(name)
+    assert home is not None
+    data = plant.store.plan(name, home.number)
+    assert data is not None
+    return Plan.from_bytes(data).attempt
+
+
+def test_the_attempt_that_became_the_flow_is_closed_before_the_flow_leaves_it() -> None:
+    plant = SmallPlant()
+    plant.found.crash_at_write(switch_of(plant), "after")
+    with pytest.raises(Crash):
+        plant.found.rebuild()
+    first = plant.stored_in()
+    assert attempt_of(plant, first) >= 0, "nobody came to close it"
+    plant.found.crash_at_write(switch_of(plant), "before")
+    with pytest.raises(Crash):
+        plant.found.rebuild()
+    assert plant.stored_in() == first
+    assert attempt_of(plant, first) < 0
+    plant.found.rebuild(resume=True)
+    plant.check()
+
+
+def test_an_attempt_whose_rows_are_about_to_be_deleted_is_none_any_more() -> None:
+    plant = SmallPlant()
+    interrupted(plant)
+    plant.found.crash_at_write(1, "after")
+    with pytest.raises(Crash):
+        plant.found.rebuild()
+    with pytest.raises(ConfigurationError, match="no interrupted attempt"):
+        plant.found.rebuild(resume=True)
+
+
+def test_what_could_not_be_folded_to_the_end_does_not_become_the_flow() -> None:
+    plant = SmallPlant()
+    end = plant.found.log.bounds([("words", 0)])["words", 0].stable_end
+    plant.found.log.truncate_after("words", 0, end - 1)
+    with pytest.raises(ServiceStopped, match="the log was truncated; restore it"):
+        plant.found.rebuild()
+    assert plant.stored_in() == "notes"
+    plant.check()
+
+
+def test_an_attempt_is_not_resumed_after_the_flow_has_gone_on() -> None:
+    plant = SmallPlant()
+    interrupted(plant)
+    plant.feed(AFTER)
+    with pytest.raises(ConfigurationError, match="has gone on to plan 2 since"):
+        plant.found.rebuild(resume=True)
+    plant.check()
+    assert plant.stored_in() == "notes"
+
+
+def test_an_attempt_with_other_options_is_not_resumed_and_nothing_is_folded() -> None:
+    plant = SmallPlant()
+    interrupted(plant)
+    begin = len(plant.found.script.written)
+    with pytest.raises(ConfigurationError, match="other options"):
+        plant.found.rebuild(republish=True, resume=True)
+    assert not [what for what in plant.found.script.written[begin:] if "again" in what]
+    plant.check()
+
+
+def test_a_home_store_that_went_back_to_before_the_switch_does_not_find_empty_states() -> None:
+    """Where rows were deleted headers have gone on, so an older home record does not fit to them."""
+    plant = SmallPlant()
+    before = plant.store.copy_home("notes")
+    plant.found.rebuild()
+    plant.store.restore_home("notes", before)
+    with pytest.raises(StoreInconsistent):
+        plant.found.start(Settings(takeover=True, allow_weak_durability=True, accept_rollback=True))
+    plant.found.rebuild()
+    plant.check()
+
+
+def test_a_run_of_an_attempt_that_was_deleted_changes_nothing_any_more() -> None:
+    plant = SmallPlant()
+    interrupted(plant)
+    name = next(name for name in plant.rows() if "again" in name)
+    zombie = Rehearsal(
+        plant.flow.renamed(name), log=plant.found.log, store=plant.store, settings=plant.settings
+    )
+    zombie.start()
+    for text in AFTER:
+        plant.found.feed("words", word(text), key=text[0])
+        plant.words.append(text)
+    plant.found.rebuild()
+    with pytest.raises(ServiceStopped):
+        zombie.batch()
+    plant.found.run_until_caught_up()
+    plant.check()
+    assert set(plant.rows()) == {plant.stored_in()}
+
+
+def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
+    """The home store was emptied, and Kafka has forgotten all but an early commit: epochs are given out again."""
+    states = MemoryStore(f"states-{id(object())}")
+    flow = Flow("notes", state_partitions=2)
+    flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note, store="states"
+    )
+    home = MemoryStore(f"home-{id(object())}")
+    found = Rehearsal(
+        flow,
+        partitions={"words": 2},
+        store={"": home, "states": states},
+        settings=Settings(allow_weak_durability=True),
+    )
+    for text in BEFORE:
+        found.feed("words", word(text), key=text[0])
+    found.run_until_caught_up()
+    early = found.commits()
+    found.rebuild()
+    live = found._store_flow("letters")
+    home.restore_all()
+    found.log.forget("notes")
+    found.log.commit("notes", early)
+    states.restore_part("notes", "letters", 0)
+    states.restore_part("notes", "letters", 1)
+    found.rebuild()
+    assert found._store_flow("letters") != live
+    assert ledger(found)["a"] == "ant ape auk"

@@ -272,3 +272,18 @@ def test_a_batch_that_would_leave_out_more_than_a_plan_lists_is_made_smaller(
     assert stock_of(found) == left
     assert excluded(found) == failed
     assert all(int(str(event["excluded"])) <= 10 for event in found.events("committed"))
+
+
+def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
+    """The first needs nothing of its input, the second what an envelope takes; both get one and the same input."""
+    flow = Flow("shop", state_partitions=1, poison="dead_letter")
+    stream = flow.source("orders", StringValue).flat_map(parts)
+    stream.aggregate("quiet", key=first_letter, state=Int64Value, fold=stock)
+    stream.aggregate("stock", key=first_letter, state=Int64Value, fold=stock).changes().to(
+        "out", partitions=1
+    )
+    found = Rehearsal(flow, settings=Settings(in_place=False))
+    found.feed("orders", word("a+1"))
+    found.run_until_caught_up()
+    assert excluded(found) == []
+    assert len(found.published("out")) == 1

@@ -155,11 +155,11 @@ def test_letters_that_fail_again_can_be_sent_back_again() -> None:
 
 
 def rewound() -> Plant:
-    """The letter of `e` came back; then the flow was rewound, and also `a` failed, which comes before it."""
-    plant = Plant("e").read().corrected()
+    """The letter of `c` came back; then the flow was rewound, and also `a` failed, which comes before it on its lane."""
+    plant = Plant("c").read().corrected()
     plant.resend()
     assert plant.counted() == WORDS
-    plant.code.broken = {"a", "e"}
+    plant.code.broken = {"a", "c"}
     plant.service.rebuild({("words", 0): 0, ("words", 1): 0}, republish=True)
     plant.read()
     return plant.corrected()
@@ -168,7 +168,7 @@ def rewound() -> Plant:
 def test_after_a_rewind_an_earlier_input_comes_back_too() -> None:
     plant = rewound()
     result = plant.resend()
-    assert (result.sent, result.known) == (2, 1)  # `a`, and `e` as it came back; the original of `e` was sent
+    assert (result.sent, result.known) == (2, 1)  # `a`, and `c` as it came back; the original of `c` was sent
     assert plant.counted() == WORDS
     crash_everywhere(rewound)
 
@@ -178,6 +178,23 @@ def test_what_cannot_be_known_any_more_is_not_guessed() -> None:
     plant.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match=r"letters before 1 are gone"):
         plant.resend()
+
+
+def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
+    """The round is committed before anything is sent under it; by then it is known that the letter is a new one."""
+    plant = rewound()
+    script = Script()
+    before = plant.service.log.snapshot()
+    plant.resend(CrashingLog(plant.service.log, script))  # type: ignore[arg-type]
+    plant.service.log.restore(before)
+    commits = [number for number, what in enumerate(script.written) if what.startswith("commit")]
+    with pytest.raises(Crash):
+        plant.resend(CrashingLog(plant.service.log, Script(writes={(commits[2], "after")})))  # type: ignore[arg-type]
+    plant.service.log.truncate_before("sums.dead-letters", 0, 1)
+    with pytest.raises(ServiceStopped, match="letters before 1 are gone"):
+        plant.resend()  # not for the letter that began the round, but for the next, which was sent before
+    plant.service.run_until_caught_up()
+    assert "a" in plant.counted()
 
 
 def test_letters_that_retention_has_taken_are_told() -> None:

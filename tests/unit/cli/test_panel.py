@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import logging
+import math
 import socket
+from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
+from sqe_chain.cli.health import STUCK_MS, Health
 from sqe_chain.cli.metrics import Metrics, serving
 from sqe_chain.cli.panel import LivePanel, panel
 from sqe_chain.cli.statistics import SLOW_S, Statistics
@@ -173,7 +176,10 @@ def test_metrics_count_and_answer() -> None:
     registry = CollectorRegistry()
     tell(Metrics("totals", registry))
     port = free_port()
-    with serving(port, registry), urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+    with (
+        serving(port, registry, Health(lambda: 0)),
+        urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
+    ):
         text = answer.read().decode()
     label = '{flow="totals"}'
     for line in (
@@ -190,6 +196,86 @@ def test_metrics_count_and_answer() -> None:
     assert text == generate_latest(registry).decode()
 
 
+def committed(lags: dict[str, int], event_time_ms: int = -1) -> dict[str, object]:
+    return {"lag": sum(lags.values()), "lag_by_partition": lags, "event_time_ms": event_time_ms}
+
+
+def numbers(registry: CollectorRegistry, name: str) -> dict[str, float]:
+    """Value of each series of a metric."""
+    lines = [line for line in generate_latest(registry).decode().splitlines() if line.startswith(name + "{")]
+    return {line.partition("{")[2].partition("}")[0]: float(line.rpartition(" ")[2]) for line in lines}
+
+
+def test_lag_is_told_by_partition_and_those_that_are_gone_are_no_longer_shown() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics("f", registry)
+    metrics.event("committed", committed({"a.b/0": 5, "a.b/1": 0, "old/0": 9}))
+    metrics.event("committed", committed({"a.b/0": 7, "a.b/1": 2}))
+    name = "sqe_chain_partition_lag"
+    place = 'flow="f",partition="{}",topic="a.b"'
+    assert numbers(registry, name) == {place.format(0): 7, place.format(1): 2}
+    metrics.event("caught_up", {})
+    assert numbers(registry, name) == {place.format(0): 0, place.format(1): 0}
+
+
+def test_event_time_lag_follows_the_clock_and_never_goes_back() -> None:
+    registry, now_s = CollectorRegistry(), [1_000.0]
+    metrics = Metrics("f", registry, lambda: now_s[0])
+
+    def lag() -> float:
+        (value,) = numbers(registry, "sqe_chain_event_time_lag_seconds").values()
+        return value
+
+    assert math.isnan(lag())
+    metrics.event("committed", committed({}, -1))
+    assert math.isnan(lag())
+    metrics.event("committed", committed({}, 970_000))
+    assert lag() == 30
+    metrics.event("committed", committed({}, 960_000))
+    now_s[0] += 12
+    assert lag() == 42
+
+
+def asked(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def test_live_and_ready_answer_beside_the_metrics() -> None:
+    quiet_ms = [0]
+    health, port = Health(lambda: quiet_ms[0]), free_port()
+    with serving(port, CollectorRegistry(), health):
+        assert asked(port, "/live")[0] == 200
+        assert asked(port, "/ready") == (503, "starting\n")
+        health.event("standby", {})
+        assert asked(port, "/ready") == (503, "standby\n")
+        health.event("claimed", {})
+        assert asked(port, "/ready") == (503, "claimed\n")
+        for name in ("recovered", "waiting", "notice", "committed"):
+            health.event(name, {})
+            assert asked(port, "/ready") == (200, "at work\n")
+        quiet_ms[0] = STUCK_MS
+        assert asked(port, "/live") == (503, "nothing has happened for 900 s, last committed\n")
+        assert asked(port, "/ready")[0] == 200
+        quiet_ms[0] = STUCK_MS - 1
+        assert asked(port, "/live")[0] == 200
+        assert asked(port, "/metrics")[0] == 200
+        health.event("stopped", {})
+        assert asked(port, "/ready")[0] == 503
+
+
+def test_lines_for_people_leave_out_what_is_for_machines() -> None:
+    for as_json in (False, True):
+        stream = io.StringIO()
+        Lines("f", as_json=as_json, stream=stream).event("committed", committed({"t/0": 3}, 5))
+        assert ("lag_by_partition" in stream.getvalue()) == as_json
+        assert "lag=3" in stream.getvalue() or as_json
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.socket() as other:
         other.bind(("0.0.0.0", 0))  # noqa: S104 - as the server would
@@ -197,6 +283,6 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = other.getsockname()[1]
         with (
             pytest.raises(ConfigurationError, match=f"--metrics-port {port}"),
-            serving(port, CollectorRegistry()),
+            serving(port, CollectorRegistry(), Health(lambda: 0)),
         ):
             pytest.fail("it listens")

@@ -44,6 +44,32 @@ def test_handlers_can_be_set_again_after_somebody_else_has_set_theirs() -> None:
         assert stop.wait(LONG_S)
 
 
+def test_a_loop_is_quiet_while_it_neither_waits_nor_gets_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour's interval is no reason to be restarted, an hour within one step is."""
+    now = [0]
+    monkeypatch.setattr(ServiceClock, "ticks_ms", lambda _: now[0])
+    stop = Stop()
+    clock = ServiceClock(stop)
+    seen: list[int] = []
+
+    def wait(seconds: float) -> bool:
+        now[0] += int(seconds * 1_000)
+        seen.append(clock.quiet_ms())
+        return False
+
+    monkeypatch.setattr(stop, "wait", wait)
+    now[0] += 7
+    assert clock.quiet_ms() == 7
+    clock.wait(3_600_000)
+    assert seen == [0]
+    assert clock.quiet_ms() == 0
+    for move in (lambda: clock.step(3, "before"), lambda: clock.event("notice", {})):
+        now[0] += 3_600_000
+        assert clock.quiet_ms() == 3_600_000
+        move()
+        assert clock.quiet_ms() == 0
+
+
 def test_a_lost_claim_ends_the_service_as_superseded() -> None:
     stop = Stop()
     with Heartbeat(lambda: False, stop, pytest.fail, seconds=0.001):

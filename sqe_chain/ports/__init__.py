@@ -1,0 +1,53 @@
+"""The seams: what the protocol needs from Kafka, from a store and from an engine, as Protocols.
+
+Implementations of `Log` and `StateStore` are *addresses*: small objects that can be pickled, carry
+settings only, and open their clients lazily, cached once per process. So the same object works in the
+driver and in the tasks of a cluster.
+
+All errors of drivers are mapped to `sqe_chain.errors` inside the implementation: what may be tried
+again is `Unavailable`, everything else has a name of its own.
+"""
+
+from sqe_chain.ports.log import (
+    NO_LIMIT,
+    Bounds,
+    Commit,
+    Headers,
+    Log,
+    Message,
+    Output,
+    Range,
+    TopicInfo,
+    TopicPartition,
+    Writer,
+)
+from sqe_chain.ports.store import (
+    Header,
+    Home,
+    Rows,
+    Shown,
+    StateStore,
+    ViewKind,
+    Views,
+)
+
+__all__ = [
+    "NO_LIMIT",
+    "Bounds",
+    "Commit",
+    "Header",
+    "Headers",
+    "Home",
+    "Log",
+    "Message",
+    "Output",
+    "Range",
+    "Rows",
+    "Shown",
+    "StateStore",
+    "TopicInfo",
+    "TopicPartition",
+    "ViewKind",
+    "Views",
+    "Writer",
+]

@@ -1,0 +1,203 @@
+"""What the protocol needs from Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+TopicPartition = tuple[str, int]
+"""Topic name and partition number."""
+
+Headers = list[tuple[str, bytes | None]]
+"""Kafka record headers, in order; names may repeat."""
+
+Output = tuple[str, int, bytes | None, bytes | None, Headers | None, int]
+"""One record to publish: topic, partition, key, value, headers, timestamp in milliseconds."""
+
+
+class Message(Protocol):
+    """One record as a log gives it. The methods are those of confluent-kafka's Message."""
+
+    def topic(self) -> str:
+        """Topic name."""
+
+    def partition(self) -> int:
+        """Partition number."""
+
+    def offset(self) -> int:
+        """Offset, 0 or more."""
+
+    def key(self) -> bytes | None:
+        """Key bytes; None for a null key."""
+
+    def value(self) -> bytes | None:
+        """Value bytes; None for a tombstone."""
+
+    def headers(self) -> Headers | None:
+        """Headers; None when there are none."""
+
+    def timestamp(self) -> tuple[int, int]:
+        """Kind of timestamp, and milliseconds since 1970 (-1 unknown)."""
+
+    def leader_epoch(self) -> int | None:
+        """Leader epoch of the record's own batch; None in old message formats."""
+
+
+NO_LIMIT = (1 << 63) - 1
+"""A time limit of a topic that refuses nothing, in milliseconds: Kafka's own way to say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """What a broker says of a topic: what it is, and what it refuses.
+
+    Attributes:
+        name: topic name.
+        topic_id: the broker's 16-byte UUID of this topic's incarnation.
+        partitions: number of partitions.
+        compacted: whether `cleanup.policy` contains `compact`.
+        max_message_bytes: largest record batch the topic accepts, in bytes: the smaller one of
+            `max.message.bytes` and `segment.bytes`.
+        replicas: replication factor.
+        min_insync_replicas: replicas that must acknowledge a write.
+        before_max_ms: how far behind the broker's clock a record's time may lie
+            (`message.timestamp.before.max.ms`).
+        after_max_ms: how far ahead of it (`message.timestamp.after.max.ms`).
+        append_time: the broker sets the time of every record itself (`message.timestamp.type` is
+            LogAppendTime), so it refuses none for it.
+    """
+
+    name: str
+    topic_id: bytes
+    partitions: int
+    compacted: bool = False
+    max_message_bytes: int = 1_048_588
+    replicas: int = 1
+    min_insync_replicas: int = 1
+    before_max_ms: int = NO_LIMIT
+    after_max_ms: int = NO_LIMIT
+    append_time: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a partition's log begins and how far it is stable.
+
+    Attributes:
+        begin: first offset that retention has left.
+        stable_end: last stable offset: one past the last record that a read-committed reader may see.
+    """
+
+    begin: int
+    stable_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The part of one input partition that one batch reads.
+
+    Attributes:
+        topic: topic name.
+        topic_id: 16 bytes; the incarnation that the offsets belong to.
+        partition: partition number.
+        start: first offset to read.
+        stop: one past the last offset to read; equal to start for an idle partition.
+        leader_epoch: leader epoch plus one of the last record before `start`; 0 when unknown.
+            A reader announces it to the broker, so that a truncated log is noticed.
+    """
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    start: int
+    stop: int
+    leader_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A group's committed offset with its metadata text (at most 4,095 characters)."""
+
+    offset: int
+    metadata: str = ""
+
+
+class Writer(Protocol):
+    """Publishes records. Used by one thread."""
+
+    def write(self, outputs: Sequence[Output]) -> None:
+        """Hand over records; per topic and partition they land in the order given, without holes.
+
+        Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
+        time of sending (`sqe_chain.accepting.window`), for what is sealed must be published.
+
+        Raises:
+            OutputTooLarge: a record is larger than its topic accepts; nothing of it was sent.
+            OutputRefused: the broker refuses a record however often it is sent; the writer must be closed.
+            Unavailable: the broker refused or lost a record for good; what was written before may or
+                may not have landed, and the writer must be closed.
+        """
+
+    def flush(self) -> None:
+        """Return when every record written so far is acknowledged by all in-sync replicas.
+
+        Raises:
+            OutputRefused: as `write`.
+            Unavailable: not within the bounded time (minimum in-sync replicas not met, broker away).
+        """
+
+    def close(self) -> None:
+        """Give the writer back. After an error its client is thrown away, else kept for the process."""
+
+
+class Log(Protocol):
+    """Kafka, as seen by a service: topics, ranges of records, group commits."""
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """What the broker knows of these topics; a topic that does not exist is absent.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the broker gives no topic ids, or refuses the login.
+        """
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """Create a topic with the broker's default replication; one that exists is left as it is."""
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all that is in it; one that does not exist is no error."""
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group's commits; no error if there are none, `ConfigurationError` if it has members."""
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """Where each partition begins and how far it is stable now (read committed)."""
+
+    def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
+        """Every committed record of a range, in offset order, in blocks of at most some 1,000.
+
+        Guarantees: complete when the iterator ends: the reader's own position (or an
+        end-of-partition event's own offset) reached `stop`. Offsets may be sparse (transactions,
+        compaction). Records at or beyond `stop` are never given.
+
+        Raises:
+            LostOffsets: the log now begins after `start`.
+            TruncatedInput: the log ends before `stop`, or was truncated behind `leader_epoch`.
+            RecreatedTopic: the topic has another id now.
+            Unavailable: no answer within the bounded time.
+        """
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """The group's committed offsets with metadata; partitions without one are absent."""
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        """Commit offsets with metadata for a group that has no members."""
+
+    def writer(self) -> Writer:
+        """A writer of this process, idempotent, acknowledged by all in-sync replicas."""
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """First offset whose record's time is at or after the timestamp; the stable end if none is."""

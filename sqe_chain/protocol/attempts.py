@@ -1,0 +1,191 @@
+"""Attempts at folding a flow again: which there are, which can be resumed, and how their states are deleted.
+
+An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan says that it is one (`Plan.attempt`), and as long
+as this plan stands in its home record, and the flow does not keep its states there, it can be resumed. It is
+closed in one step: another plan is set into its home record, which does not say so. That is done
+
+* when its states became the flow's: before the flow leaves them for those of another attempt;
+* when they are to be deleted: before the first row is.
+
+Where rows are deleted, headers go on to a plan that nobody else knows: no older run can write there again, and
+no older home record fits to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from sqe_chain.errors import StoreInconsistent, Superseded
+from sqe_chain.flow import Flow
+from sqe_chain.plan import Layout, Plan
+from sqe_chain.ports import Header, Home
+from sqe_chain.protocol.standing import read_plan
+from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.states import Claim, chunk_size
+from sqe_chain.topology import Node
+
+LOOK_BACK = 50
+"""Claims ago in which attempts are looked for."""
+_CELLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A second flow that the home store knows.
+
+    Attributes:
+        name: its name.
+        home: its home record.
+        plan: its last plan.
+    """
+
+    name: str
+    home: Home
+    plan: Plan
+
+    @property
+    def open(self) -> bool:
+        """It folds, or was interrupted."""
+        return self.plan.attempt >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """The attempts at folding one flow again.
+
+    Args:
+        around: the flow and its ports.
+        mine: the run that has claimed it.
+    """
+
+    around: Surroundings
+    mine: Claim
+
+    def found(self) -> Iterator[Attempt]:
+        """All that the home store knows, the newest first."""
+        for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
+            attempt = self._find(name_of(self.around.flow, epoch))
+            if attempt is not None:
+                yield attempt
+
+    def close(self, names: Collection[str]) -> None:
+        """See to it that none of these attempts can be resumed."""
+        for name in sorted(names):
+            attempt = self._find(name)
+            if attempt is not None and attempt.open:
+                self._close(attempt)
+
+    def delete(self, attempt: Attempt) -> None:
+        """Close an attempt, delete its states, and forget it."""
+        if attempt.open:
+            attempt = self._close(attempt)
+        home, plan = attempt.home, attempt.plan
+        grave = Header(home.epoch, self.mine.run_id, plan.number, plan.plan_id)
+        for stage in self.around.flow.stages():
+            if stage.name in plan.layout.stages:
+                self.clear(stage, attempt.name, cells_of(plan.layout, stage), grave)
+        self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
+
+    def leftovers(self, stored_in: dict[str, str], grave: Header) -> None:
+        """Delete what the flow has left under its own name, before it was folded again for the first time.
+
+        Args:
+            stored_in: stage -> name of the flow under which its states are stored now.
+            grave: the header that cleared cells get.
+        """
+        name = self.around.flow.name
+        for stage in self.around.flow.stages():
+            if stored_in.get(stage.name, name) == name:
+                continue
+            store, first = self.around.store(stage), 0
+            while self._headers(name, stage, range(first, first + _CELLS)):
+                for cell in range(first, first + _CELLS):
+                    left = partial(store.scan, name, stage.name, cell)
+                    if self.around.patiently("look for old states", lambda left=left: any(left())):  # type: ignore[misc]
+                        self.clear(stage, name, range(cell, cell + 1), grave)
+                first += _CELLS
+
+    def is_free(self, name: str) -> bool:
+        """Whether no store holds anything under this name, also if the home store has lost what it knew."""
+        home, _ = self.around.patiently("look for an attempt", partial(self.around.home.home, name))
+        stages = self.around.flow.stages()
+        return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
+
+    def clear(self, stage: Node, flow: str, cells: range, grave: Header) -> None:
+        """Delete the states of a stage that nobody needs any more.
+
+        Args:
+            stage: the stage.
+            flow: name of the flow under which they are stored.
+            cells: its cells there.
+            grave: the header that they get, before the first row of each is deleted.
+        """
+        for cell in cells:
+            self.around.patiently("delete old states", partial(self._clear_cell, stage, flow, cell, grave))
+
+    # ------------------------------------------------------------------ small parts
+
+    def _find(self, name: str) -> Attempt | None:
+        around = self.around
+        home, _ = around.patiently("look for an attempt", partial(around.home.home, name))
+        plan = read_plan(around, name, home.number) if home is not None and home.number >= 0 else None
+        return Attempt(name, home, plan) if home is not None and plan is not None else None
+
+    def _close(self, attempt: Attempt) -> Attempt:
+        """One step: who works there is fenced off, and what stands there is no attempt any more."""
+        home, last = attempt.home, attempt.plan
+        ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
+        plan = replace(
+            last,
+            number=last.number + 1,
+            previous_id=last.plan_id,
+            epoch=home.epoch + 1,
+            run_id=self.mine.run_id,
+            ranges=ranges,
+            exclusions=(),
+            attempt=-1,
+        ).identified()
+        after = Home(home.epoch + 1, "", "", plan.number, plan.plan_id)
+        self._set_home(attempt.name, home, after, plan.to_bytes(), plan.number)
+        return Attempt(attempt.name, after, plan)
+
+    def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:
+        around = self.around
+        set_home = partial(around.home.set_home, name, before, after, plan, drop_below)
+        standing = around.patiently("close an attempt", set_home)
+        if standing != after:
+            raise Superseded(f"{name}: another run works there: {standing}; nothing was changed")
+
+    def _headers(self, flow: str, stage: Node, cells: range) -> bool:
+        ask = partial(self.around.store(stage).headers, flow, stage.name, cells)
+        return any(self.around.patiently("read headers", ask))
+
+    def _clear_cell(self, stage: Node, flow: str, cell: int, grave: Header) -> None:
+        store = self.around.store(stage)
+        header = store.headers(flow, stage.name, [cell])[0]
+        if header is None:
+            return
+        rows: list[tuple[bytes, bytes | None]] = [
+            (key, None) for key, _ in store.scan(flow, stage.name, cell)
+        ]
+        while rows or header != grave:
+            size = chunk_size(store, rows)
+            standing = store.write(flow, stage.name, cell, header, grave, rows[:size])
+            if standing != grave:
+                raise StoreInconsistent(
+                    f"{flow}/{stage.name}/{cell}: stands at {standing}, where nobody should work any more; the flow itself "
+                    "is as it should be. Start again"
+                )
+            header, rows = grave, rows[size:]
+
+
+def name_of(flow: Flow, epoch: int) -> str:
+    """The name of the attempt that a claim with this epoch begins."""
+    return f"{flow.name}.again-{epoch}"
+
+
+def cells_of(layout: Layout, stage: Node) -> range:
+    """The cells of a stage under a layout."""
+    return range(layout.state_partitions * layout.stages[stage.name].buckets)

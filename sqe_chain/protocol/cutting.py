@@ -1,0 +1,81 @@
+"""What the next batch reads, and whether it is published. Pure.
+
+A batch publishes all of its outputs or none. So while any partition has something before it that was published
+already, the others wait (`Plan.quiet`), and a batch that was published in part is cut as it was
+(`Plan.unfinished`): cut otherwise, `changes()` would give other envelopes for the same inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from sqe_chain.plan import Plan, PlannedRange, Unfinished, mark_name
+from sqe_chain.ports import Bounds, TopicPartition
+from sqe_chain.protocol.inputs import cut, within
+from sqe_chain.protocol.surroundings import Again
+
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a batch reads.
+
+    Attributes:
+        ranges: of every known partition; where nothing is new, all are empty.
+        stops: their ends.
+        silent: its outputs are not published.
+        due: the batch was sealed before, and is done as it was then.
+    """
+
+    ranges: tuple[PlannedRange, ...]
+    stops: Offsets
+    silent: bool = False
+    due: Unfinished | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is new."""
+        return all(planned.start == planned.stop for planned in self.ranges)
+
+
+def next_part(
+    last: Plan, bounds: Mapping[TopicPartition, Bounds], limit: int, *, again: Again | None = None
+) -> Part:
+    """The next batch after a plan.
+
+    Args:
+        last: the plan.
+        bounds: of its partitions, as far as they may be read.
+        limit: records, over all partitions.
+        again: the flow is being folded again: silently, and as far as asked for.
+    """
+    positions = {place: planned.stop for place, planned in last.ends().items()}
+    quiet, rest = silenced(positions, last.quiet), last.unfinished
+    if again is not None:
+        return _part(last, cut(positions, bounds, limit), silent=True)
+    if quiet is not None:
+        return _part(last, cut(positions, within(bounds, quiet), limit), silent=True)
+    if rest is None:
+        return _part(last, cut(positions, bounds, limit))
+    begins = {planned.place: planned.start for planned in rest.ranges}
+    if any(positions[place] < begin for place, begin in begins.items()):  # rewound before it, and not quiet
+        return _part(last, cut(positions, within(bounds, positions | begins), limit))
+    return _part(last, positions | {planned.place: planned.stop for planned in rest.ranges}, due=rest)
+
+
+def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished | None = None) -> Part:
+    ranges = tuple(replace(planned, start=planned.stop, stop=stops[planned.place]) for planned in last.ranges)
+    return Part(ranges, stops, silent, due)
+
+
+def silenced(positions: Mapping[TopicPartition, int], quiet: Mapping[str, int]) -> Offsets | None:
+    """Where each partition has to end for the batch to be silent; None when nothing is left to be silent about.
+
+    Args:
+        positions: next offset of each partition.
+        quiet: a plan's.
+    """
+    limits = {place: max(offset, quiet.get(mark_name(*place), 0)) for place, offset in positions.items()}
+    return limits if limits != positions else None

@@ -1,0 +1,110 @@
+"""Where a flow stands, before it is folded again: what was counted, and what was certainly published of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from sqe_chain.errors import ANEW, ConfigurationError, StoreInconsistent
+from sqe_chain.plan import Layout, Plan, Unfinished, mark_name
+from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.surroundings import Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a flow stands, by what store and Kafka still know.
+
+    Attributes:
+        number: of its last plan; -1 when it never had one.
+        layout: of that plan; None when it is lost.
+        ends: up to where it has counted, as far as all of that is known to be published.
+        published: up to where its outputs are known to be published: beyond `ends` after a rewind.
+        starts: where it once began, where that was not offset 0.
+        unfinished: the batch after `ends`, which may have been published in part.
+    """
+
+    number: int
+    layout: Layout | None
+    ends: dict[TopicPartition, int]
+    published: dict[TopicPartition, int]
+    starts: dict[TopicPartition, int]
+    unfinished: Unfinished | None = None
+
+
+def read_plan(around: Surroundings, flow: str, number: int) -> Plan | None:
+    """A plan of a flow; None when it is not kept."""
+    data = around.patiently(f"read plan {number}", lambda: around.home.plan(flow, number))
+    return None if data is None else Plan.from_bytes(data)
+
+
+def standing_of(
+    around: Surroundings,
+    home: Home,
+    infos: Mapping[str, TopicInfo],
+    commits: Mapping[TopicPartition, Commit],
+) -> Standing:
+    """Where a flow stands.
+
+    Args:
+        around: the flow and its ports.
+        home: its home record.
+        infos: its topics.
+        commits: its group's.
+
+    Raises:
+        ConfigurationError: it has never run with this store.
+        StoreInconsistent: it cannot be known what was published.
+    """
+    name = around.flow.name
+    ours = {
+        place: (commit, meta)
+        for place, commit in commits.items()
+        if "plan" in (meta := inputs.metadata_of(commit))
+        and meta.get("topic_id") == infos[place[0]].topic_id.hex()
+    }
+    known = max((int(str(meta["plan"])) for _, meta in ours.values()), default=-1)
+    last = read_plan(around, name, home.number)
+    number = max(home.number, known)
+    if number < 0:
+        raise ConfigurationError(f"flow {name!r} has never run with this store")
+    committed = {place: commit.offset for place, (commit, _) in ours.items()}
+    if last is None:
+        starts = {place: int(str(meta.get("start", 0))) for place, (_, meta) in ours.items()}
+        return Standing(number, None, committed, committed, {place: at for place, at in starts.items() if at})
+    proven = (
+        last.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
+    )
+    base: Plan | None = last
+    if not proven and not _begun(around, last):
+        base = read_plan(around, name, last.number - 1)
+    if base is None:
+        raise StoreInconsistent(
+            f"flow {name!r}: plan {last.number - 1} is not kept any more, so it cannot be known what was published of "
+            f"the last one; {ANEW}"
+        )
+    rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)
+    names = {mark_name(*place): place for place in last.ends()}
+    starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
+    ends = {place: planned.stop for place, planned in base.ends().items() if place[0] in infos}
+    ends |= {place: max(offset, ends.get(place, 0)) for place, offset in committed.items()}
+    published = {place: max(end, base.quiet.get(mark_name(*place), 0)) for place, end in ends.items()}
+    return Standing(number, last.layout, ends, published, starts, rest)
+
+
+def _begun(around: Surroundings, plan: Plan) -> bool:
+    """Whether a state shows that all of a plan was published: persisting comes after it."""
+    if all(planned.start == planned.stop for planned in plan.ranges):
+        return True
+    for stage in around.flow.stages():
+        stored = plan.layout.stages.get(stage.name)
+        if stored is None:
+            continue
+        cells = range(plan.layout.state_partitions * stored.buckets)
+        ask = partial(around.store(stage).headers, stored.flow, stage.name, cells)
+        for header in around.patiently("read headers", ask):
+            if header is not None and plan.plan_id in {header.plan_id, header.begun_id}:
+                return True
+    return False

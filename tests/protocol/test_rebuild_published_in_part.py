@@ -1,0 +1,265 @@
+"""Goal: who has heard a part of a batch hears the same again, also when the flow was folded again in between.
+
+Method: a flow publishes the changes of two keys, so what it makes of an input depends on where a batch ends. It
+crashes at every write of a batch, is rebuilt in all ways, and more inputs come meanwhile; a second flow counts
+what it hears.
+"""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
+from sqe_chain.flow import Flow
+from sqe_chain.plan import Plan
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Crash, Rehearsal
+
+BAD = 77
+"""Poison as long as the code says so."""
+
+
+def add(total: Int64Value, number: Int64Value) -> None:
+    if number.value == BAD and strict:
+        raise ValueError(number.value)
+    total.value += number.value
+
+
+strict = True
+
+
+def both(number: Int64Value) -> list[Int64Value]:
+    return [number, Int64Value(value=1_000 + number.value)]
+
+
+def side(number: Int64Value) -> str:
+    return "high" if number.value >= 1_000 else "low"
+
+
+def upstream() -> Flow:
+    flow = Flow("up", state_partitions=1, poison="skip")
+    summed = (
+        flow.source("numbers", Int64Value)
+        .flat_map(both)
+        .aggregate("sums", key=side, state=Int64Value, fold=add)
+    )
+    summed.changes().to("totals", partitions=1)
+    return flow
+
+
+def hear(heard: StringValue, total: Int64Value) -> None:
+    heard.value += f"{total.value} "
+
+
+def downstream() -> Flow:
+    flow = Flow("down", state_partitions=1)
+    flow.source("totals", Int64Value).aggregate("heard", key=lambda _: "all", state=StringValue, fold=hear)
+    return flow
+
+
+class Pair:
+    """A flow that crashed at the n-th write of its second batch, and one that has heard what it said till then."""
+
+    def __init__(self, at: int, numbers: tuple[int, ...] = (2, 3)) -> None:
+        self.store = MemoryStore(f"in-part-{id(self)}")
+        self.store.restore_all()
+        self.up = Rehearsal(upstream(), store=self.store, settings=Settings(allow_weak_durability=True))
+        self.down = Rehearsal(downstream(), log=self.up.log)
+        self.feed(1)
+        self.up.run_until_caught_up()
+        for number in numbers:
+            self.feed(number)
+        self.up.start()
+        self.up.crash_at_write(at, "after")
+        self.up.run_until_crash()
+        self.up.script.writes.clear()
+        self.crashed = self.up.crashes > 0
+        self.down.run_until_caught_up()
+
+    def feed(self, number: int) -> None:
+        self.up.feed("numbers", Int64Value(value=number))
+
+    def finish(self) -> None:
+        self.up.run_until_caught_up()
+        self.down.run_until_caught_up()
+
+    def heard(self) -> str:
+        return self.down.states("heard")[b"all"].value.strip()  # type: ignore[attr-defined,no-any-return]
+
+    def sums(self) -> dict[bytes, int]:
+        return {key: state.value for key, state in self.up.states("sums").items()}  # type: ignore[attr-defined]
+
+    def plan(self) -> Plan:
+        home, _ = self.store.home("up")
+        assert home is not None
+        data = self.store.plan("up", home.number)
+        assert data is not None
+        return Plan.from_bytes(data)
+
+
+def every_write() -> int:
+    """The writes of the second batch: seal, two outputs, one state partition, the commit."""
+    at = 0
+    while Pair(at).crashed:
+        at += 1
+    return at
+
+
+def rebuild(pair: Pair) -> None:
+    pair.up.rebuild()
+
+
+def rebuild_twice(pair: Pair) -> None:
+    pair.up.rebuild()
+    pair.up.rebuild()
+
+
+def rewind(pair: Pair) -> None:
+    pair.up.rebuild({("numbers", 0): 0})
+
+
+def rewind_and_rebuild(pair: Pair) -> None:
+    """The second one has to know how far the first one was silent."""
+    pair.up.rebuild({("numbers", 0): 0})
+    pair.up.rebuild()
+
+
+def rebuild_and_move(pair: Pair) -> None:
+    pair.up.rebuild()
+    lines = pair.up.exported()
+    pair.store.restore_all()
+    pair.up.imported(lines)
+
+
+def rebuild_and_grow(pair: Pair) -> None:
+    """A partition enters while the batch is still due; it waits."""
+    pair.up.rebuild()
+    pair.up.log.grow("numbers", 2)
+
+
+WAYS = [rebuild, rebuild_twice, rewind, rewind_and_rebuild, rebuild_and_move, rebuild_and_grow]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_batch_published_in_part_is_finished_as_it_was_cut(way: object) -> None:
+    for at in range(every_write()):
+        pair = Pair(at)
+        pair.feed(4)
+        way(pair)  # type: ignore[operator]
+        pair.finish()
+        assert pair.sums() == {b"low": 10, b"high": 4_010}
+        assert pair.heard() == "1001 1 3006 6 4010 10", at
+        assert pair.plan().unfinished is None
+        pair.feed(5)
+        pair.finish()
+        assert pair.heard().endswith("4010 10 5015 15")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_so_it_is_after_a_crash_at_any_write_of_the_rebuild_and_of_the_batch(when: str) -> None:
+    at = 0
+    while True:
+        pair = Pair(1)
+        pair.feed(4)
+        pair.up.crash_at_write(at, when)  # type: ignore[arg-type]
+        crashes = 0
+        try:
+            pair.up.rebuild()
+            pair.up.run_until_crash()
+            crashes = pair.up.crashes - 1
+        except Crash:
+            crashes = 1
+        pair.up.script.writes.clear()
+        pair.up.service = None
+        if crashes:
+            pair.down.run_until_caught_up()
+        pair.finish()
+        assert pair.heard() == "1001 1 3006 6 4010 10", at
+        if not crashes:
+            break
+        at += 1
+    assert at > 20
+
+
+def test_what_is_published_once_more_on_demand_keeps_to_it_too() -> None:
+    """What lies before it comes again, as asked for; the batch itself is as it was."""
+    pair = Pair(1)
+    pair.feed(4)
+    pair.up.rebuild({("numbers", 0): 0}, republish=True)
+    pair.finish()
+    assert pair.heard() == "1001 1 3006 6 4010 10"
+
+
+def test_inputs_that_were_left_out_of_it_stay_out_whatever_the_code_says_by_now(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = Pair(1, (2, BAD))
+    monkeypatch.setattr(f"{__name__}.strict", False)
+    pair.feed(4)
+    pair.up.rebuild()
+    pair.finish()
+    assert pair.sums()[b"low"] == 7
+    assert pair.heard() == "1001 1 2003 3 3007 7"
+
+
+def test_its_clock_is_the_one_of_then() -> None:
+    pair = Pair(1)
+    clock_ms = pair.plan().clock_ms
+    pair.up.rebuild()
+    assert pair.plan().clock_ms != clock_ms
+    pair.up.batch()
+    assert pair.plan().clock_ms == clock_ms
+
+
+@pytest.mark.parametrize(
+    ("lose", "error"),
+    [
+        (lambda log: log.truncate_after("numbers", 0, 2), TruncatedInput),
+        (lambda log: log.recreate("numbers"), RecreatedTopic),
+        (lambda log: log.truncate_before("numbers", 0, 2), LostOffsets),
+    ],
+)
+def test_when_its_inputs_are_gone_the_service_stops(lose: object, error: type[Exception]) -> None:
+    pair = Pair(1)
+    pair.up.rebuild()
+    lose(pair.up.log)  # type: ignore[operator]
+    with pytest.raises(error):
+        pair.up.run_until_caught_up()
+
+
+def test_when_its_last_record_is_another_one_the_service_stops() -> None:
+    pair = Pair(1)
+    pair.up.rebuild()
+    pair.up.log.truncate_after("numbers", 0, 2)
+    for number in (8, 9):
+        pair.feed(number)
+    with pytest.raises(TruncatedInput, match=r"numbers\[0\]@2"):
+        pair.up.run_until_caught_up()
+
+
+def test_plans_without_it_do_not_speak_of_it() -> None:
+    """So the ids of older plans stay as they are."""
+    pair = Pair(1)
+    assert b"unfinished" not in pair.plan().to_bytes()
+    assert b"attempt" not in pair.plan().to_bytes()
+    pair.up.rebuild()
+    plan = pair.plan()
+    assert plan.unfinished is not None
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert plan.identified() == plan
+
+
+def test_a_raw_input_created_again_is_no_other_root_while_the_batch_is_due() -> None:
+    flow = Flow("raw", state_partitions=1)
+    source = flow.source("bytes", lambda value: Int64Value(value=int(value)), raw=True)
+    source.aggregate("sums", key=side, state=Int64Value, fold=add).changes().to("totals", partitions=1)
+    found = Rehearsal(flow)
+    found.feed("bytes", b"1")
+    found.crash(step=5, when="after")
+    found.run_until_crash()
+    found.rebuild({("bytes", 0): 0})
+    found.log.recreate("bytes")
+    with pytest.raises(RecreatedTopic):
+        found.start()

@@ -1,0 +1,42 @@
+"""What a committed batch tells of lag: over all partitions, for each of them, and in event time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import notes, word
+
+from sqe_chain.flow import Flow
+from sqe_chain.testing import Rehearsal
+
+
+def aggregating() -> Flow:
+    flow = Flow("noting", state_partitions=1)
+    notes(flow)
+    return flow
+
+
+def republishing() -> Flow:
+    flow = Flow("noting")
+    flow.source("words", StringValue).to("copies", partitions=1)
+    return flow
+
+
+@pytest.mark.parametrize("flow", [aggregating(), republishing()], ids=["aggregation", "republish"])
+def test_lag_by_partition_and_the_newest_time(flow: Flow) -> None:
+    found = Rehearsal(flow, partitions={"words": 2})
+    found.settings = replace(found.settings, max_records=4)
+    for number in range(6):
+        found.feed("words", word("ant"), partition=0, timestamp_ms=1_000 + number)
+    found.feed("words", word("ape"), partition=1, timestamp_ms=5_000)
+    found.batch()
+    (told,) = [fields for name, fields in found.script.events if name == "committed"]
+    assert told["lag_by_partition"] == {"words/0": 3, "words/1": 0}
+    assert told["lag"] == 3
+    assert told["event_time_ms"] == 5_000
+    found.batch()
+    told = [fields for name, fields in found.script.events if name == "committed"][-1]
+    assert told["lag_by_partition"] == {"words/0": 0, "words/1": 0}
+    assert told["event_time_ms"] == 1_005
