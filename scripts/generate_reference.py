@@ -28,7 +28,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter"),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),
-        *("Record", "Spot", "Verdict", "Reason", "Table", "MemoryTable"),
+        *("Record", "records_of", "Spot", "Verdict", "Reason", "Table", "MemoryTable"),
         *(
             "SqeReplays",
             "RootReplays",

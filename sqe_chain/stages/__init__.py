@@ -18,10 +18,20 @@ a time.
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.sqe_key import SqeKey
+from sqe_chain.stages.contents import (
+    FirstSeen,
+    ProducerMark,
+    Remembered,
+    RootSeen,
+    SequenceSeen,
+    Sighting,
+    remembered,
+)
 from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.identity import by_key, by_key_and
+from sqe_chain.stages.received import records_of
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.root_replays import RootReplays
@@ -36,14 +46,20 @@ __all__ = [
     "Deduplicate",
     "Distinct",
     "Dropped",
+    "FirstSeen",
     "Hopping",
     "JumpGuard",
     "MemoryTable",
+    "ProducerMark",
     "Reason",
     "Record",
+    "Remembered",
     "Result",
     "RootReplays",
+    "RootSeen",
+    "SequenceSeen",
     "Sessions",
+    "Sighting",
     "Span",
     "Spot",
     "SqeKey",
@@ -60,5 +76,7 @@ __all__ = [
     "from_key",
     "from_value",
     "number_in_text",
+    "records_of",
+    "remembered",
     "results_in",
 ]

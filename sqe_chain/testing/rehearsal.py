@@ -23,6 +23,7 @@ from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Settings, Surroundings
+from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.windows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing.arming import Arming
@@ -309,6 +310,17 @@ class Rehearsal(Arming):
         if node.payload is None or node.spec is None:
             raise ConfigurationError(f"stage {stage!r} has no windows")
         return results_in(dict(self._rows(node)), node.payload)
+
+    def remembered(self, stage: str) -> list[Remembered]:
+        """What a filter remembers: marks of producers or roots, sequence numbers, ids; see `Remembered`.
+
+        Raises:
+            ConfigurationError: there is no such stage, or it is no filter, or has windows.
+        """
+        node = self._stage(stage)
+        if node.spec is None:
+            raise ConfigurationError(f"stage {stage!r} is no filter; `states` reads those of an aggregate")
+        return remembered(node.spec.kind, dict(self._rows(node)))
 
     def headers(self, stage: str) -> list[Header | None]:
         """The header of each cell of a stage: of its state partitions, or of their buckets."""

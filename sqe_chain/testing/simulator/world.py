@@ -91,7 +91,7 @@ def flows_of(world: World) -> dict[str, Flow]:
     if world.reader == "aggregation":
         found["reader"] = _reader(world)
     elif world.reader == "republisher":
-        flow = Flow("reader", poison=world.poison)
+        flow = Flow("reader", poison=world.poison, recreated=world.recreated)
         flow.source("notes", StringValue).to("heard", partitions=1)
         found["reader"] = flow
     return found
@@ -185,7 +185,7 @@ def _sieved(world: World, stream: Stream) -> Stream:
 
 
 def _reader(world: World) -> Flow:
-    flow = Flow("reader", state_partitions=1, poison=world.poison)
+    flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
     flow.source("notes", StringValue).aggregate("heard", key=facts.key, state=StringValue, fold=facts.hear)
     state = Value if world.view else StringValue
     flow.source("first.states", state).aggregate(

@@ -80,6 +80,20 @@ def test_faults_happen_where_the_steps_say() -> None:
     assert fired["others meanwhile"] == 1
 
 
+def test_a_republisher_starts_while_another_run_of_it_goes_on() -> None:
+    """The end of the log and the group's position are of two moments: whatever comes between, it is no truncation."""
+    others = [["feed", "origin", [[0, "3 a a - g3 1"]]], ["run", "hop1", 1, []]]
+    for number in range(8):
+        for when in ("before", "after"):
+            replay(World(), [["run", "hop1", 1, [["meanwhile", number, when, False, others]]]])
+
+
+def test_two_stages_of_one_level_behind_a_shuffle_need_different_things_of_their_input() -> None:
+    """The first publishes nothing, so its units carry less; those of the second are made of the same input."""
+    world = World(state_partitions=1, poison="skip")
+    replay(world, [["feed", "origin", [[0, "4 c c - g4 1"]]], ["change", "stages"]])
+
+
 def no_marks(patch: Patch) -> None:
     real = PartitionMarks.from_json.__func__  # type: ignore[attr-defined]
 

@@ -1,0 +1,158 @@
+"""What filters remember, for tests and reports: rows of their tables, read.
+
+>>> from sqe_chain.stages.deduplicate import Deduplicate
+>>> from sqe_chain.stages.identity import by_key
+>>> from sqe_chain.stages.record import Record
+>>> from sqe_chain.stages.table import MemoryTable
+>>> table = MemoryTable()
+>>> once = Deduplicate(table, identity=by_key, interval_ms=1_000)
+>>> once.accept(Record(key=b"robot-7", timestamp_ms=5)).forward
+True
+>>> once.finish(now_ms=5)
+>>> remembered("deduplicate", table.rows())
+[Sighting(id=b'robot-7', timestamp_ms=5)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from sqe_chain._proto.filters_pb2 import RootMarks, SequenceMark, SqeMarks
+from sqe_chain._proto.windows_pb2 import FirstsRow, SightingsRow
+from sqe_chain.chain import ROOT_LENGTH
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.filtering import FilterKind
+from sqe_chain.stages.identity import LONG, SHORT
+from sqe_chain.stages.windowing import Span
+
+_SCOPES: Final = (b"number/", b"partition/", b"lane/", b"key/")
+_MARKS: Final = b"marks/"
+_KEY: Final = b"key/"
+
+
+class ProducerMark(NamedTuple):
+    """Of `drop_replays(by="source")`: the highest offset of a producer's partition that passed.
+
+    Attributes:
+        input: row of the input partition that it came by.
+        process_id: the producer.
+        partition: its source partition.
+        offset: the highest of its offsets that passed.
+    """
+
+    input: bytes
+    process_id: int
+    partition: int
+    offset: int
+
+
+class RootSeen(NamedTuple):
+    """Of `drop_replays(by="key")`: the last root position of a key.
+
+    Attributes:
+        key: the key.
+        topic: root topic.
+        partition: root partition.
+        leader_epoch: of the root, plus one.
+        offset: of the root.
+    """
+
+    key: bytes
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+
+
+class SequenceSeen(NamedTuple):
+    """Of `drop_stale`: the highest number of a scope.
+
+    Attributes:
+        scope: the key, the lane (8 bytes), or the row of the input partition.
+        epoch: of the producer.
+        highest: number.
+    """
+
+    scope: bytes
+    epoch: int
+    highest: int
+
+
+class Sighting(NamedTuple):
+    """Of `deduplicate`: an id that was forwarded.
+
+    Attributes:
+        id: the id; its SHA-256 where it is longer than 128 bytes.
+        timestamp_ms: event time of what was forwarded.
+    """
+
+    id: bytes
+    timestamp_ms: int
+
+
+class FirstSeen(NamedTuple):
+    """Of `distinct`: a window that had its first record.
+
+    Attributes:
+        id: the key; its SHA-256 where it is longer than 128 bytes.
+        span: the window.
+    """
+
+    id: bytes
+    span: Span
+
+
+Remembered = ProducerMark | RootSeen | SequenceSeen | Sighting | FirstSeen
+
+
+def remembered(kind: FilterKind, rows: Mapping[bytes, bytes]) -> list[Remembered]:
+    """What a filter remembers, in the order of its rows.
+
+    Args:
+        kind: of the filter.
+        rows: names and contents of all its rows.
+
+    Raises:
+        ConfigurationError: windows; `results_in` reads those.
+    """
+    if kind == "windows":
+        raise ConfigurationError("windows hold states, not what was seen: see results_in")
+    read = {"replays": _producers, "roots": _roots, "sequences": _sequences, "deduplicate": _sightings}
+    reader = read.get(kind, _firsts)
+    return [found for name, content in sorted(rows.items()) for found in reader(name, content)]
+
+
+def _producers(name: bytes, content: bytes) -> Iterator[Remembered]:
+    if name.startswith(_MARKS):
+        for mark in SqeMarks.FromString(content).marks:
+            yield ProducerMark(name.removeprefix(_MARKS), mark.process_id, mark.partition, mark.offset)
+
+
+def _roots(name: bytes, content: bytes) -> Iterator[Remembered]:
+    for mark in RootMarks.FromString(content).marks:
+        position = mark.position.ljust(ROOT_LENGTH, b"\0")
+        epoch, offset = position[:4], position[4:ROOT_LENGTH]
+        key = name.removeprefix(_KEY)
+        yield RootSeen(
+            key, mark.topic, mark.partition, int.from_bytes(epoch, "big"), int.from_bytes(offset, "big")
+        )
+
+
+def _sequences(name: bytes, content: bytes) -> Iterator[Remembered]:
+    scope = next((scope for scope in _SCOPES if name.startswith(scope)), None)
+    if scope is not None:
+        mark = SequenceMark.FromString(content)
+        yield SequenceSeen(name.removeprefix(scope), mark.epoch, mark.highest)
+
+
+def _sightings(name: bytes, content: bytes) -> Iterator[Remembered]:
+    if name[:1] in {SHORT, LONG}:
+        for one in SightingsRow.FromString(content).sightings:
+            yield Sighting(name[1:], one.timestamp_ms)
+
+
+def _firsts(name: bytes, content: bytes) -> Iterator[Remembered]:
+    if name[:1] in {SHORT, LONG}:
+        for one in FirstsRow.FromString(content).firsts:
+            yield FirstSeen(name[1:], Span(one.start_ms, one.start_ms + one.length_ms))

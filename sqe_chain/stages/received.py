@@ -1,0 +1,60 @@
+"""Records as filters see them, made from messages: for filters used outside of any flow, and for tests of them."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from sqe_chain.chain import Coordinates, read_lane, root_position
+from sqe_chain.envelope import read
+from sqe_chain.ports import Headers
+from sqe_chain.stages.record import Record, Spot
+
+
+def records_of(
+    value: bytes,
+    payload: type[Message],
+    at: Coordinates,
+    *,
+    key: bytes | None = None,
+    headers: Headers | None = None,
+) -> list[Record]:
+    """The records of one enveloped message: one for each payload that is not deleted, as a flow would give them.
+
+    Args:
+        value: the envelope.
+        payload: protobuf type of its payloads.
+        at: where it was read.
+        key: the message's own key, where the envelope has none.
+        headers: the message's headers.
+
+    Raises:
+        EnvelopeError: it is no envelope, or its payloads are of another type.
+
+    >>> from google.protobuf.wrappers_pb2 import StringValue
+    >>> from sqe_chain import wrap
+    >>> value = wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=5)
+    >>> (record,) = records_of(value, StringValue, Coordinates(topic="t", topic_id=bytes(16), partition=0, offset=9))
+    >>> record.key, record.value.value, record.timestamp_ms, record.root[0], record.root[2]
+    (b'robot-7', '3 screws', 5, 't', 0)
+    """
+    envelope = read(value)
+    lane = read_lane(envelope.lane, at.topic, at.topic_id, at.partition)
+    position = envelope.position or root_position(at.leader_epoch, at.offset)
+    root = envelope.chain.root or at
+    return [
+        Record(
+            value=found,
+            key=key if envelope.key is None else envelope.key,
+            timestamp_ms=envelope.timestamp_ms,
+            topic=at.topic,
+            topic_id=at.topic_id,
+            partition=at.partition,
+            offset=at.offset,
+            spot=Spot(lane, position + index.to_bytes(4, "big")),
+            headers=headers,
+            root=(root.topic, root.topic_id, root.partition),
+            root_position=position,
+        )
+        for index, found in enumerate(envelope.payloads_as(payload))
+        if found is not None
+    ]
