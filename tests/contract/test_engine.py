@@ -428,6 +428,8 @@ def test_an_error_in_a_task_comes_back_by_its_own_name(
     with pytest.raises(PoisonError, match="seventeen") as caught:
         run.service.batch()
     assert f"[{partition_of(b'k3', INPUT_PARTITIONS)}]@0" in str(caught.value)
+    assert f"{__file__}:" in str(caught.value), "the line of the user's own code"
+    assert "in add_but_17 (aggregate 'digits'" in str(caught.value)
     feed(log, inputs, 13, 1)
     with pytest.raises(PoisonError, match="thirteen"):
         run.service.batch()
