@@ -13,7 +13,7 @@ from sqe_chain.views import view_of
 
 _ROW_NAME: Final = 64
 """Bytes that a filter's row adds to the key in its name, at most."""
-_ANY_KEY: Final = 32 * 1024
+ANY_KEY: Final = 32 * 1024
 """A key up to this length fits into every store, so none has to be asked."""
 _ANY_ROW: Final = 64 * 1024
 """The same of a state; its view may be a few times as large."""
@@ -34,7 +34,7 @@ class Fitting:
     def fits(self, key: bytes) -> bool:
         """Whether the store takes a key. Raises Unavailable."""
         room = _ROW_NAME if self.stage.spec is not None else 0
-        return len(key) <= _ANY_KEY or len(key) <= self.store.max_key_bytes - room
+        return len(key) <= ANY_KEY or len(key) <= self.store.max_key_bytes - room
 
     def too_long(self, key: bytes) -> PoisonError:
         """What is said of an input whose key does not fit."""

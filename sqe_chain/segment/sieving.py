@@ -17,7 +17,7 @@ from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.filtering import FilterSpec
 from sqe_chain.partitioner import Partitioner
-from sqe_chain.segment.fitting import Fitting
+from sqe_chain.segment.fitting import ANY_KEY, Fitting
 from sqe_chain.segment.poison import UserCodeError, guarded
 from sqe_chain.stages.declared import Extract, Filter, Fold, filter_of
 from sqe_chain.stages.record import Record, Spot, Verdict
@@ -200,9 +200,8 @@ class Sieving:
     def _look_at_all(self, current: Filter, units: Sequence[Unit]) -> None:
         """Look at a block of units, whose rows are read together."""
         known = [self._record(unit) for unit in units]
-        readable = [one for one, _ in known if one is not None and self._fitting.fits(one.key or b"")]
-        wanted = self._wanted(current, readable)
-        self._table.load(wanted)
+        readable = [one for one, key in known if one is not None and (key is None or len(key) <= ANY_KEY)]
+        self._table.load(self._wanted(current, readable))
         for (record, key), unit in zip(known, units, strict=True):
             origin = unit[4]
             if origin is not self._input:
@@ -235,7 +234,7 @@ class Sieving:
 
     def _look_at(self, current: Filter, record: Record, key: bytes | None, unit: Unit) -> None:
         origin = unit[4]
-        if record.key is not None and not self._fitting.fits(record.key):
+        if record.key is not None and len(record.key) > ANY_KEY and not self._fitting.fits(record.key):
             raise self._fitting.too_long(record.key)
         if self._spec.kind == "roots":
             record.root, record.root_position = self._root(origin), origin.position

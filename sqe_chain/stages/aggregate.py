@@ -106,7 +106,7 @@ class Aggregate:
 
     def changed(self) -> list[tuple[bytes, bytes | None]]:
         """Keys and new states, in key order; None for a deleted one. After the last unit."""
-        self._end_input()
+        self._take_back()
         return [
             (key, None if entry.deleted else entry.state.SerializeToString(deterministic=True))
             for key, entry in sorted(self.entries.items())
@@ -129,15 +129,16 @@ class Aggregate:
             push(None if entry.deleted else entry.state, key, b"", origin)
 
     def _next_input(self, origin: Origin) -> None:
-        self._end_input()
+        if self.suspects:
+            self._take_back()
         self.before_input(origin)
+        self._kept.clear()
         self._input = origin
 
-    def _end_input(self) -> None:
+    def _take_back(self) -> None:
         """The input at hand is complete; a suspect goes back."""
-        if self.suspects and self._input is not None and self._input.order in self.suspects:
+        if self._input is not None and self._input.order in self.suspects:
             self._go_back()
-        self._kept.clear()
 
     def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Emissions:
         """Fold with a context, keeping what is needed to go back to before this input."""
