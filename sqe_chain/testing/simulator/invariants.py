@@ -122,7 +122,8 @@ class Invariants:
                 self._hold("monotone", plan.number >= self._last.number, f"plan {plan.number}")
             moved = self._last is not None and self._last.layout.stored_in() != plan.layout.stored_in()
             if moved and self._last is not None:
-                self._retired.update(self._last.layout.stored_in().values())
+                before, after = self._last.layout.stored_in(), plan.layout.stored_in()
+                self._retired |= {*before.values()} - {*after.values()}
             self._last = plan
             if moved:
                 self.look(store)
