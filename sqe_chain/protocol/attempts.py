@@ -82,7 +82,9 @@ class Attempts:
         if attempt.open:
             attempt = self._close(attempt)
         home, plan = attempt.home, attempt.plan
-        grave = Header(home.epoch, self.mine.run_id, plan.number, plan.plan_id)
+        # The flow's own runs may have worked there since, with epochs of the flow.
+        epoch = max(home.epoch, self.mine.epoch)
+        grave = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
         for stage in self.around.flow.stages():
             if stage.name in plan.layout.stages:
                 self.clear(stage, attempt.name, cells_of(plan.layout, stage), grave)
@@ -167,6 +169,8 @@ class Attempts:
         header = store.headers(flow, stage.name, [cell])[0]
         if header is None:
             return
+        if header.number > grave.number:  # the flow has worked there since, with plans of its own
+            grave = replace(grave, number=header.number)
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]

@@ -55,17 +55,18 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
         PoisonError: the policy is `stop`. An error that is one keeps its class.
     """
     raised = error.raised if isinstance(error, UserCodeError) else error
-    where = place_in_user_code(flow, raised)
-    found = f"{type(raised).__name__}: {text_of(raised).rstrip('.')}{where and f', at {where}'}"
+    name, text = type(raised).__name__, text_of(raised).rstrip(".")
     if flow.poison == "stop":
         kind = type(raised) if isinstance(raised, PoisonError) else PoisonError
+        where = place_in_user_code(flow, raised)
         raise kind(
-            f"flow {flow.name!r}: {origin} cannot be processed: {found}. Fix the code or the writer, or declare "
-            "poison='dead_letter' or 'skip'"
+            f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where and f', at {where}'}. Fix the code or "
+            "the writer, or declare poison='dead_letter' or 'skip'"
         ) from raised
-    place = origin.place
-    text = found.partition(": ")[2][:TEXT_LIMIT]
-    return Exclusion(place.topic, place.partition, origin.offset, flow.poison, type(raised).__name__, text)
+    place, frame = origin.place, _own_frame(raised)
+    where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
+    kept = text[: TEXT_LIMIT - len(where)] + where
+    return Exclusion(place.topic, place.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
 
 
 def place_in_user_code(flow: Flow, error: BaseException) -> str:
@@ -73,19 +74,25 @@ def place_in_user_code(flow: Flow, error: BaseException) -> str:
 
     Of the user's own files where there is one among the frames, else of a library that a step calls.
     """
+    frame = _own_frame(error)
+    if frame is None:
+        return ""
+    file, line, function = frame
+    steps = {code: node for node in flow.nodes for code in _codes_of(node)}
+    called = next((steps[code] for code, _ in _frames(error.__traceback__) if code in steps), None)
+    step = f" ({_named(called)} declared at {called.place})" if called is not None else ""
+    return f"{file}:{line} in {function}{step}"
+
+
+def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
+    """File, line and function of the innermost frame of the user's; None when no user code ran."""
     frames = [
-        (code.co_filename, line, code.co_qualname, code)
+        (code.co_filename, line, code.co_qualname.replace(".<locals>", ""))
         for code, line in _frames(error.__traceback__)
         if not code.co_filename.startswith(_PACKAGE)
     ]
-    if not frames:
-        return ""
     own = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)] or frames
-    file, line, function, _ = own[-1]
-    steps = {code: node for node in flow.nodes for code in _codes_of(node)}
-    called = next((steps[code] for *_, code in frames if code in steps), None)
-    step = f" ({_named(called)} declared at {called.place})" if called is not None else ""
-    return f"{file}:{line} in {function.replace('.<locals>', '')}{step}"
+    return own[-1] if own else None
 
 
 def _frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:

@@ -582,3 +582,26 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
     found.rebuild()
     assert found._store_flow("letters") != live
     assert ledger(found)["a"] == "ant ape auk"
+
+
+def test_a_run_of_a_flow_folded_again_twice_is_told_that_it_was_superseded() -> None:
+    """Its states lay where the first folding had left them; headers there go on, never back."""
+    plant = Plant()
+    plant.feed(BEFORE)
+    plant.found.run_until_caught_up()
+    plant.found.rebuild()
+    plant.feed(AFTER)
+    plant.found.run_until_caught_up()
+    zombie = plant.found.service
+    assert zombie is not None
+    before = [header for header in plant.found.headers("letters") if header]
+    at = plant.found._store_flow("letters")
+    plant.found.rebuild()
+    after = plant.store.headers(at, "letters", range(len(before)))
+    for old, new in zip(before, after, strict=True):
+        assert new is not None
+        assert (new.epoch, new.number) > (old.epoch, old.number - 1)
+        assert new.number >= old.number
+    plant.feed(["elk"])
+    with pytest.raises(Superseded):
+        zombie.batch()

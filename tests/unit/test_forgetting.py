@@ -19,7 +19,7 @@ from sqe_chain.ports import StateStore
 from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, CrashingLog, CrashingStore, Script
+from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
 
 
 def flow_of(name: str, output: str = "", reads: str = "words") -> Flow:
@@ -53,11 +53,11 @@ class Plant:
     def forget(self, script: Script | None = None, *, topics: bool = True, **more: object) -> list[str]:
         script = script or Script()
         stores: dict[str, StateStore] = {
-            name: CrashingStore(store, script) for name, store in self.stores.items()
+            name: FaultyStore(store, script) for name, store in self.stores.items()
         }
         settings: dict[str, object] = {"is_dead": lambda _: False, "wait": lambda _: None, **more}
         return Forgetting(
-            "first", stores, CrashingLog(self.first.log, script), topics, "forgets", **settings
+            "first", stores, FaultyLog(self.first.log, script), topics, "forgets", **settings
         ).run()  # type: ignore[arg-type]
 
     def left(self) -> set[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -29,6 +30,14 @@ def committed(result: Result) -> list[dict[str, object]]:
     return [line for line in lines if line["event"] == "committed"]
 
 
+def refused(text: str) -> str:
+    """What the flow's own function says, and where."""
+    source = (Path(__file__).parent / "conftest.py").read_text(encoding="utf-8")
+    lines = source.partition("FLOWS = ")[2].partition('"""')[2].splitlines()
+    line = next(number for number, code in enumerate(lines, 1) if "cannot read" in code)
+    return f"cannot read {text}, at cli_flows.py:{line} in check"
+
+
 def test_a_batch_tells_what_it_left_out(flows: ModuleType, feed: Feed, command: Command, store: str) -> None:
     flows.broken.update("abcdefgh")
     feed(*"abcdefghij")
@@ -37,7 +46,7 @@ def test_a_batch_tells_what_it_left_out(flows: ModuleType, feed: Feed, command: 
     assert line["excluded_errors"] == {"ValueError": 8}
     sample = line["excluded_sample"]
     assert len(sample) == 5  # type: ignore[arg-type]
-    assert {"input": "words[0]@0", "error": "ValueError", "text": "cannot read a"} in sample  # type: ignore[operator]
+    assert {"input": "words[0]@0", "error": "ValueError", "text": refused("a")} in sample  # type: ignore[operator]
 
 
 def test_a_republisher_tells_it_too_and_a_sound_batch_nothing(
@@ -46,9 +55,7 @@ def test_a_republisher_tells_it_too_and_a_sound_batch_nothing(
     flows.broken.add("b")
     feed("a", "b")
     (line,) = committed(command("run", "cli_flows:skipping_copies", *RUN, "--log-json"))
-    assert line["excluded_sample"] == [
-        {"input": "words[1]@0", "error": "ValueError", "text": "cannot read b"}
-    ]
+    assert line["excluded_sample"] == [{"input": "words[1]@0", "error": "ValueError", "text": refused("b")}]
     feed("c")
     (line,) = committed(command("run", "cli_flows:skipping_copies", *RUN, "--log-json"))
     assert "excluded_sample" not in line
@@ -61,7 +68,7 @@ def test_lines_of_text_show_it_without_python(
     feed("a")
     shown = command("run", "cli_flows:skips", *RUN, "--store", store).stderr
     assert 'excluded_errors={"ValueError": 1}' in shown
-    assert '{"input": "words[0]@0", "error": "ValueError", "text": "cannot read a"}' in shown
+    assert f'{{"input": "words[0]@0", "error": "ValueError", "text": "{refused("a")}"}}' in shown
 
 
 def test_what_kept_plans_leave_out_is_listed_and_counted(
@@ -79,7 +86,7 @@ def test_what_kept_plans_leave_out_is_listed_and_counted(
         (1, "words", 1, 0),
     ]
     assert {line["policy"] for line in lines} == {"skip"}
-    assert lines[0]["text"] == "cannot read c"
+    assert lines[0]["text"] == refused("c")
     table = command("excluded", "cli_flows:skips", "--store", store, "--limit", "1")
     assert "words[0]@1" in table.stdout
     assert "words[1]@0" not in table.stdout
@@ -102,7 +109,7 @@ def test_peek_shows_why_a_letter_was_left_out_and_what_it_is(
     assert line["envelope"]["payloads"] == ["b"]
     letter = line["dead_letter"]
     assert (letter["topic"], letter["partition"], letter["offset"]) == ("words", 1, 0)
-    assert (letter["flow"], letter["error"], letter["text"]) == ("cli-letters", "ValueError", "cannot read b")
+    assert (letter["flow"], letter["error"], letter["text"]) == ("cli-letters", "ValueError", refused("b"))
     shown = command("peek", "cli-letters.dead-letters", *KAFKA).stdout
     assert "dead letter of flow cli-letters, read at words[1]@0: ValueError: cannot read b" in shown
     assert 'payload "b"' in shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,7 +100,8 @@ def test_the_place_of_an_error_is_named(where: str, poison: Any) -> None:
         found.run_until_caught_up()
         (letter,) = found.log.records("typo.dead-letters")
         text = (dict(letter.headers() or [])["sqe-text"] or b"").decode()
-        assert text.startswith("distanc, at ")
+        assert text == f"distanc, at {Path(__file__).name}:{LINE} in fails"
+        return
     assert f"{__file__}:{LINE} in fails ({PLACES[where]}, declared at {__file__}:" in text
 
 
