@@ -244,11 +244,12 @@ class Simulation(Plant):
         self.zombies["totals"].clear()
         totals.roll_back(self._copies, stage=stage, cells=cells)
         self.invariants.forget()
+        if stage is None:  # what was published since may differ, and a plan not yet committed leaves no trace
+            self.invariants.trusted, self.lost = False, True
         self.fired["store went back" if stage is None else "state partition went back"] += 1
         self._excuses[StoreInconsistent] = self._accept_rollback if stage is None else self._rebuild
 
     def _accept_rollback(self) -> None:
-        self.invariants.trusted, self.lost = False, True
         totals = self.services["totals"]
         settings = Settings(
             max_records=self.world.records, takeover=True, accept_rollback=True, allow_weak_durability=True
