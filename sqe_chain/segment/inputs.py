@@ -312,7 +312,8 @@ def wants_message_key(flow: Flow, source: Node) -> bool:
     pending = flow.children(source.index)
     while pending:
         node = pending.pop()
-        if node.takes_context or node.key_takes_context:
+        beats = node.spec is not None and node.spec.heartbeat_takes_context
+        if node.takes_context or node.key_takes_context or beats:
             return True
         if node.key is None and node.kind in (*STAGES, "output"):
             return True

@@ -76,6 +76,7 @@ class Invariants:
         self._said: dict[object, object] = {}
         self._published: dict[str, set[str]] = {}
         self._letters: dict[object, object] = {}
+        self._retired: set[str] = set()
         self.forget()
 
     def forget(self) -> None:
@@ -85,6 +86,7 @@ class Invariants:
         self._last: Plan | None = None
         self._proven: set[str] = set()
         self.ordered = False
+        self._retired = set()
 
     def stands(self, place: tuple[str, str, int]) -> Header | None:
         """The header of a cell (flow, stage, cell) as it was seen last."""
@@ -119,6 +121,9 @@ class Invariants:
             if self._last is not None:
                 self._hold("monotone", plan.number >= self._last.number, f"plan {plan.number}")
             moved = self._last is not None and self._last.layout.stored_in() != plan.layout.stored_in()
+            if moved and self._last is not None:
+                before, after = self._last.layout.stored_in(), plan.layout.stored_in()
+                self._retired |= {*before.values()} - {*after.values()}
             self._last = plan
             if moved:
                 self.look(store)
@@ -151,6 +156,8 @@ class Invariants:
     # ------------------------------------------------------------------ states
 
     def _see_state(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+        if flow in self._retired:
+            return  # nobody reads it any more
         place = (flow, stage, part)
         where = f"{flow}/{stage}/{part} at {header}"
         before = self._headers.get(place)

@@ -46,6 +46,7 @@ class World:
         rows: rows that one write of a store takes.
         records: records of one batch of any service.
         keep_plans: sealed plans that are kept.
+        columns: blocks of two messages take the ways that are meant for large ones.
     """
 
     hops: int = 2
@@ -66,6 +67,7 @@ class World:
     rows: int = 5_000
     records: int = 400_000
     keep_plans: int = 20
+    columns: bool = False
 
     def origins(self) -> list[str]:
         """Topics that producers write."""

@@ -49,4 +49,5 @@ def world_of(draw: random.Random) -> World:
         rows=draw.choice([1, 1, 2, 5_000]),
         records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
         keep_plans=draw.choice([2, 3, 20]),
+        columns=chance(draw, 0.5),
     )
