@@ -238,9 +238,10 @@ class Republishing:
         ]
         if not places:
             return []
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
         every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
         commits = around.patiently("read the group's commits", lambda: around.log.committed(flow.name, every))
+        # Asked afterwards: another run may read on and commit meanwhile, beyond where logs have ended before.
+        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
         grown = {topic for topic, _ in commits}
         unknown = {place: bounds[place] for place in places if place not in commits and place[0] not in grown}
         starts = inputs.first_offsets(flow, unknown, around.settings.start)
