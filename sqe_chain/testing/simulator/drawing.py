@@ -10,17 +10,14 @@ from typing import Any, Final
 from sqe_chain.partitioner import partition_of
 from sqe_chain.testing.simulator import facts, malformed
 from sqe_chain.testing.simulator.schedule import Schedule, Step
-from sqe_chain.testing.simulator.world import DAY_MS, Poison, Sieve, World
+from sqe_chain.testing.simulator.world import DAY_MS, chance, world_of
 
 ROUNDS: Final = (1, 1, 1, 2, 2, 3)
 LEAST_FAULTS: Final = 3
 TWO: Final = 2
 """Of hops, or stages."""
-
-
-def chance(draw: random.Random, probability: float) -> bool:
-    """True so often."""
-    return draw.random() < probability
+LONG: Final = 24
+"""Records of one partition that are read side by side."""
 
 
 def drawn(seed: int) -> Schedule:
@@ -30,42 +27,6 @@ def drawn(seed: int) -> Schedule:
         seed: any whole number.
     """
     return _Drawing(random.Random(seed)).schedule()  # noqa: S311 - not for secrets
-
-
-def world_of(draw: random.Random) -> World:
-    """A world: small, and every part of it in some."""
-    sieve: Sieve = draw.choice(
-        ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
-    )
-    hops = draw.choice([0, 0, 1, 1, 2, 2])
-    poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
-    plain = sieve == ""
-    doors = plain and chance(draw, 0.25)
-    if doors and poison == "stop":
-        hops = 0
-    partitions = draw.choice([1, 2, 2, 3])
-    recreated = plain and hops == TWO and chance(draw, 0.3)
-    raw = (hops > 0 and chance(draw, 0.2)) or (plain and hops == 0 and chance(draw, 0.3))
-    return World(
-        hops=hops,
-        twin=hops > 0 and plain and not recreated and chance(draw, 0.25),
-        raw=raw,
-        partitions=partitions,
-        state_partitions=partitions if chance(draw, 0.6) else draw.choice([1, 2, 3]),
-        stages=draw.choice([1, 2]) if sieve != "windows" else 1,
-        sieve=sieve,
-        buckets=draw.choice([1, 1, 1, 2]) if plain else 1,
-        poison=poison,
-        recreated="skip" if recreated else "stop",
-        view=plain and not doors and chance(draw, 0.15),
-        strays=doors or (sieve != "roots" and chance(draw, 0.35)),
-        doors=doors,
-        reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
-        block=draw.choice([1, 2, 3, 1_000]),
-        rows=draw.choice([1, 1, 2, 5_000]),
-        records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
-        keep_plans=draw.choice([2, 3, 20]),
-    )
 
 
 class _Drawing:
@@ -115,6 +76,8 @@ class _Drawing:
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):
             kind = draw.choice(self._kinds())
+        elif world.limits and chance(draw, 0.15):
+            kind = facts.AHEAD
         self.number += 1
         same = f"g{self.number}"
         if world.sieve in {"deduplicate", "distinct"}:
@@ -146,6 +109,8 @@ class _Drawing:
             found.append(facts.HOP)
         if world.view:
             found += [facts.UNSHOWN] * 3
+        if world.limits:
+            found += [facts.KEYLESS] * 2
         if world.sieve in {"deduplicate", "distinct", "windows"} and not world.raw:
             found += [facts.EARLIEST, facts.LATEST] * 2
         return found
@@ -189,7 +154,8 @@ class _Drawing:
         """What others do while a run stands still: the same service too."""
         draw = self.draw
         steps: list[Step] = []
-        if chance(self.draw, 0.4) and self.world.sieve != "sequences":  # numbers rise in the order of feeding
+        # Numbers rise in the order of feeding; doors are opened before they are closed, also where a transaction is open.
+        if chance(self.draw, 0.4) and self.world.sieve != "sequences" and not self.world.doors:
             steps.append(self._feed(self.world.origins()[0], 2))
         for other in self._services():
             if other == name or chance(self.draw, 0.3):
@@ -217,6 +183,7 @@ class _Drawing:
             (hops > 0, 1, self._forget),
             (hops > 1, 2, self._interleave),
             (in_place, 3, self._late_stray),
+            (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
             (world.sieve == "windows", 5, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
@@ -320,6 +287,18 @@ class _Drawing:
             ["run", "totals", 1, []],
         ]
 
+    def _long_block(self) -> list[Step]:
+        """So many records of one partition that they are read side by side, malformed ones in their middle."""
+        topic, partition = self.world.origins()[0], self.draw.randrange(self.world.partitions)
+        steps: list[Step] = []
+        for _ in range(self.draw.choice([1, 2])):
+            kind, _, fed = self._feed(topic, LONG)
+            fed = [[partition, f"{text}"] for _, text in fed]
+            steps.append([kind, topic, fed])
+            if self.world.poison != "stop" and not self.world.raw:
+                steps.append(["rubbish", topic, partition, self.draw.choice(malformed.KINDS)])
+        return steps
+
     def _along_one_lane(self) -> Step:
         fed = []
         for _ in range(3):
@@ -393,7 +372,8 @@ class _Drawing:
         self.special = True
         parts = self.draw.choice([1, self.world.partitions, self.world.partitions + 1])
         settle: list[Step] = [["settle"]] if not self.world.hops or chance(self.draw, 0.5) else []
-        return [*settle, ["recreate", self.world.origins()[0], parts]]
+        down: list[Step] = [["kill", name] for name in self._services()[:1] if chance(self.draw, 0.6)]
+        return [*settle, *down, ["recreate", self.world.origins()[0], parts]]
 
     def _change(self) -> list[Step]:
         """The code changes while a plan is unfinished."""

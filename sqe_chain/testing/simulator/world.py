@@ -1,7 +1,8 @@
-"""Worlds: which services there are, how they are declared and laid out. Plain data, and the flows it stands for."""
+"""Worlds: which services there are, how they are declared and laid out. Plain data, drawn, and the flows it stands for."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -15,8 +16,11 @@ from sqe_chain.testing.simulator import facts
 
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
+COMPACTED = "latest"
+"""The topic that is."""
 
 Poison = Literal["stop", "skip", "dead_letter"]
+Doors = Literal["", "fold", "changes"]
 Sieve = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
 
 
@@ -40,7 +44,8 @@ class World:
         recreated: policy of `totals` for old roots through a topic that was created again.
         view: the states of the first stage are shown as JSON.
         strays: keys do not lie where murmur2 puts them.
-        doors: the first fold refuses to close what is not open, and `changes()` a state that did.
+        doors: who refuses what is closed and was not opened: the first fold, or the step after its `changes()`.
+        limits: topics take no times far from the clock; the first stage also writes a compacted one.
         reader: who reads what `totals` publishes: an aggregation, a republisher, nobody.
         block: records that a reader gets at a time.
         rows: rows that one write of a store takes.
@@ -60,7 +65,8 @@ class World:
     recreated: Literal["stop", "skip"] = "stop"
     view: bool = False
     strays: bool = False
-    doors: bool = False
+    doors: Doors = ""
+    limits: bool = False
     reader: Literal["", "aggregation", "republisher"] = ""
     block: int = 1_000
     rows: int = 5_000
@@ -74,6 +80,48 @@ class World:
     def flows(self) -> dict[str, Flow]:
         """The services, in the order in which facts come to them."""
         return flows_of(self)
+
+
+def chance(draw: random.Random, probability: float) -> bool:
+    """True so often."""
+    return draw.random() < probability
+
+
+def world_of(draw: random.Random) -> World:
+    """A world: small, and every part of it in some."""
+    sieve: Sieve = draw.choice(
+        ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
+    )
+    hops = draw.choice([0, 0, 1, 1, 2, 2])
+    poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
+    plain = sieve == ""
+    doors: Doors = draw.choice(("fold", "changes")) if plain and chance(draw, 0.3) else ""
+    if doors == "changes" or (doors and poison == "stop"):
+        hops = 0
+    partitions = draw.choice([1, 2, 2, 3])
+    recreated = plain and hops > 1 and chance(draw, 0.3)
+    raw = (hops > 0 and chance(draw, 0.2)) or (plain and hops == 0 and chance(draw, 0.3))
+    return World(
+        hops=hops,
+        twin=hops > 0 and plain and not recreated and chance(draw, 0.25),
+        raw=raw,
+        partitions=partitions,
+        state_partitions=partitions if chance(draw, 0.6) else draw.choice([1, 2, 3]),
+        stages=draw.choice([1, 2]) if sieve != "windows" else 1,
+        sieve=sieve,
+        buckets=draw.choice([1, 1, 1, 2]) if plain else 1,
+        poison=poison,
+        recreated="skip" if recreated else "stop",
+        view=plain and not doors and chance(draw, 0.15),
+        strays=bool(doors) or (sieve != "roots" and chance(draw, 0.35)),
+        doors=doors,
+        limits=plain and not doors and chance(draw, 0.3),
+        reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
+        block=draw.choice([1, 2, 3, 1_000]),
+        rows=draw.choice([1, 1, 2, 5_000]),
+        records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
+        keep_plans=draw.choice([2, 3, 20]),
+    )
 
 
 @lru_cache(2_000)
@@ -91,7 +139,7 @@ def flows_of(world: World) -> dict[str, Flow]:
     if world.reader == "aggregation":
         found["reader"] = _reader(world)
     elif world.reader == "republisher":
-        flow = Flow("reader", poison=world.poison)
+        flow = Flow("reader", poison=world.poison, recreated=world.recreated)
         flow.source("notes", StringValue).to("heard", partitions=1)
         found["reader"] = flow
     return found
@@ -150,15 +198,15 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         "first",
         key=facts.key,
         state=Value if world.view else StringValue,
-        fold=facts.fold_values if world.view else facts.fold_text(facts.FIRST),
+        fold=facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold"),
         buckets=world.buckets,
         view="json" if world.view else None,
     )
     first.to("notes", key=facts.group, partitions=2)
     changes = first.changes()
-    (changes.map(facts.checked) if world.doors and not world.view else changes).to(
-        "first.states", partitions=2
-    )
+    (changes.map(facts.checked) if world.doors == "changes" else changes).to("first.states", partitions=2)
+    if world.limits:
+        first.to(COMPACTED, key=facts.label, partitions=1)
     if world.stages > 1:
         second = first.aggregate(
             "second",
@@ -185,7 +233,7 @@ def _sieved(world: World, stream: Stream) -> Stream:
 
 
 def _reader(world: World) -> Flow:
-    flow = Flow("reader", state_partitions=1, poison=world.poison)
+    flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
     flow.source("notes", StringValue).aggregate("heard", key=facts.key, state=StringValue, fold=facts.hear)
     state = Value if world.view else StringValue
     flow.source("first.states", state).aggregate(
