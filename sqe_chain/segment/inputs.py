@@ -314,6 +314,8 @@ def wants_message_key(flow: Flow, source: Node) -> bool:
         node = pending.pop()
         if node.takes_context or node.key_takes_context:
             return True
+        if node.spec is not None and node.spec.heartbeat_takes_context:
+            return True
         if node.key is None and node.kind in (*STAGES, "output"):
             return True
         if node.kind not in (*STAGES, "output", "key_by"):
