@@ -50,7 +50,12 @@ class Replacement:
 
 
 def found_after(
-    defect: Path | tuple[Replacement, ...], *, seed: int = 0, seconds: float = 120.0, package: Path = PACKAGE
+    defect: Path | tuple[Replacement, ...],
+    *,
+    seed: int = 0,
+    seconds: float = 120.0,
+    package: Path = PACKAGE,
+    jobs: int = 1,
 ) -> Finding:
     """Put a defect back into a copy of the package and simulate there.
 
@@ -59,6 +64,7 @@ def found_after(
         seed: of the first schedule.
         seconds: after which it is given up.
         package: what is copied.
+        jobs: processes of the simulator.
     """
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(package, Path(folder, "sqe_chain"), ignore=shutil.ignore_patterns("__pycache__"))
@@ -68,6 +74,7 @@ def found_after(
             for one in defect:
                 replace(Path(folder, "sqe_chain", one.file), one)
         options = ["--schedules", "1000000", "--seed", str(seed), "--seconds", str(seconds)]
+        options += ["--jobs", str(jobs)]
         command = [sys.executable, "-m", "sqe_chain.testing.simulator", *options]
         began = time.perf_counter()
         # Without shrinking: what is asked for is the time until it was noticed.

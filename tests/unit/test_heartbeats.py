@@ -101,3 +101,16 @@ def test_every_state_partition_hears_of_it() -> None:
     found.feed("screws", Int64Value(value=7), key="beat", timestamp_ms=61_000, partition=0)
     found.run_until_caught_up()
     assert results(found) == sorted((key.encode(), 0, 1) for key in keys)
+
+
+@pytest.mark.parametrize("key", [True, False])
+def test_it_is_asked_with_the_streams_own_key_also_where_a_long_block_is_read_side_by_side(key: bool) -> None:
+    found, asked = rehearsed(key=key, context=True, partitions=1)
+    for _ in range(30):
+        found.feed("screws", Int64Value(value=1), key="robot", timestamp_ms=0, partition=0)
+    found.run_until_caught_up()
+    for _ in range(30):
+        found.feed("screws", Int64Value(value=7), key="beat", timestamp_ms=200_000, partition=0)
+    found.run_until_caught_up()
+    assert {own for _, own in asked} == {b"robot", b"beat"}
+    assert results(found) == [(b"robot", 0, 30)]

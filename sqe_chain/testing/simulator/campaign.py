@@ -1,16 +1,49 @@
-"""Many schedules, one after the other, and what is told of them."""
+"""Many schedules, and what is told of them."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from typing import Final
 
 from sqe_chain.testing.simulator.drawing import drawn
 from sqe_chain.testing.simulator.invariants import INVARIANTS, Violation
 from sqe_chain.testing.simulator.run import Simulation
 from sqe_chain.testing.simulator.schedule import as_test
 from sqe_chain.testing.simulator.shrink import shrunk
+
+_AT_ONCE: Final = 10
+"""Schedules that a process gets at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one schedule.
+
+    Attributes:
+        seed: of the schedule.
+        fired: fault -> how often it happened.
+        checked: invariant -> how often it was looked at.
+        violation: what was found; None when nothing.
+    """
+
+    seed: int
+    fired: Counter[str]
+    checked: Counter[str]
+    violation: Violation | None
+
+
+def outcome_of(seed: int) -> Outcome:
+    """Execute the schedule of a seed."""
+    simulation, found = Simulation(drawn(seed)), None
+    try:
+        simulation.run()
+    except Violation as violation:
+        found = violation
+    return Outcome(seed, simulation.fired, simulation.invariants.checked, found)
 
 
 @dataclass(slots=True)
@@ -19,6 +52,7 @@ class Campaign:
 
     Args:
         seeds: of the schedules.
+        jobs: processes that execute them.
 
     Attributes:
         done: schedules executed.
@@ -28,23 +62,30 @@ class Campaign:
     """
 
     seeds: Sequence[int]
+    jobs: int = 1
     done: int = 0
     fired: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
     violations: dict[int, Violation] = field(default_factory=dict)
 
     def run(self) -> Iterator[int]:
-        """Execute one schedule after the other; gives each seed when it is done."""
-        for seed in self.seeds:
-            simulation = Simulation(drawn(seed))
-            try:
-                simulation.run()
-            except Violation as violation:
-                self.violations[seed] = violation
-            self.done += 1
-            self.fired += simulation.fired
-            self.checked += simulation.invariants.checked
-            yield seed
+        """Execute schedules; gives each seed when it is done, in their order, however many processes there are."""
+        with self._outcomes() as outcomes:
+            for outcome in outcomes:
+                if outcome.violation is not None:
+                    self.violations[outcome.seed] = outcome.violation
+                self.done += 1
+                self.fired += outcome.fired
+                self.checked += outcome.checked
+                yield outcome.seed
+
+    @contextmanager
+    def _outcomes(self) -> Iterator[Iterator[Outcome]]:
+        if self.jobs == 1:
+            yield map(outcome_of, self.seeds)
+            return
+        with get_context("spawn").Pool(self.jobs) as pool:
+            yield pool.imap(outcome_of, self.seeds, _AT_ONCE)
 
     def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:
         """Counts, and the first violation as a test.

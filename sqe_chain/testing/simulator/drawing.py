@@ -15,6 +15,8 @@ from sqe_chain.testing.simulator.worlds import TWO, chance, world_of
 
 ROUNDS: Final = (1, 1, 1, 2, 2, 3)
 LEAST_FAULTS: Final = 3
+LONG: Final = 24
+"""Records of one partition that are read side by side."""
 
 
 def drawn(seed: int) -> Schedule:
@@ -73,6 +75,8 @@ class _Drawing:
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):
             kind = draw.choice(self._kinds())
+        elif world.limits and chance(draw, 0.15):
+            kind = facts.AHEAD
         self.number += 1
         same = f"g{self.number}"
         if world.sieve in {"deduplicate", "distinct"}:
@@ -104,6 +108,8 @@ class _Drawing:
             found.append(facts.HOP)
         if world.view:
             found += [facts.UNSHOWN] * 3
+        if world.limits:
+            found += [facts.KEYLESS] * 2
         if world.sieve in {"deduplicate", "distinct", "windows"} and not world.raw:
             found += [facts.EARLIEST, facts.LATEST] * 2
         return found
@@ -147,7 +153,8 @@ class _Drawing:
         """What others do while a run stands still: the same service too."""
         draw = self.draw
         steps: list[Step] = []
-        if chance(self.draw, 0.4) and self.world.sieve != "sequences":  # numbers rise in the order of feeding
+        # Numbers rise in the order of feeding; doors are opened before they are closed, also where a transaction is open.
+        if chance(self.draw, 0.4) and self.world.sieve != "sequences" and not self.world.doors:
             steps.append(self._feed(self.world.origins()[0], 2))
         for other in self._services():
             if other == name or chance(self.draw, 0.3):
@@ -175,6 +182,7 @@ class _Drawing:
             (hops > 0, 1, self._forget),
             (hops > 1, 2, self._interleave),
             (in_place, 3, self._late_stray),
+            (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
             (world.sieve == "windows", 5, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
@@ -278,6 +286,18 @@ class _Drawing:
             ["run", "totals", 1, []],
         ]
 
+    def _long_block(self) -> list[Step]:
+        """So many records of one partition that they are read side by side, malformed ones in their middle."""
+        topic, partition = self.world.origins()[0], self.draw.randrange(self.world.partitions)
+        steps: list[Step] = []
+        for _ in range(self.draw.choice([1, 2])):
+            kind, _, fed = self._feed(topic, LONG)
+            fed = [[partition, f"{text}"] for _, text in fed]
+            steps.append([kind, topic, fed])
+            if self.world.poison != "stop" and not self.world.raw:
+                steps.append(["rubbish", topic, partition, self.draw.choice(malformed.KINDS)])
+        return steps
+
     def _along_one_lane(self) -> Step:
         fed = []
         for _ in range(3):
@@ -359,8 +379,8 @@ class _Drawing:
         self.special = True
         parts = self.draw.choice([1, 1, self.world.partitions, self.world.partitions + 1])
         settle: list[Step] = [["settle"]] if not self.world.hops or chance(self.draw, 0.5) else []
-        kill: list[Step] = [["kill", "totals"]] if chance(self.draw, 0.6) else []
-        return [*settle, *kill, ["recreate", self.world.origins()[0], parts]]
+        down: list[Step] = [["kill", name] for name in self._services()[:1] if chance(self.draw, 0.6)]
+        return [*settle, *down, ["recreate", self.world.origins()[0], parts]]
 
     def _change(self) -> list[Step]:
         """The code changes while a plan is unfinished."""

@@ -22,13 +22,17 @@ SOUND, BEFORE, FIRST, SECOND, LAST, HOP = "-", "p", "f", "s", "l", "h"
 SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
 OPEN, CLOSE, BEATS, BAD_CLOSE = "o", "c", "H", "C"
 EARLIEST, LATEST = "m", "M"
+AHEAD, KEYLESS = "A", "k"
 """Kinds of facts: sound; user code fails before, in the first stage, in the second, after it, in the last hop; with
 an error text that is no Unicode, with an error that has no text; a state that has no JSON; the opening and closing of
-a door, in this order; a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits."""
+a door, in this order; a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits; an event
+time ahead of the clock, which is no reason to fail; no key for a compacted topic."""
 
 NOT_A_NUMBER = "?"
 """What marks a note behind a value without JSON."""
 
+GOOD = frozenset({SOUND, AHEAD})
+AHEAD_MS = 86_400_000
 ODD_TIMES = {EARLIEST: -(2**63), LATEST: 2**63 - 1}
 
 
@@ -117,6 +121,12 @@ def same(value: StringValue) -> str:
     return unit_of(value.value).same
 
 
+def label(value: StringValue) -> str | None:
+    """Key by which a unit goes into a compacted topic, which takes none without."""
+    unit = unit_of(value.value)
+    return None if unit.kind == KEYLESS else unit.key
+
+
 def sequence(value: StringValue) -> int:
     """Rises along each partition of an origin."""
     return int(unit_of(value.value).id.partition(".")[0])
@@ -166,16 +176,17 @@ def open_doors(notes: str) -> int:
     return notes.count("+") - notes.count("-")
 
 
-def fold_text(stage: str) -> Callable[[StringValue, StringValue], list[StringValue]]:
+def fold_text(stage: str, *, doors: bool = False) -> Callable[[StringValue, StringValue], list[StringValue]]:
     """A fold into a list of ids, as text.
 
     Args:
         stage: the kind of facts that it refuses.
+        doors: it refuses to close what is not open.
     """
 
     def fold(state: StringValue, value: StringValue) -> list[StringValue]:
         unit = unit_of(value.value)
-        if unit.kind == CLOSE and stage == FIRST and open_doors(state.value) < 1:
+        if doors and unit.kind == CLOSE and open_doors(state.value) < 1:
             raise Refused(f"{unit.id} closes what is not open")
         state.value += noted(unit) + " "
         refuse(stage, value)

@@ -47,6 +47,11 @@ class Violation(Exception):
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {INVARIANTS[name]}. Found: {text}")
         self.name = name
+        self.text = text
+
+    def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
+        """As it was made: processes send it to each other."""
+        return Violation, (self.name, self.text)
 
 
 class Invariants:

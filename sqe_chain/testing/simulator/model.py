@@ -278,9 +278,9 @@ class Model:
             return
         had = notes.get(("first", unit.key), [])
         undo.setdefault(("first", unit.key), had)
-        if unit.kind == facts.CLOSE and not world.view and facts.open_doors(" ".join(had)) < 1:
+        if unit.kind == facts.CLOSE and world.doors == "fold" and facts.open_doors(" ".join(had)) < 1:
             raise Fails
-        if unit.kind == facts.FIRST:
+        if unit.kind in {facts.FIRST, facts.KEYLESS}:
             raise Fails
         notes["first", unit.key] = [*had, facts.noted(unit)]
         folded.append(unit.id)

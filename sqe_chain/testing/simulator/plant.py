@@ -21,10 +21,12 @@ from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import facts, malformed
 from sqe_chain.testing.simulator.invariants import Invariants
 from sqe_chain.testing.simulator.model import Model
-from sqe_chain.testing.simulator.world import World
+from sqe_chain.testing.simulator.world import COMPACTED, World
 
 NAME = "simulation"
 MOST_WAITS = 60
+LIMIT_MS = 3_600_000
+"""How far the time of a record may be from the broker's clock, where that is limited."""
 
 
 class Kept(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
@@ -82,6 +84,12 @@ class Plant:
             found.clock = self.clock
             self.services[name] = found
             self.zombies[name] = []
+        if world.limits:
+            self.log.set_clock(self.clock.now_ms)
+            for topic in self._written():
+                self.log.configure(
+                    topic, compacted=topic == COMPACTED, before_max_ms=LIMIT_MS, after_max_ms=LIMIT_MS
+                )
         self._kept = Kept(self.log)
         for topic in ("origin", "other", "mid", "far"):
             self._kept.note(topic)
@@ -100,7 +108,7 @@ class Plant:
         for partition, fact in fed:
             kind = fact.split(" ")[3]
             self._fed += 1
-            now = self.clock.now_ms()
+            now = self.clock.now_ms() + facts.AHEAD_MS * (kind == facts.AHEAD)
             key = fact.split(" ")[2].encode()
             if self.world.raw:
                 value = fact.encode()

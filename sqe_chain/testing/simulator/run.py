@@ -175,7 +175,7 @@ class Simulation(Plant):
     def _stopped(self, name: str, error: ChainError) -> None:
         """A service stopped by itself: there must be a reason, and a way out."""
         self.services[name].script.cancel()
-        self.states_left = None
+        self.states_left = None  # who helps is not disturbed
         for kind, remedy in [*self._excuses.items()] if name == "totals" else ():
             if isinstance(error, kind):
                 self._excuses[kind] = lambda: None  # runs that stood still meanwhile may say the same

@@ -28,7 +28,7 @@ def check(simulation: Simulation) -> None:
         for fact, present in fed:
             units = [unit_of(text) for text in units_of(fact)]
             may.update(unit.id for unit in units)
-            sound = present and all(unit.kind == facts.SOUND for unit in units)
+            sound = present and all(unit.kind in facts.GOOD for unit in units)
             groups.setdefault(units[0].same, []).append((units[0].id, sound))
             if sound:
                 must.update(unit.id for unit in units)

@@ -15,8 +15,11 @@ from sqe_chain.testing.simulator import facts
 
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
+COMPACTED = "latest"
+"""The topic that is."""
 
 Poison = Literal["stop", "skip", "dead_letter"]
+Doors = Literal["", "fold", "changes"]
 Sieve = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
 
 
@@ -40,7 +43,8 @@ class World:
         recreated: policy of `totals` for old roots through a topic that was created again.
         view: the states of the first stage are shown as JSON.
         strays: keys do not lie where murmur2 puts them.
-        doors: the first fold refuses to close what is not open, and `changes()` a state that did.
+        doors: who refuses what is closed and was not opened: the first fold, or the step after its `changes()`.
+        limits: topics take no times far from the clock; the first stage also writes a compacted one.
         reader: who reads what `totals` publishes: an aggregation, a republisher, nobody.
         block: records that a reader gets at a time.
         rows: rows that one write of a store takes.
@@ -61,7 +65,8 @@ class World:
     recreated: Literal["stop", "skip"] = "stop"
     view: bool = False
     strays: bool = False
-    doors: bool = False
+    doors: Doors = ""
+    limits: bool = False
     reader: Literal["", "aggregation", "republisher"] = ""
     block: int = 1_000
     rows: int = 5_000
@@ -152,15 +157,15 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         "first",
         key=facts.key,
         state=Value if world.view else StringValue,
-        fold=facts.fold_values if world.view else facts.fold_text(facts.FIRST),
+        fold=facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold"),
         buckets=world.buckets,
         view="json" if world.view else None,
     )
     first.to("notes", key=facts.group, partitions=2)
     changes = first.changes()
-    (changes.map(facts.checked) if world.doors and not world.view else changes).to(
-        "first.states", partitions=2
-    )
+    (changes.map(facts.checked) if world.doors == "changes" else changes).to("first.states", partitions=2)
+    if world.limits:
+        first.to(COMPACTED, key=facts.label, partitions=1)
     if world.stages > 1:
         second = first.aggregate(
             "second",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from sqe_chain.testing.simulator.world import Poison, Sieve, World
+from sqe_chain.testing.simulator.world import Doors, Poison, Sieve, World
 
 TWO: Final = 2
 """Of hops, or stages."""
@@ -24,8 +24,8 @@ def world_of(draw: random.Random) -> World:
     hops = draw.choice([0, 0, 1, 1, 2, 2])
     poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
     plain = sieve == ""
-    doors = plain and chance(draw, 0.25)
-    if doors and poison == "stop":
+    doors: Doors = draw.choice(("fold", "changes")) if plain and chance(draw, 0.3) else ""
+    if doors == "changes" or (doors and poison == "stop"):
         hops = 0
     partitions = draw.choice([1, 2, 2, 3])
     recreated = plain and hops == TWO and chance(draw, 0.3)
@@ -42,8 +42,9 @@ def world_of(draw: random.Random) -> World:
         poison=poison,
         recreated="skip" if recreated else "stop",
         view=plain and not doors and chance(draw, 0.15),
-        strays=doors or (sieve != "roots" and chance(draw, 0.35)),
+        strays=bool(doors) or (sieve != "roots" and chance(draw, 0.35)),
         doors=doors,
+        limits=plain and not doors and chance(draw, 0.3),
         reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
         block=draw.choice([1, 2, 3, 1_000]),
         rows=draw.choice([1, 1, 2, 5_000]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import unified_diff
 from pathlib import Path
 
@@ -21,6 +22,14 @@ def test_a_defect_is_found_in_a_copy() -> None:
     assert finding.seconds is not None, finding.told
     assert "downstream states before upstream ones" in finding.told
     assert (PACKAGE / FIRST_STAGE_FIRST.file).read_text() == before
+
+
+def test_several_processes_tell_the_same() -> None:
+    """The first violation by seed, and the counts of all schedules up to it."""
+    alone, together = (found_after((FIRST_STAGE_FIRST,), seconds=300, jobs=jobs) for jobs in (1, 2))
+    assert alone.seconds is not None, alone.told
+    told = [re.sub(r" in [\d.]+ s: \d+ a second", "", one.told) for one in (alone, together)]
+    assert told[0] == told[1]
 
 
 def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
