@@ -582,3 +582,27 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
     found.rebuild()
     assert found._store_flow("letters") != live
     assert ledger(found)["a"] == "ant ape auk"
+
+
+def test_headers_of_what_is_deleted_never_go_back() -> None:
+    """A flow that was folded again goes on in those states, with newer claims; then they are deleted."""
+    plant = Plant()
+    plant.feed(BEFORE)
+    plant.found.run_until_caught_up()
+    plant.found.rebuild()
+    first = plant.found.flow.stages()[0]
+    (stored,) = {flow for flow, stage, _ in plant.store.copy_all().parts if stage == first.name and "." in flow}
+    for text in AFTER:
+        plant.feed([text])
+        plant.found.restart()
+        plant.found.run_until_caught_up()
+    cells = plant.found.flow.cells(first)
+    before = plant.store.headers(stored, first.name, cells)
+    plant.found.rebuild()
+    after = plant.store.headers(stored, first.name, cells)
+    for was, is_now in zip(before, after, strict=True):
+        assert was is not None
+        assert is_now is not None
+        assert was.plan_id != is_now.plan_id, "else nothing was deleted"
+        assert (is_now.epoch, is_now.number) >= (was.epoch, was.number)
+        assert is_now.number >= was.number
