@@ -23,7 +23,7 @@ from sqe_chain.testing.faults import Armed, Crash
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import sums
 from sqe_chain.testing.simulator.invariants import Violation
-from sqe_chain.testing.simulator.plant import Plant
+from sqe_chain.testing.simulator.plant import BETWEEN, Plant
 from sqe_chain.testing.simulator.schedule import Schedule, Step
 from sqe_chain.testing.simulator.world import World, totals_of
 
@@ -115,8 +115,9 @@ class Simulation(Plant):
         """Do something under faults, as a supervisor would; whether it came to its end."""
         found, script = self.services[name], self.services[name].script
         for fault in faults:
-            if fault[0] == "between states":
-                self.states_left = fault[1]
+            what = fault[0].removeprefix("between ")
+            if what != fault[0]:
+                self.left |= {kind: fault[1] for kind, name in BETWEEN.items() if name == what}
             else:
                 script.armed.append(self._armed(name, fault))
         self.clock.waits = 0
@@ -139,7 +140,7 @@ class Simulation(Plant):
             return True
         finally:
             script.cancel()
-            self.states_left = None
+            self.left.clear()
         if present:
             found.service = None
         return False
@@ -170,7 +171,7 @@ class Simulation(Plant):
     def _stopped(self, name: str, error: ChainError) -> None:
         """A service stopped by itself: there must be a reason, and a way out."""
         self.services[name].script.cancel()
-        self.states_left = None  # who helps is not disturbed
+        self.left.clear()  # who helps is not disturbed
         for kind, remedy in [*self._excuses.items()] if name == "totals" else ():
             if isinstance(error, kind):
                 self._excuses[kind] = lambda: None  # runs that stood still meanwhile may say the same

@@ -46,6 +46,7 @@ class World:
         strays: keys do not lie where murmur2 puts them.
         doors: who refuses what is closed and was not opened: the first fold, or the step after its `changes()`.
         limits: topics take no times far from the clock; the first stage also writes a compacted one.
+        beside: after the same shuffle as the first stage stands another one, which gives nothing on.
         reader: who reads what `totals` publishes: an aggregation, a republisher, nobody.
         block: records that a reader gets at a time.
         rows: rows that one write of a store takes.
@@ -67,6 +68,7 @@ class World:
     strays: bool = False
     doors: Doors = ""
     limits: bool = False
+    beside: bool = False
     reader: Literal["", "aggregation", "republisher"] = ""
     block: int = 1_000
     rows: int = 5_000
@@ -116,6 +118,7 @@ def world_of(draw: random.Random) -> World:
         strays=bool(doors) or (sieve != "roots" and chance(draw, 0.35)),
         doors=doors,
         limits=plain and not doors and chance(draw, 0.3),
+        beside=plain and chance(draw, 0.2),
         reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
         block=draw.choice([1, 2, 3, 1_000]),
         rows=draw.choice([1, 1, 2, 5_000]),
@@ -181,8 +184,8 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         flow.source("extra", StringValue).aggregate(
             "extra", key=facts.key, state=StringValue, fold=facts.fold_text("")
         )
-    if more_stages:
-        stream.aggregate("beside", key=facts.key, state=StringValue, fold=facts.fold_text(""))
+    for name in ["beside"] * world.beside + ["more"] * more_stages:
+        stream.aggregate(name, key=facts.key, state=StringValue, fold=facts.fold_text(""))
     if world.sieve == "windows":
         stream.windowed(
             "windows",
