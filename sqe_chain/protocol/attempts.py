@@ -168,9 +168,7 @@ class Attempts:
         if header is None:
             return
         # Not behind what stands: the flow may have written here itself, after it had switched over.
-        grave = replace(
-            grave, epoch=max(grave.epoch, header.epoch), number=max(grave.number, header.number)
-        )
+        grave = replace(grave, epoch=max(grave.epoch, header.epoch), number=max(grave.number, header.number))
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]

@@ -239,12 +239,15 @@ class Simulation(Plant):
         totals.service = None
         self.zombies["totals"].clear()
         totals.roll_back(self._copies, stage=stage, cells=cells)
+        if (
+            stage is None
+        ):  # what was published since may be said otherwise, also where no commit shows that it was
+            self.invariants.trusted, self.lost = False, True
         self.invariants.forget()
         self.fired["store went back" if stage is None else "state partition went back"] += 1
         self._excuses[StoreInconsistent] = self._accept_rollback if stage is None else self._rebuild
 
     def _accept_rollback(self) -> None:
-        self.invariants.trusted, self.lost = False, True
         totals = self.services["totals"]
         settings = Settings(
             max_records=self.world.records, takeover=True, accept_rollback=True, allow_weak_durability=True
