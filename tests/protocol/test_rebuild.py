@@ -591,7 +591,9 @@ def test_headers_of_what_is_deleted_never_go_back() -> None:
     plant.found.run_until_caught_up()
     plant.found.rebuild()
     first = plant.found.flow.stages()[0]
-    (stored,) = {flow for flow, stage, _ in plant.store.copy_all().parts if stage == first.name and "." in flow}
+    (stored,) = {
+        flow for flow, stage, _ in plant.store.copy_all().parts if stage == first.name and "." in flow
+    }
     for text in AFTER:
         plant.feed([text])
         plant.found.restart()
