@@ -82,8 +82,9 @@ class Attempts:
         if attempt.open:
             attempt = self._close(attempt)
         home, plan = attempt.home, attempt.plan
-        # The flow's own runs may have worked there since, with epochs of the flow.
-        epoch = max(home.epoch, self.mine.epoch)
+        epoch = max(
+            home.epoch, self.mine.epoch
+        )  # the flow may have worked there since, with epochs of its own
         grave = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
         for stage in self.around.flow.stages():
             if stage.name in plan.layout.stages:
@@ -169,8 +170,8 @@ class Attempts:
         header = store.headers(flow, stage.name, [cell])[0]
         if header is None:
             return
-        if header.number > grave.number:  # the flow has worked there since, with plans of its own
-            grave = replace(grave, number=header.number)
+        # Not behind what stands: the flow may have written here itself, after it had switched over.
+        grave = replace(grave, epoch=max(grave.epoch, header.epoch), number=max(grave.number, header.number))
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]

@@ -114,3 +114,15 @@ def test_it_is_asked_with_the_streams_own_key_also_where_a_long_block_is_read_si
     found.run_until_caught_up()
     assert {own for _, own in asked} == {b"robot", b"beat"}
     assert results(found) == [(b"robot", 0, 30)]
+
+
+def test_a_heartbeat_is_known_by_its_key_in_large_blocks_too() -> None:
+    """Ordinary messages are read without their keys, unless a function looks at these."""
+    found, asked = rehearsed(key=True, context=True)
+    for number in range(40):
+        name = "beat" if number % 2 else "robot"
+        found.feed("screws", Int64Value(value=1), key=name, timestamp_ms=number * 1_000, partition=0)
+    found.feed("screws", Int64Value(value=1), key="beat", timestamp_ms=60_000, partition=0)
+    found.run_until_caught_up()
+    assert [key for _, key in asked] == [b"robot", b"beat"] * 20 + [b"beat"]
+    assert results(found) == [(b"robot", 0, 20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 
@@ -21,12 +22,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m sqe_chain.testing.simulator", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1_000, help="how many (default 1,000)")
     parser.add_argument("--seed", type=int, default=0, help="of the first; each next one is greater by one")
-    parser.add_argument("--jobs", type=int, default=1, help="processes (default 1); the report is the same")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; 0: one for each core")
     parser.add_argument("--seconds", type=float, help="end after so long, however many schedules that were")
     parser.add_argument("--keep-going", action="store_true", help="count violations, do not end at the first")
     parser.add_argument("--whole", action="store_true", help="print a failing schedule as it is, not shrunk")
     options = parser.parse_args(arguments)
-    campaign = Campaign(range(options.seed, options.seed + options.schedules), options.jobs)
+    campaign = Campaign(
+        range(options.seed, options.seed + options.schedules), options.jobs or os.cpu_count() or 1
+    )
     began = time.perf_counter()
     for _ in campaign.run():
         late = options.seconds is not None and time.perf_counter() - began > options.seconds

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from sqe_chain.partitioner import partition_of
 from sqe_chain.testing.simulator import facts, malformed
+from sqe_chain.testing.simulator.feeding import TWO, Feeding
 from sqe_chain.testing.simulator.schedule import Schedule, Step
-from sqe_chain.testing.simulator.world import DAY_MS
-from sqe_chain.testing.simulator.worlds import TWO, chance, world_of
+from sqe_chain.testing.simulator.world import DAY_MS, chance
 
 ROUNDS: Final = (1, 1, 1, 2, 2, 3)
 LEAST_FAULTS: Final = 3
@@ -28,17 +28,8 @@ def drawn(seed: int) -> Schedule:
     return _Drawing(random.Random(seed)).schedule()  # noqa: S311 - not for secrets
 
 
-class _Drawing:
+class _Drawing(Feeding):
     """Draws the steps of a world."""
-
-    def __init__(self, draw: random.Random) -> None:
-        self.draw = draw
-        self.world = world_of(draw)
-        self.steps: list[Step] = []
-        self.number = 0
-        self.sames: list[str] = []
-        self.special = False
-        self.strays = draw.choice([0.15, 0.6])
 
     def schedule(self) -> Schedule:
         for _ in range(self.draw.choice(ROUNDS)):
@@ -50,7 +41,7 @@ class _Drawing:
     def _round(self) -> None:
         draw, world = self.draw, self.world
         for topic in world.origins():
-            self.steps.append(self._feed(topic, draw.choice([1, 2, 4, 6])))
+            self.steps.append(self.feed(topic, draw.choice([1, 2, 4, 6])))
         if chance(self.draw, 0.45):
             self.steps += self._special()
         for name in self._services():
@@ -59,73 +50,6 @@ class _Drawing:
 
     def _services(self) -> list[str]:
         return list(self.world.flows())
-
-    # ------------------------------------------------------------------ facts
-
-    def _feed(self, topic: str, count: int) -> Step:
-        if self.world.doors and chance(self.draw, 0.7):
-            return self._doors(topic)
-        fed = [fact for _ in range(count) for fact in self._facts()]
-        return ["feed", topic, fed]
-
-    def _facts(self) -> list[list[Any]]:
-        draw, world = self.draw, self.world
-        key = draw.choice(facts.KEYS)
-        route = draw.choice(facts.KEYS) if world.strays and chance(draw, self.strays) else key
-        kind, copies = facts.SOUND, 1
-        if world.poison != "stop" and chance(self.draw, 0.12):
-            kind = draw.choice(self._kinds())
-        elif world.limits and chance(draw, 0.15):
-            kind = facts.AHEAD
-        self.number += 1
-        same = f"g{self.number}"
-        if world.sieve in {"deduplicate", "distinct"}:
-            if kind not in facts.ODD_TIMES:
-                if self.sames and chance(self.draw, 0.3):
-                    same = draw.choice(self.sames)
-                self.sames.append(same)
-            copies = draw.choice([1, 3]) if kind == facts.FIRST else 1
-        units = draw.choice([1, 1, 2, 3]) if world.sieve in {"", "windows"} and kind != facts.HOP else 1
-        if self._siblings():
-            units = 3
-        if world.sieve == "windows" and chance(self.draw, 0.2):
-            key = route = facts.BEAT
-            kind, units = facts.BEATS, 1
-        # Filters by key want each key's facts in the order of one root.
-        partition = facts.KEYS.index(key) if world.sieve == "roots" else draw.randrange(world.partitions)
-        fed = []
-        for copy in range(copies):
-            self.number += bool(copy)
-            fed.append([partition, f"{self.number} {key} {route} {kind} {same} {units}"])
-        return fed
-
-    def _kinds(self) -> list[str]:
-        world = self.world
-        found = [facts.BEFORE, facts.FIRST, facts.SURROGATE, facts.MUTE]
-        if world.sieve != "windows":
-            found += [facts.FIRST, facts.SECOND, facts.LAST] if world.stages == TWO else [facts.FIRST]
-        if world.hops:
-            found.append(facts.HOP)
-        if world.view:
-            found += [facts.UNSHOWN] * 3
-        if world.limits:
-            found += [facts.KEYLESS] * 2
-        if world.sieve in {"deduplicate", "distinct", "windows"} and not world.raw:
-            found += [facts.EARLIEST, facts.LATEST] * 2
-        return found
-
-    def _doors(self, topic: str) -> Step:
-        """Doors that open on one partition and close on another: in the order of units."""
-        draw, world = self.draw, self.world
-        key = draw.choice(facts.KEYS)
-        kinds = [(facts.OPEN, 0), (facts.CLOSE, world.partitions - 1)]
-        if world.poison != "stop" and not world.hops and chance(draw, 0.4):
-            kinds.insert(1, (facts.BAD_CLOSE, 0))
-        fed: list[list[Any]] = []
-        for kind, partition in kinds:
-            self.number += 1
-            fed.append([partition, f"{self.number} {key} {facts.KEYS[partition]} {kind} g{self.number} 1"])
-        return ["feed", topic, fed]
 
     # ------------------------------------------------------------------ services under faults
 
@@ -155,7 +79,7 @@ class _Drawing:
         steps: list[Step] = []
         # Numbers rise in the order of feeding; doors are opened before they are closed, also where a transaction is open.
         if chance(self.draw, 0.4) and self.world.sieve != "sequences" and not self.world.doors:
-            steps.append(self._feed(self.world.origins()[0], 2))
+            steps.append(self.feed(self.world.origins()[0], 2))
         for other in self._services():
             if other == name or chance(self.draw, 0.3):
                 faults = [] if chance(self.draw, 0.7) else [["crash", draw.randrange(20), "after", False]]
@@ -182,11 +106,12 @@ class _Drawing:
             (hops > 0, 1, self._forget),
             (hops > 1, 2, self._interleave),
             (in_place, 3, self._late_stray),
+            (plain and not world.doors, 3, self._publish_in_part),
             (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
             (world.sieve == "windows", 5, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
-            (once and world.raw, 9, self._recreate_raw),
+            (once and world.raw, 6, self._recreate_raw),
             (once and plain and hops > 0, 2, self._change),
             (once and not keyed, 1, self._grow),
         ]
@@ -220,7 +145,7 @@ class _Drawing:
         return [
             ["run", name, 1, []],
             ["start", name],
-            self._feed(topic, 2),
+            self.feed(topic, 2),
             *(["run", other, 1, []] for other in self._services()),
             ["wake", name, 1, [self._fault(name)] if chance(self.draw, 0.5) else []],
         ]
@@ -236,7 +161,7 @@ class _Drawing:
         for _ in range(draw.choice([1, 1, 2])):
             kind = draw.choice(malformed.KINDS)
             steps.append(["rubbish", draw.choice(topics), draw.randrange(3), kind])
-        return [*steps, self._feed(world.origins()[0], 2)]
+        return [*steps, self.feed(world.origins()[0], 2)]
 
     def _rewind(self) -> list[Step]:
         name = self.draw.choice([name for name in self._services() if name.startswith("hop")])
@@ -255,9 +180,9 @@ class _Drawing:
         return [
             ["run", "hop1", 9, []],
             ["start", "hop1"],
-            self._along_one_lane(),
+            self.along_one_lane(),
             ["run", "hop1", 1, []],
-            self._along_one_lane(),
+            self.along_one_lane(),
             ["run", "hop1", 1, [fault]],
             ["run", "hop2", 2, []],
         ]
@@ -291,43 +216,46 @@ class _Drawing:
         topic, partition = self.world.origins()[0], self.draw.randrange(self.world.partitions)
         steps: list[Step] = []
         for _ in range(self.draw.choice([1, 2])):
-            kind, _, fed = self._feed(topic, LONG)
+            kind, _, fed = self.feed(topic, LONG)
             fed = [[partition, f"{text}"] for _, text in fed]
             steps.append([kind, topic, fed])
             if self.world.poison != "stop" and not self.world.raw:
                 steps.append(["rubbish", topic, partition, self.draw.choice(malformed.KINDS)])
         return steps
 
-    def _along_one_lane(self) -> Step:
-        fed = []
-        for _ in range(3):
-            self.number += 1
-            fed.append([0, f"{self.number} a a {facts.SOUND} g{self.number} {3 if self._siblings() else 1}"])
-        return ["feed", self.world.origins()[0], fed]
-
-    def _siblings(self) -> bool:
-        return self.world.recreated == "skip"
-
     def _rebuild(self) -> list[Step]:
-        draw, topic = self.draw, self.world.origins()[0]
-        hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
-        if chance(draw, 0.5):  # die while outputs are on their way; then others come
-            crash = ["crash", draw.randrange(1, 6), "after", True]
-            return [
-                *hops,
-                ["run", "totals", 2, []],
-                self._feed(topic, 4),
-                *hops,
-                ["run", "totals", 1, [crash]],
-                self._feed(topic, 4),
-                *hops,
-                ["rebuild", False, []],
-            ]
+        draw = self.draw
         steps: list[Step] = []
-        for _ in range(draw.choice([1, 2, 3, 3])):
+        if chance(self.draw, 0.5):  # die while outputs are on their way; then others come
+            at = draw.randrange(1, 6)
+            steps += [["run", "totals", 3, [["crash", at, draw.choice(["before", "after"]), True]]]]
+            steps += [self.feed(self.world.origins()[0], 2)]
+            steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+        if chance(draw, 0.2):  # two that end well, then there is nothing to resume
+            return [*steps, ["rebuild", False, []], ["rebuild", False, []], ["rebuild", True, []]]
+        for _ in range(draw.choice([1, 2, 2, 3])):
             faults = [["crash", draw.randrange(14), draw.choice(["before", "after"]), True]]
-            steps.append(["rebuild", chance(draw, 0.4), faults if chance(draw, 0.5) else []])
+            steps.append(["rebuild", chance(self.draw, 0.4), faults if chance(self.draw, 0.7) else []])
         return steps
+
+    def _publish_in_part(self) -> list[Step]:
+        """A crash in the middle of what is published; then another fact comes, and all is folded again."""
+        self.world = replace(self.world, state_partitions=1, records=400_000)
+        hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+        partition = self.draw.randrange(self.world.partitions)
+        first, then = (["feed", self.world.origins()[0], [self.sound(partition, units)]] for units in (3, 1))
+        outputs = ["between outputs", self.draw.randrange(8)]
+        after: list[Step] = [["rebuild", False, []]] if chance(self.draw, 0.8) else []
+        return [
+            ["run", "totals", 9, []],
+            first,
+            *hops,
+            ["run", "totals", 1, [outputs]],
+            then,
+            *hops,
+            *after,
+            ["run", "totals", 2, []],
+        ]
 
     def _roll_back(self) -> list[Step]:
         draw, world = self.draw, self.world
@@ -343,7 +271,7 @@ class _Drawing:
         return [
             ["run", "totals", 1, []],
             ["copy"],
-            self._feed(world.origins()[0], 3),
+            self.feed(world.origins()[0], 3),
             *(["run", name, 1, []] for name in self._services() if name.startswith("hop")),
             ["run", "totals", 1, crash if chance(self.draw, 0.7) else []],
             ["roll back", stage, None if whole else cells],
@@ -356,7 +284,7 @@ class _Drawing:
     def _close_windows(self) -> list[Step]:
         """Time passes, windows close; who is asked for their rows has no answer, or finds another run at work."""
         draw, topic = self.draw, self.world.origins()[0]
-        steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self._feed(topic, 6)]
+        steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self.feed(topic, 6)]
         steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
         faults: list[list[Any]] = [
             ["silence", at, "before", False, 1] for at in draw.sample(range(4, 24), draw.choice([1, 3, 3]))
@@ -377,7 +305,7 @@ class _Drawing:
 
     def _recreate_raw(self) -> list[Step]:
         self.special = True
-        parts = self.draw.choice([1, 1, self.world.partitions, self.world.partitions + 1])
+        parts = self.draw.choice([1, self.world.partitions, self.world.partitions + 1])
         settle: list[Step] = [["settle"]] if not self.world.hops or chance(self.draw, 0.5) else []
         down: list[Step] = [["kill", name] for name in self._services()[:1] if chance(self.draw, 0.6)]
         return [*settle, *down, ["recreate", self.world.origins()[0], parts]]

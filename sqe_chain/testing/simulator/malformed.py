@@ -1,15 +1,23 @@
-"""Messages that no reader may accept, with a right magic number and a right checksum."""
+"""Messages that no reader may accept, with a right magic number and a right checksum.
+
+Of a sound message one field is taken away, added or exchanged, so that nothing else is wrong with it.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from sqe_chain.chain import ORDINAL_LENGTH, root_position
 from sqe_chain.envelope import is_enveloped, read
 from sqe_chain.wire import PREFIX, sealed, varint
 
-KINDS = ("rubbish", "event id", "no event id", "more", "position", "far position", "chain")
+KINDS = ("rubbish", "event id", "no event id", "more", "position", "far position", "chain", "twice")
 
 _MORE_OF_VARINT = 0x80
-_EVENT_ID, _MORE, _POSITION, _CHAIN, _SIZE = 0x1A, 0x4A, 0x5A, 0x12, 0x40
+_WIRE_TYPE = 0x07
+_CHAIN, _EVENT_ID, _MORE, _LANE, _POSITION = 0x12, 0x1A, 0x4A, 0x51, 0x5A
+_BEYOND = b"\x00\x00\x00\x01" + b"\xff" * 7
+"""Of a root offset that no log has, all but the last byte; with a leader epoch."""
 
 
 def made(kind: str, like: bytes | None, number: int) -> bytes:
@@ -22,19 +30,38 @@ def made(kind: str, like: bytes | None, number: int) -> bytes:
     """
     if kind == "rubbish" or like is None or not is_enveloped(like):
         return b"rubbish %d" % number
-    origin = like[5] != _CHAIN
-    body = like[:-5]
-    field = {
-        "event id": _field(_EVENT_ID, b"abc%d" % (number % 10)),
-        "no event id": _field(_EVENT_ID, b""),
-        "more": _field(_MORE, b"\x0a\x01x") * (1 + number % 3),
-        "position": _field(_POSITION, root_position(1, number) + bytes(3)),
-        "far position": _field(_POSITION, _beyond(like, number)),
-        "chain": _field(_CHAIN, b"\x0a\x02\x0a\x00"),
-    }[kind]
-    if kind in {"no event id", "event id"} and not origin:
-        field = _field(_POSITION, b"\x00")
-    return sealed(body + field)
+    links = len(read(like).chain)
+    own, beyond = bytes([number % 250]), _BEYOND + bytes([number % 250])
+    if kind == "twice":
+        tag, content = (
+            (_EVENT_ID, bytes(16)) if not links else (_POSITION, beyond + bytes(ORDINAL_LENGTH * links))
+        )
+        return sealed(like[:-5] + _field(tag, content))
+    if kind == "more":
+        return _with(like, {_MORE: _field(_MORE, b"\x0a\x01x" + own)})
+    if kind == "chain":
+        return _with(like, {_CHAIN: _field(_CHAIN, b"\x0a\x03\x0a\x01" + own)})
+    if not links:  # of the origin
+        position = beyond if kind == "far position" else root_position(1, number)
+        if kind == "position":
+            position += bytes(ORDINAL_LENGTH)
+        return _with(
+            like,
+            {
+                "event id": {_EVENT_ID: _field(_EVENT_ID, b"ab" + own)},
+                "no event id": {_EVENT_ID: b""},
+            }.get(kind, {_EVENT_ID: b"", _POSITION: _field(_POSITION, position)}),
+        )
+    ordinals = bytes(ORDINAL_LENGTH * links)
+    return _with(
+        like,
+        {
+            "event id": {_EVENT_ID: _field(_EVENT_ID, bytes(15) + own)},
+            "no event id": {_LANE: b""},
+            "position": {_POSITION: _field(_POSITION, root_position(1, number) + ordinals[:-1])},
+            "far position": {_POSITION: _field(_POSITION, beyond + ordinals)},
+        }[kind],
+    )
 
 
 def at(origin: bytes, timestamp_ms: int) -> bytes:
@@ -44,10 +71,30 @@ def at(origin: bytes, timestamp_ms: int) -> bytes:
     return sealed(origin[:start] + origin[start : start + 1] + varint(timestamp_ms) + origin[end:-5])
 
 
-def _beyond(like: bytes, number: int) -> bytes:
-    """A root offset that no log has, of the length that positions of this lane have."""
-    links = len(read(like).chain)
-    return b"\x00\x00\x00\x01" + b"\xff" * 7 + bytes([number % 250]) + bytes(ORDINAL_LENGTH * links)
+def _with(like: bytes, changed: dict[int, bytes]) -> bytes:
+    """A message with other fields of these tags, or without them, in the order of tags."""
+    fields = [(tag, field) for tag, field in _fields(like[len(PREFIX) : -5]) if tag not in changed]
+    fields += changed.items()
+    return sealed(PREFIX + b"".join(field for _, field in sorted(fields, key=lambda one: one[0])))
+
+
+def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """The fields of a message, each with its tag: all of them are of one byte."""
+    at = 0
+    while at < len(body):
+        begin, wire_type = at, body[at] & _WIRE_TYPE
+        at += 1
+        if wire_type in {1, 5}:
+            at += 8 if wire_type == 1 else 4
+        else:
+            size, shift = 0, 0
+            while True:
+                size |= (body[at] & ~_MORE_OF_VARINT) << shift
+                at, shift = at + 1, shift + 7
+                if body[at - 1] < _MORE_OF_VARINT:
+                    break
+            at += size if wire_type == 2 else 0  # noqa: PLR2004 - bytes; else it was the number itself
+        yield body[begin], body[begin:at]
 
 
 def _field(tag: int, content: bytes) -> bytes:

@@ -25,6 +25,8 @@ from sqe_chain.testing.simulator.world import COMPACTED, World
 
 NAME = "simulation"
 MOST_WAITS = 60
+BETWEEN = {"state": "states", "publish": "outputs"}
+"""Kinds of writes between which a service may crash."""
 LIMIT_MS = 3_600_000
 """How far the time of a record may be from the broker's clock, where that is limited."""
 
@@ -52,7 +54,7 @@ class Plant:
     Attributes:
         fired: fault -> how often it happened.
         invariants: what was looked at.
-        states_left: writes of changed states until the service crashes; None: it does not.
+        left: kind of write -> how many of it are done until the service crashes.
         origins: topic -> facts that were written to it, and whether its present incarnation holds them.
     """
 
@@ -70,7 +72,7 @@ class Plant:
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
         self.malformed: set[bytes] = set()
         self._odd: set[bytes] = set()
-        self.states_left: int | None = None
+        self.left: dict[str, int] = {}
         self.services: dict[str, Rehearsal] = {}
         self.zombies: dict[str, list[Zombie]] = {}
         self._fed = 0
@@ -146,13 +148,13 @@ class Plant:
         """A write has taken effect: it is looked at, and may be the last one."""
         known = self.invariants.stands(what[1:4]) if kind == "state" else None
         self.invariants.see(kind, what)
-        if kind == "state" and self.states_left is not None:
-            header = what[5]
-            moved = known is None or (header.number, header.cursor) != (known.number, known.cursor)
-            self.states_left -= moved
-            if self.states_left < 0:
-                self.states_left = None
-                self.fired["crash between states"] += 1
+        if kind in self.left:
+            if kind == "state" and known and (what[5].number, what[5].cursor) == (known.number, known.cursor):
+                return  # only claimed
+            self.left[kind] -= 1
+            if self.left[kind] < 0:
+                self.left.clear()
+                self.fired[f"crash between {BETWEEN[kind]}"] += 1
                 raise Crash
 
     def digest(self) -> str:

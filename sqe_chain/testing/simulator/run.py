@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 from sqe_chain.errors import (
@@ -21,13 +18,12 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
-from sqe_chain.segment import inputs
 from sqe_chain.stores.memory import StoreCopy
 from sqe_chain.testing.faults import Armed, Crash
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import sums
 from sqe_chain.testing.simulator.invariants import Violation
-from sqe_chain.testing.simulator.plant import Plant
+from sqe_chain.testing.simulator.plant import BETWEEN, Plant
 from sqe_chain.testing.simulator.schedule import Schedule, Step
 from sqe_chain.testing.simulator.world import World, totals_of
 
@@ -60,14 +56,13 @@ class Simulation(Plant):
         Raises:
             Violation: an invariant does not hold.
         """
-        with ways_of_large_blocks() if self.world.columns else nullcontext():
-            for step in self.steps:
-                self.do(step)
-                if self._remedied:
-                    self._excuses.clear()
-                    self._remedied = False
-            self.do(["settle"])
-            sums.check(self)
+        for step in self.steps:
+            self.do(step)
+            if self._remedied:
+                self._excuses.clear()
+                self._remedied = False
+        self.do(["settle"])
+        sums.check(self)
 
     def do(self, step: Step) -> None:
         """One step: its name and its arguments. Public, so that a test can go through a schedule."""
@@ -120,8 +115,9 @@ class Simulation(Plant):
         """Do something under faults, as a supervisor would; whether it came to its end."""
         found, script = self.services[name], self.services[name].script
         for fault in faults:
-            if fault[0] == "between states":
-                self.states_left = fault[1]
+            what = fault[0].removeprefix("between ")
+            if what != fault[0]:
+                self.left |= {kind: fault[1] for kind, name in BETWEEN.items() if name == what}
             else:
                 script.armed.append(self._armed(name, fault))
         self.clock.waits = 0
@@ -144,7 +140,7 @@ class Simulation(Plant):
             return True
         finally:
             script.cancel()
-            self.states_left = None
+            self.left.clear()
         if present:
             found.service = None
         return False
@@ -175,7 +171,7 @@ class Simulation(Plant):
     def _stopped(self, name: str, error: ChainError) -> None:
         """A service stopped by itself: there must be a reason, and a way out."""
         self.services[name].script.cancel()
-        self.states_left = None  # who helps is not disturbed
+        self.left.clear()  # who helps is not disturbed
         for kind, remedy in [*self._excuses.items()] if name == "totals" else ():
             if isinstance(error, kind):
                 self._excuses[kind] = lambda: None  # runs that stood still meanwhile may say the same
@@ -243,9 +239,10 @@ class Simulation(Plant):
         totals.service = None
         self.zombies["totals"].clear()
         totals.roll_back(self._copies, stage=stage, cells=cells)
-        self.invariants.forget()
-        if stage is None:  # what was published since may differ, and a plan not yet committed leaves no trace
+        if stage is None:
+            # What was published since may be said otherwise, also where no commit shows that it was.
             self.invariants.trusted, self.lost = False, True
+        self.invariants.forget()
         self.fired["store went back" if stage is None else "state partition went back"] += 1
         self._excuses[StoreInconsistent] = self._accept_rollback if stage is None else self._rebuild
 
@@ -316,22 +313,6 @@ class Simulation(Plant):
         totals.flow = old
         self._attempt("totals", totals.start, ())
         totals.flow, totals.service = new, None
-
-
-@contextmanager
-def ways_of_large_blocks() -> Iterator[None]:
-    """Two messages are enough for the ways that large blocks of messages take."""
-    modules: list[Any] = [inputs]
-    if find_spec("numpy") is not None:
-        modules.append(import_module("sqe_chain.segment.quick"))
-    least = [module.WORTHWHILE for module in modules]
-    for module in modules:
-        module.WORTHWHILE = 2
-    try:
-        yield
-    finally:
-        for module, number in zip(modules, least, strict=True):
-            module.WORTHWHILE = number
 
 
 def simulate(schedule: Schedule) -> Simulation:

@@ -1,7 +1,8 @@
-"""Worlds: which services there are, how they are declared and laid out. Plain data, and the flows it stands for."""
+"""Worlds: which services there are, how they are declared and laid out. Plain data, drawn, and the flows it stands for."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -45,12 +46,12 @@ class World:
         strays: keys do not lie where murmur2 puts them.
         doors: who refuses what is closed and was not opened: the first fold, or the step after its `changes()`.
         limits: topics take no times far from the clock; the first stage also writes a compacted one.
+        beside: after the same shuffle as the first stage stands another one, which gives nothing on.
         reader: who reads what `totals` publishes: an aggregation, a republisher, nobody.
         block: records that a reader gets at a time.
         rows: rows that one write of a store takes.
         records: records of one batch of any service.
         keep_plans: sealed plans that are kept.
-        columns: blocks of two messages take the ways that are meant for large ones.
     """
 
     hops: int = 2
@@ -67,12 +68,12 @@ class World:
     strays: bool = False
     doors: Doors = ""
     limits: bool = False
+    beside: bool = False
     reader: Literal["", "aggregation", "republisher"] = ""
     block: int = 1_000
     rows: int = 5_000
     records: int = 400_000
     keep_plans: int = 20
-    columns: bool = False
 
     def origins(self) -> list[str]:
         """Topics that producers write."""
@@ -81,6 +82,49 @@ class World:
     def flows(self) -> dict[str, Flow]:
         """The services, in the order in which facts come to them."""
         return flows_of(self)
+
+
+def chance(draw: random.Random, probability: float) -> bool:
+    """True so often."""
+    return draw.random() < probability
+
+
+def world_of(draw: random.Random) -> World:
+    """A world: small, and every part of it in some."""
+    sieve: Sieve = draw.choice(
+        ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
+    )
+    hops = draw.choice([0, 0, 1, 1, 2, 2])
+    poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
+    plain = sieve == ""
+    doors: Doors = draw.choice(("fold", "changes")) if plain and chance(draw, 0.3) else ""
+    if doors == "changes" or (doors and poison == "stop"):
+        hops = 0
+    partitions = draw.choice([1, 2, 2, 3])
+    recreated = plain and hops > 1 and chance(draw, 0.3)
+    raw = (hops > 0 and chance(draw, 0.2)) or (plain and hops == 0 and chance(draw, 0.3))
+    return World(
+        hops=hops,
+        twin=hops > 0 and plain and not recreated and chance(draw, 0.25),
+        raw=raw,
+        partitions=partitions,
+        state_partitions=partitions if chance(draw, 0.6) else draw.choice([1, 2, 3]),
+        stages=draw.choice([1, 2]) if sieve != "windows" else 1,
+        sieve=sieve,
+        buckets=draw.choice([1, 1, 1, 2]) if plain else 1,
+        poison=poison,
+        recreated="skip" if recreated else "stop",
+        view=plain and not doors and chance(draw, 0.15),
+        strays=bool(doors) or (sieve != "roots" and chance(draw, 0.35)),
+        doors=doors,
+        limits=plain and not doors and chance(draw, 0.3),
+        beside=plain and chance(draw, 0.2),
+        reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
+        block=draw.choice([1, 2, 3, 1_000]),
+        rows=draw.choice([1, 1, 2, 5_000]),
+        records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
+        keep_plans=draw.choice([2, 3, 20]),
+    )
 
 
 @lru_cache(2_000)
@@ -140,8 +184,8 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         flow.source("extra", StringValue).aggregate(
             "extra", key=facts.key, state=StringValue, fold=facts.fold_text("")
         )
-    if more_stages:
-        stream.aggregate("beside", key=facts.key, state=StringValue, fold=facts.fold_text(""))
+    for name in ["beside"] * world.beside + ["more"] * more_stages:
+        stream.aggregate(name, key=facts.key, state=StringValue, fold=facts.fold_text(""))
     if world.sieve == "windows":
         stream.windowed(
             "windows",

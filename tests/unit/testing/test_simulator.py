@@ -94,13 +94,6 @@ def test_two_stages_of_one_level_behind_a_shuffle_need_different_things_of_their
     replay(world, [["feed", "origin", [[0, "4 c c - g4 1"]]], ["change", "stages"]])
 
 
-def test_heartbeats_see_their_own_key_in_large_blocks_too() -> None:
-    """Ordinary messages are read without their keys, unless somebody looks at these."""
-    world = World(hops=0, sieve="windows", columns=True)
-    beats = [[0, f"{number} beat beat H g{number} 1"] for number in range(1, 6)]
-    replay(world, [["feed", "far", [*beats, [0, "9 a a - g9 1"]]]])
-
-
 def no_marks(patch: Patch) -> None:
     real = PartitionMarks.from_json.__func__  # type: ignore[attr-defined]
 

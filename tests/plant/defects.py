@@ -1,0 +1,334 @@
+"""Defects that this project has had, as text: each brings an old behaviour back into today's code.
+
+    python tests/plant/defects.py --seed 0 --seconds 120
+
+puts one after the other into a copy of the package, lets the simulator look for it, and prints the table that stands
+in docs/reliability.md. A test sees to it that every text still stands where it is replaced.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from put_back import Replacement, found_after, last_words
+
+
+@dataclass(frozen=True)
+class Defect:
+    """Something that was wrong once.
+
+    Attributes:
+        name: what it does, in plain words.
+        replacements: how it comes back.
+    """
+
+    name: str
+    replacements: tuple[Replacement, ...]
+
+
+def defect(name: str, *texts: tuple[str, str, str]) -> Defect:
+    """A defect.
+
+    Args:
+        name: what it does, in plain words.
+        texts: file below the package, what stands there now, what stood there instead.
+    """
+    return Defect(name, tuple(Replacement(*one) for one in texts))
+
+
+DEFECTS: Final = (
+    defect(
+        "a redo in place forgets keys that belong to another state partition",
+        (
+            "segment/level.py",
+            "        if stage != self._folding:\n",
+            (
+                "        if (work.states if isinstance(work, Folding) else work).done:\n"
+                "            return\n"
+                "        if stage != self._folding:\n"
+            ),
+        ),
+    ),
+    defect(
+        "`rebuild --resume` goes on with an attempt that was retired or cleared",
+        ("protocol/attempts.py", "return self.plan.attempt >= 0", "return True"),
+        (
+            "protocol/attempts.py",
+            "            if attempt is not None and attempt.open:\n                self._close(attempt)\n",
+            "            del attempt\n",
+        ),
+        (
+            "protocol/attempts.py",
+            "        if attempt.open:\n            attempt = self._close(attempt)\n",
+            "",
+        ),
+        (
+            "protocol/attempts.py",
+            '        self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)\n',
+            "",
+        ),
+        (
+            "protocol/attempts.py",
+            "        if header is None:\n            return\n",
+            "        if header is None:\n            return\n        grave = header\n",
+        ),
+        ("protocol/rebuild.py", "if found.plan.attempt != again.number:", "if False:"),
+        (
+            "protocol/rebuild.py",
+            "if (found.plan.quiet, found.plan.unfinished) != (again.quiet, again.unfinished):",
+            "if found.plan.quiet != again.quiet:",
+        ),
+    ),
+    defect(
+        "a store that does not answer, or another run's claim, counts as poison in filters and windows",
+        (
+            "segment/sieving.py",
+            "_POISON: Final = (UserCodeError, PoisonError, EnvelopeError)",
+            "_POISON: Final = (Exception,)",
+        ),
+    ),
+    defect(
+        "windows ask a heartbeat function again, with another key in its context",
+        (
+            "steps.py",
+            'append((own, b"" if shuffled else None, "", path + number(part), origin))',
+            "push_as_it_is(value, own, path + number(part), origin)",
+        ),
+        (
+            "steps.py",
+            (
+                "        shuffled, now_ms = node.index in self._shuffled, self._now_ms\n"
+                "        takes_context = node.spec is not None"
+            ),
+            (
+                "        push_as_it_is, now_ms = self._into(node, None), self._now_ms\n"
+                "        takes_context = node.spec is not None"
+            ),
+        ),
+        (
+            "segment/sieving.py",
+            "                if record is None:\n",
+            (
+                "                beats = self._function(\n"
+                "                    self._spec.heartbeat, takes_context=self._spec.heartbeat_takes_context\n"
+                "                )\n"
+                "                if record is None or (beats is not None and beats(record)):\n"
+            ),
+        ),
+        (
+            "segment/level.py",
+            "wanted = spec.takes_context or spec.epoch_takes_context\n",
+            "wanted = spec.takes_context or spec.epoch_takes_context or spec.heartbeat_takes_context\n",
+        ),
+    ),
+    defect(
+        "a trial in place ends the service with what user code raises on keys that lie elsewhere",
+        (
+            "protocol/processing.py",
+            "                if not job.in_place:\n                    raise\n",
+            "                raise\n",
+        ),
+    ),
+    defect(
+        "steps after `changes()` end the service for states that an attempt only tried",
+        (
+            "segment/level.py",
+            "            where = place_in_user_code(self._flow, error)\n",
+            (
+                "            raise PoisonError(str(error)) from error\n"
+                "            where = place_in_user_code(self._flow, error)\n"
+            ),
+        ),
+        (
+            "segment/level.py",
+            "from sqe_chain.errors import text_of\n",
+            "from sqe_chain.errors import PoisonError, text_of\n",
+        ),
+    ),
+    defect(
+        "a record without a key goes to a compacted topic: refused after the seal",
+        ("outputs.py", "if target.needs_key:", "if False:"),
+    ),
+    defect(
+        "an event time far ahead becomes the record's time: refused after the seal",
+        (
+            "logs/memory/_writer.py",
+            "stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms",
+            "stamp = max(timestamp_ms, 0)",
+        ),
+    ),
+    defect(
+        "event times near the ends of 64 bits end a service with filters or windows",
+        ("head.py", "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:\n", "    if False:\n"),
+    ),
+    defect(
+        "a third attempt at a batch that fails ends the service",
+        (
+            "protocol/processing.py",
+            "            attempt += 1\n",
+            (
+                "            attempt += 1\n"
+                "            if attempt > 3:\n"
+                '                raise PoisonError("user code failed in 3 attempts")\n'
+            ),
+        ),
+        # Then, all that failed was left out at once, and nothing was tried.
+        (
+            "protocol/processing.py",
+            "elif fresh and len(self.known) < ONE_BY_ONE:",
+            "elif False:",
+        ),
+    ),
+    defect(
+        "a view that cannot be shown fails after the seal",
+        (
+            "states.py",
+            "        try:\n            return self.show(state)\n",
+            "        return self.show(state)\n        try:\n            return self.show(state)\n",
+        ),
+    ),
+    defect(
+        "a commit for partitions that a new topic does not have is repeated for ever",
+        ("protocol/inputs.py", "        infos = log.describe(ids)\n", "        raise\n"),
+    ),
+    defect(
+        "after a rebuild, a batch that was published in part is cut otherwise",
+        (
+            "protocol/standing.py",
+            "rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)",
+            "rest = None",
+        ),
+    ),
+    defect(
+        "two runs of a republisher say things in turns, and a reader that enters there stops",
+        (
+            "marks.py",
+            "if self.entered_in_middle and not (mark and mark.excused):",
+            "if self.entered_in_middle and mark is None:",
+        ),
+        (
+            "protocol/republish.py",
+            'unpacked(meta.get("marks")) or inputs.new_marks(info, place[1], entered_in_middle=True)',
+            "inputs.new_marks(info, place[1], entered_in_middle=True)",
+        ),
+    ),
+    defect(
+        "malformed envelopes are accepted on a known lane and refused elsewhere",
+        (
+            "head.py",
+            "    check_fields(head)\n    check_values(head)\n",
+            "    check_fields(head)\n    check_timestamp(head.timestamp_ms)\n",
+        ),
+        (
+            "head.py",
+            (
+                "    if head.ByteSize() != len(value):  # something stands there that parsing has left out\n"
+                "        check_once(value)\n"
+            ),
+            "",
+        ),
+        ("segment/columns.py", "        ordinary &= self._agree(chain_size, id_size)\n", ""),
+        # The ordinary way, which did not look at heads, was taken by every block then, not only by long ones.
+        (
+            "segment/inputs.py",
+            "if message_type is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:",
+            "if message_type is None or self.skipped:",
+        ),
+        (
+            "segment/inputs.py",
+            (
+                "        ordinary = self._columns(values, message_type.DESCRIPTOR.full_name.encode()).ordinary\n"
+                "        return self._feed_ordinary(messages, values, ordinary.tolist(), message_type)\n"
+            ),
+            (
+                "        from sqe_chain.head import open_head\n\n"
+                "        name, ordinary = message_type.DESCRIPTOR.full_name, []\n"
+                "        for value in values:\n"
+                "            try:\n"
+                "                head = open_head(value)\n"
+                "            except EnvelopeError:\n"
+                "                ordinary.append(False)\n"
+                "            else:\n"
+                "                sound = head.payload and -1 <= head.timestamp_ms < 1 << 48\n"
+                "                ordinary.append(head.type == name and not head.size and bool(sound))\n"
+                "        return self._feed_ordinary(messages, values, ordinary, message_type)\n"
+            ),
+        ),
+    ),
+    defect(
+        "sound inputs are left out for what a failing one did before it failed",
+        (
+            "protocol/processing.py",
+            "            innocent = self.known.keys() - found.keys() - self._acquitted\n",
+            "            pass\n",
+        ),
+        ("protocol/processing.py", "elif fresh and len(self.known) < ONE_BY_ONE:", "elif False:"),
+        (
+            "protocol/processing.py",
+            "report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))",
+            "report = self.attempt(batch, (*batch.exclusions, *suspects.known.values()))",
+        ),
+    ),
+    defect(
+        "after a topic in between was created again, siblings that were not counted yet are skipped",
+        (
+            "marks.py",
+            (
+                "        if position[:-ORDINAL_LENGTH] == counted.position[:-ORDINAL_LENGTH] and of != counted.of:\n"
+                "            raise self._changed(counted, head, offset)\n"
+                "        if position <= counted.position:\n"
+                "            self._add(head.lane, counted.position, counted.of, offset, chain)\n"
+            ),
+            (
+                "        highest = counted.position[:ROOT_LENGTH]\n"
+                "        if position[:ROOT_LENGTH] <= highest:\n"
+                '            self._add(head.lane, highest.ljust(len(position), b"\\xff"), 0, offset, chain)\n'
+            ),
+        ),
+    ),
+    defect(
+        "a position out of bounds is accepted and silences its lane",
+        (
+            "head.py",
+            "if position[_OFFSET_SIGN] >= _SIGN_BIT or position[:ROOT_LENGTH] > _LAST_ROOT or ordinal >= of:",
+            "if ordinal >= of:",
+        ),
+        (
+            "segment/columns.py",
+            "sound &= (epoch <= _LAST_EPOCH) & (offset < 1 << 63) & (ordinal < of)",
+            "sound &= (epoch >= 0) & (offset >= 0) & (ordinal < of)",
+        ),
+    ),
+    defect(
+        "stages after one shuffle share what was carried for another one of them",
+        (
+            "segment/level.py",
+            "        place = stage, topic, partition, offset\n",
+            "        place = 0, topic, partition, offset\n",
+        ),
+    ),
+)
+"""One after the other."""
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    options = parser.parse_args()
+    sys.stdout.write("| put back | found after | seed | noticed by |\n|---|---|---|---|\n")
+    for one in DEFECTS:
+        finding = found_after(one.replacements, seed=options.seed, seconds=options.seconds)
+        words = re.search(r"seed (\d+): (\w[\w ]*):", last_words(finding.told))
+        row = f"{finding.seconds:.1f} s | {words[1]} | {words[2]}" if finding.seconds and words else "not | |"
+        sys.stdout.write(f"| {one.name} | {row} |\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
