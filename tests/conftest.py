@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # The same examples for the same code: a commit is green or it is not. `make explore` looks for new ones.
-settings.register_profile("repeatable", derandomize=True)
-settings.register_profile("explore", print_blob=True)
+settings.register_profile("repeatable", derandomize=True, deadline=None)  # tests assert no times
+settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
