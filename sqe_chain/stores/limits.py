@@ -60,11 +60,13 @@ class Limits:
         key: of a key.
         state: of a key, its state and its view together.
         plan: of a plan.
+        setting: what of the server's settings decides about states and plans, for texts; empty: nothing.
     """
 
     key: int
     state: int
     plan: int
+    setting: str = ""
 
     def check(self, where: object, rows: Rows, views: Views | None = None) -> None:
         """Check that the server takes every key and every state.
@@ -87,7 +89,7 @@ class Limits:
             if size > self.state:
                 raise ConfigurationError(
                     f"{where}: key {key[:40]!r}, its state and its view take {size} bytes together, at most {self.state} are "
-                    "taken: keep less in one state, or spread it over several keys"
+                    f"taken{self._by}: keep less in one state, or spread it over several keys"
                 )
 
     def check_plan(self, where: object, plan: bytes | None) -> None:
@@ -97,7 +99,13 @@ class Limits:
             ConfigurationError: it is too large.
         """
         if plan is not None and len(plan) > self.plan:
-            raise ConfigurationError(f"{where}: a plan has {len(plan)} bytes, at most {self.plan} are taken")
+            raise ConfigurationError(
+                f"{where}: a plan has {len(plan)} bytes, at most {self.plan} are taken{self._by}"
+            )
+
+    @property
+    def _by(self) -> str:
+        return f" (by {self.setting} of the server)" if self.setting else ""
 
 
 def check_home(after: Home, plan: bytes | None) -> None:

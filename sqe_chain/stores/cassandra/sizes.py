@@ -23,6 +23,8 @@ _OVERHEAD: Final = 256 << 10
 _SEGMENT: Final = 32 << 20
 """Cassandra's default `commitlog_segment_size`."""
 
+SETTINGS: Final = "max_mutation_size, commitlog_segment_size and native_transport_max_message_size"
+
 _ASKED: Final = "SELECT name, value FROM system_views.settings"
 _UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _SIZE: Final = re.compile(r"(\d+)\s*([KMG]iB|B)?")
@@ -39,7 +41,7 @@ def limits(client: CassandraClient) -> Limits:
     for _, answer in client.of_each_node(_ASKED):
         largest.append(mutation_bytes(dict(answer) if isinstance(answer, list) else {}))
     step = min(largest, default=mutation_bytes({})) - _OVERHEAD
-    return Limits(LONGEST_KEY, step, step)
+    return Limits(LONGEST_KEY, step, step, SETTINGS)
 
 
 def mutation_bytes(settings: Mapping[str, str | None]) -> int:
