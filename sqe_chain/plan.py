@@ -14,6 +14,7 @@ from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
+from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
 
 TEXT_LIMIT = 500
@@ -239,8 +240,21 @@ class Plan:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
-        """A plan from what `to_bytes` gave."""
-        raw = json.loads(data)
+        """A plan from what `to_bytes` gave.
+
+        Raises:
+            StoreInconsistent: something else, or a newer version, has written this.
+        """
+        try:
+            return cls._from_json(json.loads(data))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StoreInconsistent(
+                f"a stored plan cannot be read ({type(error).__name__}: {error}): something else, or a newer version of "
+                "sqe-chain, has written it"
+            ) from error
+
+    @classmethod
+    def _from_json(cls, raw: dict[str, Any]) -> Plan:
         layout = raw["layout"]
         raw["layout"] = Layout(
             layout["state_partitions"],

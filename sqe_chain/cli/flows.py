@@ -45,6 +45,8 @@ def list_flows(
             return
         table = Table("flow", "plan", "sealed (UTC)", "claimed by", "stages", "reads", "writes")
         for one in found:
+            if one.unreadable:
+                ERR.print(Text(f"flow {one.name!r}: {one.unreadable}"))
             line = _line(one)
             named = ("plan", "sealed", "claimed_by", "stages", "reads", "writes")
             table.add_row(Text(one.name), *(Text(_cell(line[name])) for name in named))
@@ -113,6 +115,7 @@ def _line(one: Known) -> dict[str, object]:
         "stages": sorted(layout.stages) if layout else [],
         "reads": sorted(layout.sources) if layout else [],
         "writes": sorted({topic for topic, _ in layout.outputs.values()}) if layout else [],
+        **({"unreadable": one.unreadable} if one.unreadable else {}),
     }
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
 from sqe_chain.states import chunk_size
@@ -19,6 +19,7 @@ from sqe_chain.states import chunk_size
 MARK = "forgets"
 """In the owner of a claim: this flow is being forgotten, parts of it may be gone."""
 _STEP_MS = 200
+_UNKNOWN = Home(0, "", "", -1, "")
 _BLOCK = 64
 """Headers looked at together, beyond those that the last plan knows of."""
 
@@ -30,12 +31,14 @@ class Known:
     Attributes:
         name: its name.
         home: its claim and the number of its last plan.
-        plan: its last plan; None: it was claimed, and has not run.
+        plan: its last plan; None: it was claimed, and has not run, or something cannot be read.
+        unreadable: why its home or plan cannot be read; "" when both can.
     """
 
     name: str
     home: Home
     plan: Plan | None
+    unreadable: str = ""
 
     @property
     def forgotten_in_part(self) -> bool:
@@ -55,11 +58,16 @@ def known_flows(home: StateStore) -> list[Known]:
 
 def known_flow(home: StateStore, name: str) -> Known | None:
     """One of them; None: it is not known."""
-    standing, _ = home.home(name)
-    if standing is None:
-        return None
-    data = home.plan(name, standing.number) if standing.number >= 0 else None
-    return Known(name, standing, Plan.from_bytes(data) if data else None)
+    standing = _UNKNOWN
+    try:
+        found, _ = home.home(name)
+        if found is None:
+            return None
+        standing = found
+        data = home.plan(name, standing.number) if standing.number >= 0 else None
+        return Known(name, standing, Plan.from_bytes(data) if data else None)
+    except StoreInconsistent as error:
+        return Known(name, standing, None, str(error))
 
 
 @dataclass(slots=True)
@@ -94,8 +102,8 @@ class Forgetting:
             The topics that were deleted.
 
         Raises:
-            ConfigurationError: the store does not know the flow, a run of it is alive, a store of its stages is not given,
-                or another flow uses one of the topics.
+            ConfigurationError: the store does not know the flow, its plan cannot be read, a run of it is alive, a store of
+                its stages is not given, or another flow uses one of the topics.
             Superseded: a run has claimed the flow meanwhile.
         """
         home = self.stores[""]
@@ -103,6 +111,10 @@ class Forgetting:
         if known is None:
             raise ConfigurationError(
                 f"the store knows nothing of flow {self.name!r}; sqe-chain flows list shows what it knows"
+            )
+        if known.unreadable:
+            raise ConfigurationError(
+                f"flow {self.name!r}: {known.unreadable}, so what belongs to the flow is not known; nothing was forgotten"
             )
         self._check_not_alive(known.home)
         attempt = re.compile(re.escape(self.name) + r"\.again-[0-9]+")
@@ -160,6 +172,11 @@ class Forgetting:
         written = {topic for topic, _ in known.plan.layout.outputs.values()}
         wanted = sorted({*written, f"{self.name}.dead-letters"} - known.plan.layout.sources.keys())
         for other in others:
+            if other.unreadable:
+                raise ConfigurationError(
+                    f"flow {other.name!r}: {other.unreadable}, so which topics it uses is not known; leave --topics out and "
+                    "delete topics with Kafka's tools"
+                )
             layout = other.plan.layout if other.plan else Layout(1)
             used = {*layout.sources, *(topic for topic, _ in layout.outputs.values())} & set(wanted)
             if used:

@@ -256,6 +256,7 @@ def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, redis_url:
 
     def listed() -> list[str]:
         shown = plant.show("flows", "list", *where, "--json")
+        assert shown.returncode == 0, shown.stderr
         return [json.loads(line)["flow"] for line in shown.stdout.splitlines()]
 
     assert name in listed()

@@ -7,6 +7,7 @@ store and broker is compared with what a neighbour alone would have left.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -15,7 +16,7 @@ from notes import everything, first_letter, note, word
 
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.ports import StateStore
+from sqe_chain.ports import Home, StateStore
 from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
@@ -186,3 +187,33 @@ def test_what_a_store_knows_is_told() -> None:
     assert now is not None
     assert now.forgotten_in_part
     assert known_flow(plant.stores[""], "nobody") is None
+
+
+def test_a_plan_that_cannot_be_read_hides_no_other_flow() -> None:
+    plant = Plant()
+    home = plant.stores[""]
+    foreign = Home(1, "", "", 0, "p0")
+    assert home.set_home("foreign", None, foreign, b"p0") == foreign
+    found = {one.name: one for one in known_flows(home)}
+    assert found["first"].plan is not None
+    assert found["foreign"].plan is None
+    assert "cannot be read" in found["foreign"].unreadable
+    before = plant.left()
+    with pytest.raises(ConfigurationError, match=r"flow 'foreign': .* leave --topics out"):
+        plant.forget()
+    assert plant.left() == before
+    assert plant.forget(topics=False) == []
+
+
+def test_a_flow_whose_plan_cannot_be_read_is_not_forgotten() -> None:
+    plant = Plant()
+    home = plant.stores[""]
+    stands, _ = home.home("first")
+    assert stands is not None
+    home.set_home("first", stands, replace(stands, number=stands.number + 1), b"[]")
+    before = plant.left()
+    with pytest.raises(
+        ConfigurationError, match=r"flow 'first': a stored plan cannot be read .*nothing was forgotten"
+    ):
+        plant.forget()
+    assert plant.left() == before
