@@ -17,7 +17,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from redis import Redis
 
 from sqe_chain import wrap
-from sqe_chain.dev import KafkaServer
+from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.server import free_port
 from sqe_chain.logs.kafka import KafkaLog
@@ -246,7 +246,15 @@ def test_dead_letters_come_back_once_although_the_sender_is_killed(plant: Plant,
 # --- flows ----------------------------------------------------------------------------------------
 
 
-def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, redis_url: str) -> None:
+@pytest.fixture
+def own_redis() -> Iterator[str]:
+    """URL of a store that holds the flows of one test only: forgetting looks at all that a store knows."""
+    with RedisServer() as server:
+        yield server.url
+
+
+def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, own_redis: str) -> None:
+    plant.store = own_redis
     plant.produce("a", "bb")
     plant.once("copies")
     running = plant.start("counts")
@@ -268,7 +276,7 @@ def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, redis_url:
     assert done.returncode == 0, done.stderr
     assert f"deleted topics: {plant.name}.totals" in done.stderr
     assert name not in listed()
-    assert not Redis.from_url(redis_url).keys(f"sqe:{{{name}*")
+    assert not Redis.from_url(own_redis).keys(f"sqe:{{{name}*")
     KafkaLog(plant.kafka).create_topic(f"{plant.name}.totals", 1)
     plant.once("counts")
     assert plant.counted() == {"a": 1, "bb": 1}
