@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from struct import Struct
 from typing import TYPE_CHECKING
@@ -73,6 +74,8 @@ _TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{MAX_TOPIC}}}")
 _NO_TOPICS = frozenset((".", ".."))
 _ROOT = Struct(">IQ")
 _UINT32 = Struct(">I")
+_LANES = 4_096
+"""Lanes whose hashes are remembered: a service meets the same few again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +205,7 @@ def b64(*fields: bytes) -> int:
     return int.from_bytes(_digest(8, fields), "little")
 
 
+@lru_cache(_LANES)
 def read_lane(lane: int, topic: str, topic_id: bytes, partition: int) -> int:
     """The lane of a message as its reader sees it: what marks are kept for.
 
@@ -214,6 +218,7 @@ def read_lane(lane: int, topic: str, topic_id: bytes, partition: int) -> int:
     return b64(lane.to_bytes(8, "little"), topic.encode(), topic_id, _UINT32.pack(partition))
 
 
+@lru_cache(_LANES)
 def written_lane(lane: int, output: str, shard: int | None) -> int:
     """The lane that a republished envelope states.
 

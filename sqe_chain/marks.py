@@ -256,8 +256,9 @@ class PartitionMarks:
                 return self._accept_again(head, position, offset, chain, counted)
             if position[:ROOT_LENGTH] <= counted.position[:ROOT_LENGTH]:
                 raise self._recreated(chain, position, counted.position[:ROOT_LENGTH], offset)
-        excused = bool(head.previous) and self._check_gap(None, head, offset)
-        self._add(head.lane, position, of, offset, chain).excused = excused
+        if head.previous:
+            self._check_gap(None, head, offset)
+        self._add(head.lane, position, of, offset, chain)
         return True
 
     def _accept_again(
@@ -307,8 +308,8 @@ class PartitionMarks:
     def _check_gap(self, mark: Mark | None, head: EnvelopeHead, offset: int) -> bool:
         """Stop when the writer's witness lies beyond the mark, unless something excuses the hole.
 
-        A batch that was being written when the partition was entered may go on after others: so each lane
-        has one excuse there, and only one.
+        Where a partition was entered in the middle, what is before a lane's first message stands before the entry. And
+        the batch that was being written then may go on after others: so each lane has one excuse later, and only one.
 
         Returns:
             Whether it was that one.

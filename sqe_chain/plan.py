@@ -214,9 +214,8 @@ class Plan:
 
     def identified(self) -> Plan:
         """The same plan with its id computed."""
-        return replace(
-            self, plan_id=blake2b(replace(self, plan_id="").to_bytes(), digest_size=16).hexdigest()
-        )
+        nameless = replace(self, plan_id="") if self.plan_id else self
+        return replace(self, plan_id=blake2b(nameless.to_bytes(), digest_size=16).hexdigest())
 
     def to_bytes(self) -> bytes:
         """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""

@@ -10,6 +10,7 @@ may still be read as nothing, which for a total means that it begins again at ze
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -53,19 +54,29 @@ def shape_of(descriptor: Descriptor, known: Mapping[str, str] | None = None) -> 
     Returns:
         Messages in the order in which they are met.
     """
+    alone = _alone(descriptor)
+    return dict(alone) if not known or known == alone else _merged(descriptor, known)
+
+
+@cache
+def _alone(descriptor: Descriptor) -> Shape:
+    return _merged(descriptor, {})
+
+
+def _merged(descriptor: Descriptor, known: Mapping[str, str]) -> Shape:
     shape: Shape = {}
     waiting, length = [descriptor], 0
     while waiting and length <= LENGTH_LIMIT:
         message = waiting.pop(0)
         if message.full_name in shape:
             continue
-        fields = _fields((known or {}).get(message.full_name, ""))
+        fields = _fields(known.get(message.full_name, ""))
         fields |= {field.number: _kind(field) for field in message.fields}
         text = " ".join(f"{number}:{kind}" for number, kind in sorted(fields.items()))
         length += len(message.full_name) + len(text)
         shape[message.full_name] = text
         waiting += [inner for field in message.fields for inner in _inner(field)]
-    return {**(known or {}), **shape} if length <= LENGTH_LIMIT else shape
+    return {**known, **shape} if length <= LENGTH_LIMIT else shape
 
 
 def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -22,6 +23,7 @@ from sqe_chain.filtering import FilterSpec
 from sqe_chain.marks import DEFAULT_MAX_LANES, Recreated
 from sqe_chain.ports import ViewKind
 
+Found = TypeVar("Found")
 Kind = Literal[
     "source",
     "map",
@@ -114,6 +116,7 @@ class Topology:
     recreated: Recreated = "stop"
     allow_compacted: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
+    _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         where = place()
@@ -127,41 +130,48 @@ class Topology:
             check_int(what, getattr(self, what), 1, most, where)
         check_bool("allow_compacted", self.allow_compacted, where)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is shipped to Spark's workers: without what is found again."""
+        return {**self.__dict__, "_found": {}}
+
     @property
     def dead_letters(self) -> bool:
         """Whether this flow publishes dead letters."""
         return self.poison == "dead_letter"
 
-    def stages(self) -> list[Node]:
+    def stages(self) -> Sequence[Node]:
         """The stages, in the order of their declaration."""
-        return [node for node in self.nodes if node.kind in STAGES]
+        return self._once("stages", lambda: tuple(node for node in self.nodes if node.kind in STAGES))
 
     def renamed(self, name: str) -> Self:
         """The same flow under another name: another writer, with states of its own."""
         check_name("flow", name, "renamed")
         found = copy(self)
         found.name, found.nodes = name, list(self.nodes)
+        vars(found)["_found"] = {}
         return found
 
     def cells(self, stage: Node) -> range:
         """The numbers of a stage's cells: of the buckets of all its state partitions."""
         return range(self.state_partitions * stage.buckets)
 
-    def outputs(self) -> list[Node]:
+    def outputs(self) -> Sequence[Node]:
         """The outputs, in the order of their declaration."""
         return self._of("output")
 
-    def sources(self) -> list[Node]:
+    def sources(self) -> Sequence[Node]:
         """The sources, in the order of their declaration."""
         return self._of("source")
 
-    def input_topics(self) -> list[str]:
+    def input_topics(self) -> Sequence[str]:
         """All input topics, sorted."""
-        return sorted(topic for node in self.sources() for topic in node.topics)
+        return self._once(
+            "input topics", lambda: tuple(sorted(topic for node in self.sources() for topic in node.topics))
+        )
 
-    def children(self, index: int) -> list[Node]:
+    def children(self, index: int) -> Sequence[Node]:
         """The nodes that take their units from this one, in the order of their declaration."""
-        return [node for node in self.nodes if index in node.parents]
+        return self._once(index, lambda: tuple(node for node in self.nodes if index in node.parents))
 
     def stage_of(self, node: Node) -> Node | None:
         """The keyed stage that a node's units come from; None before the first one."""
@@ -174,8 +184,12 @@ class Topology:
 
     def level(self, stage: Node) -> int:
         """How many keyed stages a unit has passed when it has passed this one: 1 for the first."""
-        upstream = self.stage_of(stage)
-        return 1 if upstream is None else 1 + self.level(upstream)
+
+        def counted() -> int:
+            upstream = self.stage_of(stage)
+            return 1 if upstream is None else 1 + self.level(upstream)
+
+        return self._once(("level", stage.index), counted)
 
     def check(self) -> None:
         """Check what only the whole shows.
@@ -213,11 +227,19 @@ class Topology:
             return f"source {node.name!r}"
         return f"{node.spec.method} {node.name!r}" if node.spec else f"this {node.kind}"
 
-    def _of(self, kind: Kind) -> list[Node]:
-        return [node for node in self.nodes if node.kind == kind]
+    def _of(self, kind: Kind) -> Sequence[Node]:
+        return self._once(kind, lambda: tuple(node for node in self.nodes if node.kind == kind))
+
+    def _once(self, what: object, find: Callable[[], Found]) -> Found:
+        """What `find` gives, looked for once until a node is added: each batch asks these things many times."""
+        if what not in self._found:
+            self._found[what] = find()
+        found: Found = self._found[what]
+        return found
 
     def add(self, kind: Kind, place: str, **fields: Any) -> Node:  # noqa: ANN401 - the fields of Node
         """Append a node. Streams check what they are asked for before."""
         node = Node(len(self.nodes), kind, place, **fields)
         self.nodes.append(node)
+        self._found.clear()
         return node

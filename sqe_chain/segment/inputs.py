@@ -309,7 +309,7 @@ class Inputs:
 
 def wants_message_key(flow: Flow, source: Node) -> bool:
     """Whether any step behind a source looks at the message's own key."""
-    pending = flow.children(source.index)
+    pending = [*flow.children(source.index)]
     while pending:
         node = pending.pop()
         beats = node.spec is not None and node.spec.heartbeat_takes_context

@@ -43,18 +43,19 @@ class Shuffle:
     """Makes rows of the units that leave a level."""
 
     def __init__(self, flow: Flow) -> None:
-        partitioner = Partitioner(flow.state_partitions)
-        self._spread: dict[int, Callable[[Unit], int]] = {
-            stage.index: spread_of(stage.spec, flow.state_partitions)
-            if stage.spec
-            else lambda unit: partitioner(unit[0])
-            for stage in flow.stages()
-        }
-        self._needs = {stage.index: carried_need(flow, stage) for stage in flow.stages()}
+        self._flow = flow
+        self._ways: dict[int, tuple[int, Callable[[Unit], int]]] = {}
+
+    def _way(self, stage: int) -> tuple[int, Callable[[Unit], int]]:
+        """What units of a stage carry, and the state partition of each; most tasks in place never ask."""
+        node, number = self._flow.nodes[stage], self._flow.state_partitions
+        partitioner = Partitioner(number)
+        spread = spread_of(node.spec, number) if node.spec else lambda unit: partitioner(unit[0])
+        return self._ways.setdefault(stage, (carried_need(self._flow, node), spread))
 
     def rows(self, stage: int, units: Sequence[Unit]) -> list[UnitRow]:
         """Rows of serialized units, in the same order."""
-        need, spread = self._needs[stage], self._spread[stage]
+        need, spread = self._ways.get(stage) or self._way(stage)
         last: Origin | None = None
         carried = b""
         rows: list[UnitRow] = []
@@ -87,7 +88,7 @@ def carried_need(flow: Flow, stage: Node) -> int:
         spec = stage.spec
         wanted = spec.takes_context or spec.epoch_takes_context
         need = 2 if wanted else 1
-    pending = flow.children(stage.index)
+    pending = [*flow.children(stage.index)]
     while pending:
         node = pending.pop()
         if node.takes_context or node.key_takes_context:

@@ -183,6 +183,14 @@ class Simulation(Plant):
         text = f"{name} stopped: {type(error).__name__}: {error}"
         raise Violation("sound", text[:900]) from error
 
+    def _do_trouble(self, least: int) -> None:
+        """Crashes until so many faults have happened: those that were armed may have waited for calls that did not come."""
+        for at in range(least):
+            for name in self.services:
+                if self.fired.total() >= least:
+                    return
+                self._do_run(name, 1, [["crash", at, "after", False]])
+
     def _do_settle(self) -> None:
         """No more faults: everything runs until nothing is new, then is looked at."""
         self._do_abort()

@@ -57,7 +57,7 @@ def _faults(step: Step) -> int:
         if step[0] != "feed"
         for fault in part
     )
-    return inner + (step[0] not in {"feed", "run", "settle", "copy", "abort"})
+    return inner + (step[0] not in {"feed", "run", "settle", "copy", "abort", "trouble"})
 
 
 def as_test(schedule: Schedule, text: str, name: str) -> str:

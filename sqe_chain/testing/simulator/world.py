@@ -79,6 +79,11 @@ class World:
         """Topics that producers write."""
         return ["origin" if self.hops else "far", *(["other"] if self.twin else [])]
 
+    def services(self) -> list[str]:
+        """Their names, in the order in which facts come to them."""
+        hops = [f"hop{number + 1}" for number in range(self.hops)]
+        return [*hops, *(["twin"] if self.twin else []), "totals", *(["reader"] if self.reader else [])]
+
     def flows(self) -> dict[str, Flow]:
         """The services, in the order in which facts come to them."""
         return flows_of(self)
@@ -119,7 +124,7 @@ def world_of(draw: random.Random) -> World:
         doors=doors,
         limits=plain and not doors and chance(draw, 0.3),
         beside=plain and chance(draw, 0.2),
-        reader=draw.choice(["", "", "aggregation", "republisher"]) if plain else "",
+        reader=draw.choice(["", "", "", "", "aggregation", "republisher"]) if plain else "",
         block=draw.choice([1, 2, 3, 1_000]),
         rows=draw.choice([1, 1, 2, 5_000]),
         records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
