@@ -295,12 +295,11 @@ def test_a_lane_met_in_the_middle_is_waived_once(log: MemoryLog, receiver_of: ob
     values = written(log)
     found = receiver_of(log)  # type: ignore[operator]
     found.settings = Settings(allow_weak_durability=True, start="latest")
-    for value in values[:2]:
-        found.log.append("words", 0, value)
+    found.log.append("words", 0, values[0])
     found.run_until_caught_up()
-    for value in values[2:4]:
-        found.log.append("words", 0, value)
-    found.run_until_caught_up()
+    for number in (1, 3):  # 2 may have been written before: a batch that was under way then
+        found.log.append("words", 0, values[number])
+        found.run_until_caught_up()
     found.log.append("words", 0, values[5])
     with pytest.raises(GapError):
         found.run_until_caught_up()

@@ -14,7 +14,7 @@ from typing import Final
 from sqe_chain.testing.simulator.drawing import drawn
 from sqe_chain.testing.simulator.invariants import INVARIANTS, Violation
 from sqe_chain.testing.simulator.run import Simulation
-from sqe_chain.testing.simulator.schedule import as_test
+from sqe_chain.testing.simulator.schedule import as_test, faults_in
 from sqe_chain.testing.simulator.shrink import shrunk
 
 _AT_ONCE: Final = 10
@@ -106,7 +106,7 @@ class Campaign:
             shrink: make that test small, which takes some seconds.
         """
         pace = f" in {seconds:.1f} s: {self.done / seconds:.0f} a second" if seconds else ""
-        faults = sum(self.fired.values())
+        faults = faults_in(self.fired)
         lines = [
             f"{self.done:,} schedules{pace}; {faults:,} faults, {faults / max(self.done, 1):.1f} in each"
         ]

@@ -40,7 +40,7 @@ class _Drawing(Feeding):
     def _round(self) -> None:
         draw, world = self.draw, self.world
         for topic in world.origins():
-            self.steps.append(self.feed(topic, draw.choice([1, 2, 3, 5])))
+            self.steps.append(self.feed(topic, draw.choice([1, 2, 2, 4])))
         if chance(self.draw, 0.45):
             self.steps += self._special()
         for name in self._services():
@@ -54,7 +54,7 @@ class _Drawing(Feeding):
 
     def _run(self, name: str) -> Step:
         draw = self.draw
-        count = draw.choice([0, 1, 1]) if name != "totals" else draw.choice([1, 2, 2])
+        count = draw.choice([0, 0, 1]) if name != "totals" else draw.choice([1, 1, 2])
         return ["run", name, draw.choice([1, 2, 3]), [self._fault(name) for _ in range(count)]]
 
     def _fault(self, name: str) -> list[Any]:

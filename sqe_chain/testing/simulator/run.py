@@ -24,7 +24,7 @@ from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import sums
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.plant import BETWEEN, Plant
-from sqe_chain.testing.simulator.schedule import Schedule, Step
+from sqe_chain.testing.simulator.schedule import Schedule, Step, faults_in
 from sqe_chain.testing.simulator.world import World, totals_of
 
 NAME = "simulation"
@@ -39,7 +39,7 @@ class Simulation(Plant):
         schedule: the world, and what happens in it.
 
     Attributes:
-        fired: fault -> how often it happened.
+        fired: fault -> how often it happened; and how often a service ended or stopped for one.
         invariants: what was looked at.
     """
 
@@ -187,7 +187,7 @@ class Simulation(Plant):
         """Crashes until so many faults have happened: those that were armed may have waited for calls that did not come."""
         for at in range(least):
             for name in self.services:
-                if self.fired.total() >= least:
+                if faults_in(self.fired) >= least:
                     return
                 self._do_run(name, 1, [["crash", at, "after", False]])
 

@@ -12,10 +12,10 @@ from sqe_chain.marks import PartitionMarks
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay
+from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from sqe_chain.testing.simulator.__main__ import main
 from sqe_chain.testing.simulator.campaign import Campaign
-from sqe_chain.testing.simulator.schedule import as_test
+from sqe_chain.testing.simulator.schedule import as_test, faults_in
 from sqe_chain.testing.simulator.shrink import failure, shrunk
 
 Patch = pytest.MonkeyPatch
@@ -39,11 +39,14 @@ def test_a_seed_replays_byte_for_byte() -> None:
     assert len(set(digests)) > 10
 
 
-def test_every_schedule_holds_three_faults_at_least_and_is_plain_data() -> None:
+def test_a_schedule_is_plain_data() -> None:
     for seed in range(300):
         schedule = drawn(seed)
-        assert schedule.faults() >= 3
         assert Schedule.from_json(schedule.to_json()) == schedule
+
+
+def test_in_every_schedule_three_faults_happen_at_least() -> None:
+    assert min(faults_in(simulate(drawn(seed)).fired) for seed in range(100)) >= 3
 
 
 def test_undisturbed_everything_holds_and_everything_is_looked_at() -> None:
