@@ -11,9 +11,9 @@ from redis import Redis
 from benchmarks.backlog import Backlog
 from benchmarks.flows import PARTITIONS
 from services._proto.fastening_pb2 import Fastening, LineTotal
-from sqe_chain.envelope import read
-from sqe_chain.filter import ReplayFilter
+from sqe_chain.envelope.message import read
 from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.replays.filter import ReplayFilter
 from sqe_chain.stores import open_store
 
 _PATIENCE_S = 10.0

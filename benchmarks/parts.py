@@ -15,15 +15,15 @@ from zlib import crc32
 from benchmarks.flows import add, aggregation, both_robots, republisher
 from services._proto.fastening_pb2 import Fastening, LineTotal
 from services.fastening import robot_of
-from sqe_chain.envelope import EnvelopeHead
+from sqe_chain.envelope.message import EnvelopeHead
+from sqe_chain.envelope.wire import RESIDUE
 from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.marks import PartitionMarks
 from sqe_chain.ports import Header, Message, Range
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion
-from sqe_chain.states import Claim, Step
-from sqe_chain.wire import RESIDUE
+from sqe_chain.segment.states import Claim, Step
 
 BLOCKS = 12
 ROUNDS = 25

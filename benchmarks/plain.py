@@ -21,7 +21,7 @@ from redis import Redis
 from benchmarks.flows import PARTITIONS, add, both_robots
 from services._proto.fastening_pb2 import Fastening, LineTotal
 from services.fastening import robot_of
-from sqe_chain.envelope import EnvelopeHead
+from sqe_chain.envelope.message import EnvelopeHead
 
 BLOCK = 1_000
 

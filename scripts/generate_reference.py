@@ -25,7 +25,7 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": ("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter"),
+    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "Context"),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),
         *("Record", "records_of", "Spot", "Verdict", "Reason", "Table", "MemoryTable"),
@@ -49,8 +49,7 @@ PAGES: dict[str, tuple[str, ...]] = {
             "results_in",
         ),
     ),
-    "sqe_chain.sqe_key": ("process_id", "read_sqe_key", "murmur_hash_64a"),
-    "sqe_chain.context": ("Context",),
+    "sqe_chain.replays": ("process_id", "read_sqe_key", "murmur_hash_64a"),
     "sqe_chain.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
     "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
     "sqe_chain.testing": (
@@ -96,6 +95,9 @@ EXTRA = {
     )
 }
 """Names that live one module further down."""
+
+_ELSEWHERE = {name for names in PAGES.values() for name in names} | {"Topology", "ChainError"}
+"""Bases whose members are not repeated: they have entries of their own, or are not for users."""
 
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
 _UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
@@ -155,7 +157,17 @@ def _member(name: str, value: Any) -> str:  # noqa: ANN401 - whatever a module e
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
-    for name, value in vars(cls).items():
+    """Public methods and properties, those of bases that have no entry of their own included."""
+    members = dict(vars(cls))
+    elsewhere = [base for base in cls.__mro__[1:] if base.__name__ in _ELSEWHERE]
+    for base in cls.__mro__[1:]:
+        own = base.__module__.startswith("sqe_chain.")
+        if own and not any(issubclass(other, base) for other in elsewhere):
+            members = {
+                **members,
+                **{name: value for name, value in vars(base).items() if name not in members},
+            }
+    for name, value in members.items():
         described = isinstance(value, property | classmethod | staticmethod) or inspect.isfunction(value)
         if not name.startswith("_") and described:
             yield name, value

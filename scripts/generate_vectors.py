@@ -1,7 +1,7 @@
 """Write the vectors in `proto/`, or with `--check` say whether they are up to date.
 
 The vectors are for implementations in other languages. What they hold is made by this library, but
-hashes and positions are computed a second time by tests/unit/test_vectors.py and
+hashes and positions are computed a second time by tests/unit/envelope/test_vectors.py and
 tests/unit/stages/test_sqe_key.py, from the rules alone.
 """
 
@@ -16,7 +16,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, Envelope, read, republish, wrap
 from sqe_chain.chain import path_hash, read_lane
-from sqe_chain.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
+from sqe_chain.replays.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.table import MemoryTable

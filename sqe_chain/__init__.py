@@ -4,9 +4,9 @@ Importing this loads no driver and no pyspark; wrapping and reading messages nee
 """
 
 from sqe_chain.chain import Chain, Coordinates, Link
-from sqe_chain.envelope import Envelope, read, wrap
-from sqe_chain.filter import ReplayFilter
+from sqe_chain.envelope.message import Envelope, read, wrap
+from sqe_chain.envelope.template import republish
 from sqe_chain.flow import Flow
-from sqe_chain.template import republish
+from sqe_chain.replays.filter import ReplayFilter
 
 __all__ = ["Chain", "Coordinates", "Envelope", "Flow", "Link", "ReplayFilter", "read", "republish", "wrap"]

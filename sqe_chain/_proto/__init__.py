@@ -1,1 +1,1 @@
-"""Generated from `proto/` by `scripts/generate_proto.py`; read by `sqe_chain.envelope` alone."""
+"""Generated from `proto/` by `scripts/generate_proto.py`; read by `sqe_chain.envelope.message` alone."""

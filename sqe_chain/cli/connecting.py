@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sqe_chain.cli.neighbours import check_kafka
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.neighbours import check_kafka
 from sqe_chain.protocol.surroundings import Engine, Surroundings
 
 if TYPE_CHECKING:

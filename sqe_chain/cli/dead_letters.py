@@ -26,9 +26,10 @@ from sqe_chain.cli.options import (
 )
 from sqe_chain.cli.values import topic_name
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.plan import Exclusion, Plan
 from sqe_chain.ports import StateStore
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.resending import Resending, Resent
+from sqe_chain.segment.exclusion import Exclusion
 
 app = typer.Typer(no_args_is_help=True, help="What a flow has left out and kept: dead letters.")
 

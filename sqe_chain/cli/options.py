@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from sqe_chain.cli.neighbours import check_stores
 from sqe_chain.cli.values import store_urls
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.neighbours import check_stores
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores import open_store

@@ -20,11 +20,11 @@ from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
 from sqe_chain.cli.values import topic_name
-from sqe_chain.envelope import Envelope, read
+from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.protocol.letters import Letter, letter_of
-from sqe_chain.views import numbered
+from sqe_chain.segment.views import numbered
 
 _SHOWN_BYTES = 120
 """Bytes of a value that is no envelope, in text output."""

@@ -14,8 +14,8 @@ from google.protobuf.message import Message
 
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.segment.views import as_plain
 from sqe_chain.stages.windowing import Span
-from sqe_chain.views import as_plain
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {

@@ -23,11 +23,11 @@ from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import Node
 from sqe_chain.partitioner import cell_of
-from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import StateStore
+from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.stages.windows import RETAINED, results_of
-from sqe_chain.topology import Node
 
 Stored = Iterator[tuple[bytes, bytes | None]]
 

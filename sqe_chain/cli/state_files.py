@@ -16,7 +16,7 @@ from sqe_chain.cli.console import text_of
 from sqe_chain.cli.files import appearing, check_new
 from sqe_chain.cli.selection import Found
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.views import as_plain
+from sqe_chain.segment.views import as_plain
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file; what is held in memory."""

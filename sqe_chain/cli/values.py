@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from sqe_chain.declaration import check_topic
 from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.flow.declaration import check_topic
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
 _MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}

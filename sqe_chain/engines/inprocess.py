@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
-from sqe_chain.states import persist
-from sqe_chain.topology import Node
-from sqe_chain.views import view_of
+from sqe_chain.segment.states import persist
+from sqe_chain.segment.views import view_of
 
 
 class InProcessEngine:

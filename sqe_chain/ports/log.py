@@ -130,7 +130,7 @@ class Writer(Protocol):
         """Hand over records; per topic and partition they land in the order given, without holes.
 
         Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
-        time of sending (`sqe_chain.accepting.window`), for what is sealed must be published.
+        time of sending (`sqe_chain.ports.accepting.window`), for what is sealed must be published.
 
         Raises:
             OutputTooLarge: a record is larger than its topic accepts; nothing of it was sent.

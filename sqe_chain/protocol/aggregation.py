@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.plan import Exclusion, Plan, excluded_fields
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.cutting import Part, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import (
     batch_plan,
     birth_plan,
@@ -39,9 +39,10 @@ from sqe_chain.protocol.verifying import (
     verify_records,
     verify_rest,
 )
+from sqe_chain.segment.exclusion import Exclusion, excluded_fields
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
-from sqe_chain.states import Claim, Step
+from sqe_chain.segment.states import Claim, Step
 
 
 @dataclass(slots=True)

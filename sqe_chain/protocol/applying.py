@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
-from sqe_chain.plan import Plan, PlannedRange, mark_name
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.protocol.surroundings import COMMIT, PERSIST, PUBLISH, Surroundings
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
-from sqe_chain.states import Claim, Step, persist
-from sqe_chain.topology import Node
+from sqe_chain.segment.states import Claim, Step, persist
 
 COMMIT_WITHIN_MS = 86_400_000
 """Kafka forgets a group that commits nothing: so a quiet one commits again after a day."""

@@ -19,12 +19,12 @@ from functools import partial
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Layout, Plan
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, Home
+from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.protocol.standing import read_plan
 from sqe_chain.protocol.surroundings import Surroundings
-from sqe_chain.states import Claim, chunk_size
-from sqe_chain.topology import Node
+from sqe_chain.segment.states import Claim, chunk_size
 
 LOOK_BACK = 50
 """Claims ago in which attempts are looked for."""

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
-from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.protocol.surroundings import Surroundings
-from sqe_chain.states import Claim
+from sqe_chain.segment.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
 

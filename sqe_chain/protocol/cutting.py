@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from sqe_chain.plan import Plan, PlannedRange, Unfinished, mark_name
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.inputs import cut, within
+from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
 from sqe_chain.protocol.surroundings import Again
 
 Offsets = dict[TopicPartition, int]

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from sqe_chain.codecs.shape import misread, shape_of
 from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Layout, Plan, TypeLayout
+from sqe_chain.flow.topology import STAGES, Node
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.inputs import is_started_over, told_again
-from sqe_chain.shape import misread, shape_of
-from sqe_chain.topology import STAGES, Node
+from sqe_chain.protocol.plan import Layout, Plan, TypeLayout
 
 
 def ways_of(flow: Flow) -> dict[str, str]:

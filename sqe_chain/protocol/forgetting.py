@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
-from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
-from sqe_chain.states import chunk_size
+from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.segment.states import chunk_size
 
 MARK = "forgets"
 """In the owner of a claim: this flow is being forgotten, parts of it may be gone."""

@@ -20,9 +20,10 @@ from sqe_chain.errors import (
     WeakDurability,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.marks import MarksRecord, PartitionMarks
-from sqe_chain.plan import PlannedRange, mark_name, record_crc
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
+from sqe_chain.protocol.plan import PlannedRange, mark_name
+from sqe_chain.replays.marks import MarksRecord, PartitionMarks
+from sqe_chain.segment.exclusion import record_crc
 
 Topics = Mapping[str, TopicInfo]
 Found = dict[TopicPartition, Bounds] | None

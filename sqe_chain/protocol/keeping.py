@@ -7,7 +7,7 @@ import zlib
 from base64 import b85decode, b85encode
 from typing import cast
 
-from sqe_chain.marks import MarksRecord, PartitionMarks
+from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 
 
 def packed(marks: MarksRecord) -> str:

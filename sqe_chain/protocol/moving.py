@@ -18,16 +18,16 @@ from operator import itemgetter
 from typing import Any
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.plan import Plan
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import check_commits, check_layout
 from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.protocol.verifying import check_stores
-from sqe_chain.states import chunk_size
-from sqe_chain.topology import Node
-from sqe_chain.views import view_of
+from sqe_chain.segment.states import chunk_size
+from sqe_chain.segment.views import view_of
 
 FORMAT = 1
 Row = tuple[str, int, bytes, bytes]

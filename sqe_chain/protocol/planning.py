@@ -8,14 +8,15 @@ from dataclasses import replace
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Exclusion, Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
+from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
 from sqe_chain.protocol.surroundings import Again
+from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
-from sqe_chain.states import Claim
+from sqe_chain.segment.states import Claim
 
 Infos = Mapping[str, TopicInfo]
 

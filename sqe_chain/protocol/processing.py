@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.plan import Exclusion, Plan, PlannedRange
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import Job, Report
-from sqe_chain.states import Step
+from sqe_chain.segment.states import Step
 
 MAX_EXCLUSIONS = 2_000
 """Inputs that one plan leaves out at most: it lists them. A batch with more of them is made smaller."""

@@ -18,17 +18,17 @@ from functools import partial
 
 from sqe_chain.errors import ANEW, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Plan, mark_name
 from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.standing import Standing, read_plan, standing_of
 from sqe_chain.protocol.surroundings import CLAIM, RECOVER, SEAL, Again, Engine, Surroundings
 from sqe_chain.protocol.verifying import check_stores
-from sqe_chain.states import Claim
+from sqe_chain.segment.states import Claim
 
 Offsets = Mapping[TopicPartition, int]
 

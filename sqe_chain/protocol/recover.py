@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from sqe_chain.errors import StoreInconsistent
-from sqe_chain.plan import Plan
 from sqe_chain.ports import Header
+from sqe_chain.protocol.plan import Plan
 
 Headers = Mapping[tuple[int, int], Header]
 WAYS_OUT = "restore the store as a whole, or fold the states again with sqe-chain rebuild"

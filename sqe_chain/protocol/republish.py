@@ -14,16 +14,16 @@ from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
-from sqe_chain.marks import MarksRecord, PartitionMarks
-from sqe_chain.plan import excluded_fields
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
 from sqe_chain.protocol.keeping import packed, unpacked
 from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
+from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.exclusion import excluded_fields
 from sqe_chain.segment.results import Job, Portion, Report
-from sqe_chain.states import Claim, Step
+from sqe_chain.segment.states import Claim, Step
 
 METADATA_LENGTH = 4_095
 """Characters of commit metadata that a broker takes by default."""

@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.chain import root_position, stored_epoch
-from sqe_chain.envelope import EnvelopeHead, parse_head, payloads_of
+from sqe_chain.envelope.message import EnvelopeHead, parse_head, payloads_of
+from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
 from sqe_chain.flow import Flow
-from sqe_chain.outputs import RECORD_OVERHEAD, headers_size
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
 from sqe_chain.protocol.inputs import metadata_of
 from sqe_chain.protocol.letters import Letter, letter_of
-from sqe_chain.template import OutputTemplate
-from sqe_chain.topology import Node
+from sqe_chain.segment.outputs import RECORD_OVERHEAD, headers_size
 
 CHUNK = 500
 """Letters sent between two commits."""

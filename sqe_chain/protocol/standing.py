@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import ANEW, ConfigurationError, StoreInconsistent
-from sqe_chain.plan import Layout, Plan, Unfinished, mark_name
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.plan import Layout, Plan, Unfinished, mark_name
 from sqe_chain.protocol.surroundings import Surroundings
 
 

@@ -9,11 +9,11 @@ from typing import Literal, Protocol, TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Unfinished
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, Log, StateStore, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.plan import Unfinished
 from sqe_chain.segment.results import Job, Portion, Report
-from sqe_chain.topology import Node
 
 T = TypeVar("T")
 When = Literal["before", "after"]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
-from sqe_chain.plan import Plan, Unfinished
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.plan import Plan, Unfinished
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
 from sqe_chain.protocol.surroundings import Surroundings

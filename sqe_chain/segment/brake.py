@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sqe_chain.errors import TooManyExcluded
-from sqe_chain.plan import Exclusion
+from sqe_chain.segment.exclusion import Exclusion
 
 _REMEMBERED: Final = 20
 """The share is taken over about so many times the inputs among which it allows `count` exclusions."""

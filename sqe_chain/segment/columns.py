@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sqe_chain.chain import MAX_LINKS, MAX_POSITION_LENGTH, ORDINAL_LENGTH, ROOT_LENGTH
-from sqe_chain.head import EVENT_ID_LENGTH, OF_LENGTH, OF_TAG
-from sqe_chain.wire import CHECKSUM_TAG, PREFIX, RESIDUE
+from sqe_chain.envelope.head import EVENT_ID_LENGTH, OF_LENGTH, OF_TAG
+from sqe_chain.envelope.wire import CHECKSUM_TAG, PREFIX, RESIDUE
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqe_chain.errors import PoisonError
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import StateStore
-from sqe_chain.topology import Node
-from sqe_chain.views import view_of
+from sqe_chain.segment.views import view_of
 
 _ROW_NAME: Final = 64
 """Bytes that a filter's row adds to the key in its name, at most."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.segment.fitting import Fitting
+from sqe_chain.segment.states import PartitionStates
 from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.states import PartitionStates
-from sqe_chain.steps import Unit
+from sqe_chain.stages.units import Unit
 
 Rows = list[tuple[bytes, bytes | None]]
 

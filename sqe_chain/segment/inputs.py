@@ -6,18 +6,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
-from sqe_chain.context import Context, Origin, Place, new_origin
-from sqe_chain.envelope import EnvelopeHead, check_timestamp, is_enveloped, parse_head, payloads_of
+from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, parse_head, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow
-from sqe_chain.marks import PartitionMarks
-from sqe_chain.outputs import RECORD_OVERHEAD, Gatherer, headers_size
-from sqe_chain.plan import Exclusion, record_crc
+from sqe_chain.flow.context import Context, Origin, Place, new_origin
+from sqe_chain.flow.topology import STAGES, Node
 from sqe_chain.ports import Message, Output
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.exclusion import Exclusion, record_crc
+from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
-from sqe_chain.steps import Collector, Compiler, Push, number
-from sqe_chain.topology import STAGES, Node
+from sqe_chain.segment.steps import Collector, Compiler
+from sqe_chain.stages.units import Push, number
 
 if TYPE_CHECKING:
     from sqe_chain.segment.columns import Columns

@@ -8,22 +8,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.message import Message
 
-from sqe_chain.context import Origin
 from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
-from sqe_chain.outputs import Gatherer
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.topology import Node
 from sqe_chain.partitioner import Partitioner
-from sqe_chain.plan import Exclusion
 from sqe_chain.ports import Output, StateStore
+from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
 from sqe_chain.segment.folding import Folding
+from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import exclusion_of, place_in_user_code
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.segment.sieving import Sieving, spread_of
+from sqe_chain.segment.states import CellStates, PartitionStates
+from sqe_chain.segment.steps import Collector, Compiler
 from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.states import CellStates, PartitionStates
-from sqe_chain.steps import Collector, Compiler, Unit
-from sqe_chain.topology import Node
+from sqe_chain.stages.units import Unit
 
 BLOCK = 1_000
 """Units folded at a time behind a shuffle."""

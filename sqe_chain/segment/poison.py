@@ -13,11 +13,11 @@ from pathlib import Path
 from types import CodeType, TracebackType
 from typing import Any, Final
 
-from sqe_chain.context import Origin
 from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
-from sqe_chain.plan import TEXT_LIMIT, Exclusion
-from sqe_chain.topology import Node
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.topology import Node
+from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
 
 _PACKAGE: Final = str(Path(__file__).parents[1]) + "/"
 _LIBRARIES: Final = tuple(

@@ -16,18 +16,18 @@ from typing import Any, Final
 import numpy as np
 
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position, stored_epoch
-from sqe_chain.context import Origin, new_origin
-from sqe_chain.envelope import EnvelopeHead
-from sqe_chain.marks import Mark
+from sqe_chain.envelope.message import EnvelopeHead
+from sqe_chain.flow.context import Origin, new_origin
+from sqe_chain.flow.topology import Node
 from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Message
+from sqe_chain.replays.marks import Mark
 from sqe_chain.segment.columns import Columns, Ints, Rows
 from sqe_chain.segment.inputs import Inputs
 from sqe_chain.segment.level import Level
 from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.stages.aggregate import Aggregate, Entry
-from sqe_chain.steps import Unit
-from sqe_chain.topology import Node
+from sqe_chain.stages.units import Unit
 
 _FIRST: Final = bytes(4)  # the path of an only payload
 _KNOWN_KEYS: Final = 200_000

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from sqe_chain.flow import Flow
-from sqe_chain.outputs import Gatherer
 from sqe_chain.ports import Message
 from sqe_chain.segment.inputs import Inputs
 from sqe_chain.segment.level import Level, Shuffle, stages_at
+from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
-from sqe_chain.steps import Collector, Compiler
+from sqe_chain.segment.steps import Collector, Compiler
 
 if TYPE_CHECKING:
     from sqe_chain.segment.columns import Columns

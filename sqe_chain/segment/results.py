@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqe_chain.marks import MarksRecord
-from sqe_chain.plan import Exclusion
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Output, Range, StateStore, TopicInfo
+from sqe_chain.replays.marks import MarksRecord
 from sqe_chain.segment.brake import Brake
-from sqe_chain.states import Step
-from sqe_chain.topology import Node
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.segment.states import Step
 
 UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
 """A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so

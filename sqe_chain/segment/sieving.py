@@ -12,19 +12,19 @@ from typing import Any, Final
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
-from sqe_chain.context import Context, Origin
-from sqe_chain.declaration import UserFunction
 from sqe_chain.errors import EnvelopeError, PoisonError
-from sqe_chain.filtering import FilterSpec
+from sqe_chain.flow.context import Context, Origin
+from sqe_chain.flow.declaration import UserFunction
+from sqe_chain.flow.filtering import FilterSpec
+from sqe_chain.flow.topology import Node
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.segment.fitting import ANY_KEY, Fitting
 from sqe_chain.segment.poison import UserCodeError, guarded
+from sqe_chain.segment.states import CellStates
 from sqe_chain.stages.declared import Extract, Filter, Fold, filter_of
 from sqe_chain.stages.record import Record, Spot, Verdict
+from sqe_chain.stages.units import Push, Unit, number
 from sqe_chain.stages.windows import WindowedAggregate
-from sqe_chain.states import CellStates
-from sqe_chain.steps import Push, Unit, number
-from sqe_chain.topology import Node
 
 Rows = list[tuple[bytes, bytes | None]]
 Failed = Callable[[Origin, Exception], None]

@@ -17,7 +17,7 @@ a time.
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
-from sqe_chain.sqe_key import SqeKey
+from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.contents import (
     FirstSeen,
     ProducerMark,

@@ -8,10 +8,9 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from sqe_chain.context import Context, Origin
-from sqe_chain.states import APPLIED, Loaded
-from sqe_chain.steps import Push, Unit, number
-from sqe_chain.topology import Node
+from sqe_chain.flow.context import Context, Origin
+from sqe_chain.flow.topology import Node
+from sqe_chain.stages.units import APPLIED, Loaded, Push, Unit, number
 
 Emissions = Iterable[object] | None
 Failed = Callable[[Origin, Exception], None]

@@ -22,7 +22,7 @@ from sqe_chain._proto.filters_pb2 import RootMarks, SequenceMark, SqeMarks
 from sqe_chain._proto.windows_pb2 import FirstsRow, SightingsRow
 from sqe_chain.chain import ROOT_LENGTH
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.filtering import FilterKind
+from sqe_chain.flow.filtering import FilterKind
 from sqe_chain.stages.identity import LONG, SHORT
 from sqe_chain.stages.windowing import Span
 

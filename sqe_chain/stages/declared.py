@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from sqe_chain.errors import FlowError
-from sqe_chain.filtering import FilterSpec
+from sqe_chain.flow.filtering import FilterSpec
 from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.identity import by_key, by_key_and

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sqe_chain._proto.windows_pb2 import FirstsRow
-from sqe_chain.declaration import (
+from sqe_chain.flow.declaration import (
     check_callable,
     check_choice,
     check_duration,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import Message
 
 from sqe_chain.chain import Coordinates, read_lane, root_position
-from sqe_chain.envelope import read
+from sqe_chain.envelope.message import read
 from sqe_chain.ports import Headers
 from sqe_chain.stages.record import Record, Spot
 

@@ -44,8 +44,8 @@ from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
-from sqe_chain.declaration import check_choice, check_int
 from sqe_chain.errors import PoisonError, TooManyLanes
+from sqe_chain.flow.declaration import check_choice, check_int
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict

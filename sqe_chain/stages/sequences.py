@@ -40,9 +40,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
-from sqe_chain.declaration import check_bool, check_callable, check_choice, check_int
 from sqe_chain.errors import FlowError, PoisonError, text_of
-from sqe_chain.filtering import MAX_WINDOW
+from sqe_chain.flow.declaration import check_bool, check_callable, check_choice, check_int
+from sqe_chain.flow.filtering import MAX_WINDOW
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict

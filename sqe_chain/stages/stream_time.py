@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from sqe_chain._proto.windows_pb2 import ClockRow
-from sqe_chain.declaration import TimeGuard, check_choice, check_duration, check_int, place
 from sqe_chain.errors import PoisonError
-from sqe_chain.filtering import DAY_MS
+from sqe_chain.flow.declaration import TimeGuard, check_choice, check_duration, check_int, place
+from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.stages.record import Reason, Record, Verdict
 
 MAX_HELD: Final = 256

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
 
-from sqe_chain.declaration import WindowKind, check_duration, check_int, place
-from sqe_chain.filtering import DAY_MS
+from sqe_chain.flow.declaration import WindowKind, check_duration, check_int, place
+from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import bucket_length
 

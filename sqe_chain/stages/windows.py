@@ -25,8 +25,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from google.protobuf.message import Message
 
 from sqe_chain._proto.windows_pb2 import WindowsRow
-from sqe_chain.declaration import check_callable, check_duration, check_guard, check_windows
 from sqe_chain.errors import PoisonError
+from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, check_windows
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard

@@ -11,15 +11,16 @@ from google.protobuf.message import Message
 
 from sqe_chain.chain import Chain
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.envelope import Envelope, read, wrap_unchecked
+from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import Node
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
-from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.moving import exported, imported
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Settings, Surroundings
@@ -29,7 +30,6 @@ from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing.arming import Arming
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
-from sqe_chain.topology import Node
 
 _names = itertools.count()
 

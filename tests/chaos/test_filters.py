@@ -20,7 +20,7 @@ from services._proto.fastening_pb2 import Fastening
 from services.stored import stored_states
 from sqe_chain import wrap
 from sqe_chain.dev import KafkaServer, RedisServer
-from sqe_chain.sqe_key import SqeKey
+from sqe_chain.replays.sqe_key import SqeKey
 
 pytestmark = pytest.mark.timeout(900)
 

@@ -1,6 +1,6 @@
 """Goal: a crash costs repeated work and nothing else, whatever the store. Method: log in memory, stores real.
 
-The same plant as in tests/unit/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the home
+The same plant as in tests/protocol/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the home
 store too, the second in Cassandra.
 """
 

@@ -16,12 +16,13 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from pyspark.sql import DataFrame, SparkSession
 
-from sqe_chain.context import Context
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.spark import SparkEngine, Tuning
-from sqe_chain.envelope import is_enveloped, read, wrap
+from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.context import Context
+from sqe_chain.flow.topology import Node, PoisonPolicy
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range, StateStore
@@ -30,7 +31,6 @@ from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Engine, Settings, Surroundings
 from sqe_chain.stores import open_store
 from sqe_chain.testing.rehearsal import SteppingClock
-from sqe_chain.topology import Node, PoisonPolicy
 
 Declare = Callable[["Names"], Flow]
 Made = Callable[[Flow, KafkaLog, Mapping[str, StateStore]], Engine]

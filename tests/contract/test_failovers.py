@@ -17,7 +17,7 @@ from plant import Plant, load, totals
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
 from sqe_chain.protocol.surroundings import Settings
-from sqe_chain.states import Claim, Step, persist
+from sqe_chain.segment.states import Claim, Step, persist
 from sqe_chain.stores import open_store
 
 pytestmark = pytest.mark.timeout(300)

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from sqe_chain.ports import Header, Home, StateStore, Views
-from sqe_chain.states import Claim, Step, persist
+from sqe_chain.segment.states import Claim, Step, persist
 from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.stores.memory import MemoryStore

@@ -20,7 +20,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.spark import SparkMaster, SparkWorker, executor_of
-from sqe_chain.envelope import read, wrap
+from sqe_chain.envelope.message import read, wrap
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range

@@ -94,12 +94,12 @@ DEFECTS: Final = (
     defect(
         "windows ask a heartbeat function again, with another key in its context",
         (
-            "steps.py",
+            "segment/steps.py",
             'append((own, b"" if shuffled else None, "", path + number(part), origin))',
             "push_as_it_is(value, own, path + number(part), origin)",
         ),
         (
-            "steps.py",
+            "segment/steps.py",
             (
                 "        shuffled, now_ms = node.index in self._shuffled, self._now_ms\n"
                 "        takes_context = node.spec is not None"
@@ -151,7 +151,7 @@ DEFECTS: Final = (
     ),
     defect(
         "a record without a key goes to a compacted topic: refused after the seal",
-        ("outputs.py", "if target.needs_key:", "if False:"),
+        ("segment/outputs.py", "if target.needs_key:", "if False:"),
     ),
     defect(
         "an event time far ahead becomes the record's time: refused after the seal",
@@ -163,7 +163,7 @@ DEFECTS: Final = (
     ),
     defect(
         "event times near the ends of 64 bits end a service with filters or windows",
-        ("head.py", "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:\n", "    if False:\n"),
+        ("envelope/head.py", "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:\n", "    if False:\n"),
     ),
     defect(
         "a third attempt at a batch that fails ends the service",
@@ -186,7 +186,7 @@ DEFECTS: Final = (
     defect(
         "a view that cannot be shown fails after the seal",
         (
-            "states.py",
+            "segment/states.py",
             "        try:\n            return self.show(state)\n",
             "        return self.show(state)\n        try:\n            return self.show(state)\n",
         ),
@@ -206,7 +206,7 @@ DEFECTS: Final = (
     defect(
         "two runs of a republisher say things in turns, and a reader that enters there stops",
         (
-            "marks.py",
+            "replays/marks.py",
             "if self.entered_in_middle and not (mark and mark.excused):",
             "if self.entered_in_middle and mark is None:",
         ),
@@ -219,12 +219,12 @@ DEFECTS: Final = (
     defect(
         "malformed envelopes are accepted on a known lane and refused elsewhere",
         (
-            "head.py",
+            "envelope/head.py",
             "    check_fields(head)\n    check_values(head)\n",
             "    check_fields(head)\n    check_timestamp(head.timestamp_ms)\n",
         ),
         (
-            "head.py",
+            "envelope/head.py",
             (
                 "    if head.ByteSize() != len(value):  # something stands there that parsing has left out\n"
                 "        check_once(value)\n"
@@ -245,7 +245,7 @@ DEFECTS: Final = (
                 "        return self._feed_ordinary(messages, values, ordinary.tolist(), message_type)\n"
             ),
             (
-                "        from sqe_chain.head import open_head\n\n"
+                "        from sqe_chain.envelope.head import open_head\n\n"
                 "        name, ordinary = message_type.DESCRIPTOR.full_name, []\n"
                 "        for value in values:\n"
                 "            try:\n"
@@ -276,7 +276,7 @@ DEFECTS: Final = (
     defect(
         "after a topic in between was created again, siblings that were not counted yet are skipped",
         (
-            "marks.py",
+            "replays/marks.py",
             (
                 "        if position[:-ORDINAL_LENGTH] == counted.position[:-ORDINAL_LENGTH] and of != counted.of:\n"
                 "            raise self._changed(counted, head, offset)\n"
@@ -293,7 +293,7 @@ DEFECTS: Final = (
     defect(
         "a position out of bounds is accepted and silences its lane",
         (
-            "head.py",
+            "envelope/head.py",
             "if position[_OFFSET_SIGN] >= _SIGN_BIT or position[:ROOT_LENGTH] > _LAST_ROOT or ordinal >= of:",
             "if ordinal >= of:",
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.envelope import read
+from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow, Stage
 from sqe_chain.ports import Message
 from sqe_chain.testing import Rehearsal

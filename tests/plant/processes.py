@@ -20,8 +20,8 @@ from services.stored import StoredState, stored_states
 from sqe_chain import ReplayFilter, read, wrap
 from sqe_chain.dev.process import wait_until
 from sqe_chain.partitioner import partition_of
-from sqe_chain.plan import Plan, PlannedRange
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
+from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.stores import open_store
 
 STAGES = ("per-robot", "per-line")

@@ -17,7 +17,7 @@ from made_types import message_type
 
 from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
 from sqe_chain.flow import Flow, Stage, Stream
-from sqe_chain.plan import Plan
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.surroundings import Settings, When
 from sqe_chain.stages import Tumbling
 from sqe_chain.stores.memory import MemoryStore

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from notes import everything, first_letter, ledger, note, word
 
-from sqe_chain.envelope import wrap
+from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import (
     ChainError,
     CompactedInput,

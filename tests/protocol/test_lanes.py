@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from notes import everything, first_letter, ledger, note, word
 
-from sqe_chain.envelope import wrap
+from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChangedRepublisher, GapError
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog

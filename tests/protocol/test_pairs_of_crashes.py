@@ -1,6 +1,6 @@
 """Goal: any two crashes, and a crash around any single write, cost repeated work and nothing else.
 
-Method: as in tests/unit/test_crash_at_every_step.py, for all pairs of points, the second crash coming
+Method: as in tests/protocol/test_crash_at_every_step.py, for all pairs of points, the second crash coming
 while the first is being mended, and for every write that a run makes, with the reply lost or not.
 """
 

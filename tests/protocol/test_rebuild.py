@@ -22,7 +22,7 @@ from sqe_chain.errors import (
     Superseded,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Plan
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore

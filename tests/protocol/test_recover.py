@@ -14,10 +14,10 @@ from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Layout, Plan
 from sqe_chain.ports import Header
+from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.protocol.recover import to_redo
-from sqe_chain.states import CellStates, Claim, Step
+from sqe_chain.segment.states import CellStates, Claim, Step
 from sqe_chain.stores.memory import MemoryStore, PartCopy
 from sqe_chain.testing import Rehearsal
 

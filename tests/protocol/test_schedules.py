@@ -16,14 +16,14 @@ from schedules import run_schedule
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError
-from sqe_chain.marks import PartitionMarks
-from sqe_chain.outputs import Gatherer
-from sqe_chain.plan import Plan
 from sqe_chain.protocol import aggregation, applying, recover
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.outputs import Gatherer
+from sqe_chain.segment.states import CellStates
 from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.states import CellStates
 from sqe_chain.stores.memory import MemoryStore
 
 pytestmark = pytest.mark.timeout(600)  # hundreds of runs each

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import doctest
 import importlib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
+import sqe_chain
 from sqe_chain import ReplayFilter, wrap
 
-MODULES = (
-    "chain",
-    "envelope",
-    "filter",
-    "marks",
-    "stages",
-    "stages.deduplicate",
-    "stages.distinct",
-    "stages.extractors",
-    "stages.identity",
-    "stages.place",
-    "stages.replays",
-    "stages.root_replays",
-    "stages.sequences",
-    "sqe_key",
-    "stages.stream_time",
-    "stages.windowing",
-    "stages.windows",
-    "template",
-    "wire",
+PACKAGE = Path(sqe_chain.__file__).parent
+MODULES = sorted(
+    ".".join(("sqe_chain", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+    if ">>> " in path.read_text(encoding="utf-8")
 )
+"""Every module with an example."""
 
 value = wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000)
 MESSAGE = SimpleNamespace(
@@ -47,7 +35,7 @@ MESSAGE = SimpleNamespace(
 
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_run(name: str) -> None:
-    module = importlib.import_module(f"sqe_chain.{name}")
+    module = importlib.import_module(name)
     result = doctest.testmod(module, extraglobs={"message": MESSAGE, "ReplayFilter": ReplayFilter})
     assert result.attempted > 0
     assert result.failed == 0

@@ -14,8 +14,9 @@ from notes import everything, first_letter, note
 import sqe_chain
 from sqe_chain.errors import PartitionsMismatch
 from sqe_chain.flow import Flow
-from sqe_chain.plan import Exclusion, Layout, StageLayout
 from sqe_chain.ports import Header, Home
+from sqe_chain.protocol.plan import Layout, StageLayout
+from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
 
 OURS = re.compile(r"\b(sieves?|stray|strays|surroundings|cells?|levels?)\b")

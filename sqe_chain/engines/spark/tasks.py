@@ -20,14 +20,14 @@ from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, resu
 from sqe_chain.engines.spark.shipping import PackedFlow
 from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, Log, Message, Range, StateStore
 from sqe_chain.segment.level import run_level
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
-from sqe_chain.states import persist
-from sqe_chain.topology import Node
-from sqe_chain.views import view_of
+from sqe_chain.segment.states import persist
+from sqe_chain.segment.views import view_of
 
 Batches = Iterator[pa.RecordBatch]
 Blocks = Iterator[Sequence[Message]]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
-from sqe_chain.accepting import window
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
 from sqe_chain.logs.kafka._admin import admin
 from sqe_chain.logs.kafka._clients import Pool, made
 from sqe_chain.logs.kafka._errors import mapped
 from sqe_chain.logs.kafka._settings import WRITER, WRITER_TUNING, Settings
+from sqe_chain.ports.accepting import window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

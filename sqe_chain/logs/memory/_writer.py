@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sqe_chain.accepting import window
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import NO_LIMIT
+from sqe_chain.ports.accepting import window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

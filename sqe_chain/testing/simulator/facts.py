@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.context import Context
+from sqe_chain.flow.context import Context
 
 KEYS = ("a", "b", "c", "d", "e")
 BEAT = "beat"

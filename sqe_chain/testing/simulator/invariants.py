@@ -9,12 +9,12 @@ from typing import Any
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.envelope import read
+from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.plan import Plan
 from sqe_chain.ports import Commit, Header, Home, Output
 from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator.facts import ids_of, unit_of
 from sqe_chain.testing.simulator.model import Books, Model, Place, way_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sqe_chain.chain import ORDINAL_LENGTH, root_position
-from sqe_chain.envelope import is_enveloped, read
-from sqe_chain.wire import PREFIX, sealed, varint
+from sqe_chain.envelope.message import is_enveloped, read
+from sqe_chain.envelope.wire import PREFIX, sealed, varint
 
 KINDS = ("rubbish", "event id", "no event id", "more", "position", "far position", "chain", "twice")
 

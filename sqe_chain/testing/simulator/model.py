@@ -15,11 +15,11 @@ from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.chain import Link
-from sqe_chain.envelope import read
+from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
-from sqe_chain.plan import Plan
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
 from sqe_chain.testing.simulator.world import WINDOW_MS, World

@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.envelope import wrap
+from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChainError, RecreatedTopic
 from sqe_chain.logs.memory import MemoryLog, MemoryMessage
 from sqe_chain.logs.memory import MemoryTransaction as Transaction

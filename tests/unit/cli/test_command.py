@@ -22,7 +22,7 @@ from typer.testing import Result
 from sqe_chain import wrap
 from sqe_chain.cli import rebuild, run
 from sqe_chain.dev.process import wait_until
-from sqe_chain.envelope import read
+from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings

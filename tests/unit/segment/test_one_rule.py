@@ -18,21 +18,21 @@ from hypothesis import strategies as st
 
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
 from sqe_chain.chain import root_position
-from sqe_chain.envelope import parse_head, payloads_of, wrap
+from sqe_chain.envelope.message import parse_head, payloads_of, wrap
+from sqe_chain.envelope.template import OutputTemplate
+from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import ChainError, EnvelopeError
-from sqe_chain.filter import ReplayFilter
 from sqe_chain.flow import Flow
-from sqe_chain.marks import PartitionMarks
-from sqe_chain.plan import Exclusion
+from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.ports import Header, Range
+from sqe_chain.replays.filter import ReplayFilter
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment import inputs, quick
 from sqe_chain.segment.columns import Columns
+from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.states import Claim, Step
-from sqe_chain.template import OutputTemplate
-from sqe_chain.topology import PoisonPolicy
-from sqe_chain.wire import sealed
+from sqe_chain.segment.states import Claim, Step
 
 TYPE = StringValue.DESCRIPTOR.full_name
 BEFORE = Header(1, "run", 3, "plan-3")

@@ -12,17 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.chain import root_position
-from sqe_chain.envelope import parse_head, wrap
+from sqe_chain.envelope.message import parse_head, wrap
+from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.marks import PartitionMarks
 from sqe_chain.ports import Header, Range
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment import quick
 from sqe_chain.segment.columns import Columns
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.states import Claim, Step
-from sqe_chain.template import OutputTemplate
+from sqe_chain.segment.states import Claim, Step
 
 BEFORE = Header(1, "run", 3, "plan-3")
 TYPE = StringValue.DESCRIPTOR.full_name

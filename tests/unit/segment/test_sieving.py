@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from sqe_chain.ports import Header
 from sqe_chain.segment.sieving import CellTable
-from sqe_chain.states import CellStates, Claim, Step
+from sqe_chain.segment.states import CellStates, Claim, Step
 from sqe_chain.stores.memory import MemoryStore
 
 BORN = Header(1, "run", 0, "plan-0")

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, republish, wrap
+from sqe_chain.envelope.head import parse_head
 from sqe_chain.errors import EnvelopeError, NotAnEnvelope
-from sqe_chain.head import parse_head
 from sqe_chain.testing.simulator import Violation
 from sqe_chain.testing.simulator.malformed import KINDS, made
 

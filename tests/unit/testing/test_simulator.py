@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.marks import PartitionMarks
 from sqe_chain.protocol import applying
 from sqe_chain.protocol.applying import Applying
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from sqe_chain.testing.simulator.__main__ import main

@@ -1,0 +1,1 @@
+"""What payloads look like as bytes."""

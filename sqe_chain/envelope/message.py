@@ -1,0 +1,251 @@
+"""Bytes <-> Envelope: wrap messages at the origin, read them anywhere, republish them.
+
+Needs protobuf alone, and is the only reader of the generated code. The format is described in
+`proto/sqe_chain/v1/envelope.proto`.
+
+    >>> from google.protobuf.wrappers_pb2 import StringValue
+    >>> value = wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000)
+    >>> envelope = read(value)
+    >>> envelope.key, envelope.payload_as(StringValue).value, len(envelope.chain)
+    (b'robot-7', '3 screws', 0)
+
+What is made of it is published by `sqe_chain.envelope.template.republish`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from google.protobuf.message import Message
+
+from sqe_chain import chain as ideas
+from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
+from sqe_chain.chain import Chain
+from sqe_chain.envelope.head import (
+    EVENT_ID_LENGTH,
+    MAX_TIMESTAMP_MS,
+    EnvelopeHead,
+    check_consistent,
+    check_fields,
+    check_head,
+    check_timestamp,
+    check_values,
+    is_enveloped,
+    last_of,
+    open_head,
+    parse,
+    parse_chain,
+    parse_head,
+)
+from sqe_chain.envelope.wire import MAGIC, check_order, sealed
+from sqe_chain.errors import MalformedField, WrongPayloadType
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Sequence
+
+__all__ = [
+    "MAX_TIMESTAMP_MS",
+    "Envelope",
+    "EnvelopeHead",
+    "check_consistent",
+    "check_head",
+    "check_timestamp",
+    "is_enveloped",
+    "last_of",
+    "open_head",
+    "parse_chain",
+    "parse_head",
+    "payloads_of",
+    "read",
+    "serialized",
+    "wrap",
+    "wrap_unchecked",
+]
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What one enveloped message says.
+
+    Attributes:
+        event_id: 16 bytes; random for a message wrapped at the origin, derived from lane and position
+            (so the same in every replay) for a republished one.
+        timestamp_ms: milliseconds since 1970, of the first cause.
+        key: None and b"" are two different keys.
+        type: full protobuf name of the payloads.
+        payloads: one, or the parts of a collection; None says "deleted".
+        lane: as its writer stated it, without the place of reading; 0 when the chain is empty.
+        position: the place on the lane; b"" when the chain is empty.
+        previous: the highest position written before on this lane and output partition in the same
+            batch; b"" for the first.
+        chain_bytes: the chain as it stands on the wire.
+    """
+
+    event_id: bytes
+    timestamp_ms: int
+    key: bytes | None
+    type: str
+    payloads: tuple[bytes | None, ...]
+    lane: int = 0
+    position: bytes = b""
+    previous: bytes = b""
+    chain_bytes: bytes = field(default=b"", repr=False)
+
+    @property
+    def chain(self) -> Chain:
+        """The links, root first; parsed when asked for. Raises EnvelopeError."""
+        return parse_chain(self.chain_bytes)
+
+    def payload_as(self, cls: builtins.type[M]) -> M:
+        """The only payload, parsed.
+
+        Raises:
+            WrongPayloadType: it is of another type, deleted, or one of several (`payloads_as`).
+            MalformedField: it does not parse.
+        """
+        payloads = self.payloads_as(cls)
+        if len(payloads) != 1:
+            message = f"the envelope holds a collection of {len(payloads)} payloads: use payloads_as"
+            raise WrongPayloadType(message)
+        if payloads[0] is None:
+            message = f"the payload ({self.type}) says 'deleted': use payloads_as, which gives None for it"
+            raise WrongPayloadType(message)
+        return payloads[0]
+
+    def payloads_as(self, cls: builtins.type[M]) -> tuple[M | None, ...]:
+        """All payloads, parsed; None for one that says "deleted".
+
+        Raises:
+            WrongPayloadType: they are of another type.
+            MalformedField: one does not parse.
+        """
+        if self.type != cls.DESCRIPTOR.full_name:
+            message = f"the payload is a {self.type}, expected was a {cls.DESCRIPTOR.full_name}"
+            raise WrongPayloadType(message)
+        return tuple(None if payload is None else parse(cls, payload) for payload in self.payloads)
+
+
+def wrap(
+    payload: Message | Sequence[Message],
+    *,
+    key: bytes | str | None,
+    timestamp_ms: int,
+    event_id: bytes | None = None,
+) -> bytes:
+    """The value to produce for a message at its origin: its chain is empty.
+
+    What Kafka's own producer retries needs `enable.idempotence`: two records of one value are two
+    events, since each is its own root.
+
+    Args:
+        payload: one message, or several of one type as a collection.
+        key: the record's key; str as UTF-8.
+        timestamp_ms: milliseconds since 1970.
+        event_id: 16 bytes; by default random and ordered by time (UUID version 7).
+
+    Raises:
+        ValueError: no payload, payloads of several types, or an event id of another length.
+        OutOfBounds: the time is not one that an envelope can have; see `MAX_TIMESTAMP_MS`.
+    """
+    check_timestamp(timestamp_ms)
+    return wrap_unchecked(payload, key=key, timestamp_ms=timestamp_ms, event_id=event_id)
+
+
+def wrap_unchecked(
+    payload: Message | Sequence[Message],
+    *,
+    key: bytes | str | None,
+    timestamp_ms: int,
+    event_id: bytes | None = None,
+) -> bytes:
+    """`wrap` for any 64-bit time: to see what becomes of what a faulty producer writes."""
+    if event_id is None:
+        event_id = _random_id(timestamp_ms)
+    if len(event_id) != EVENT_ID_LENGTH:
+        message = f"an event id has {EVENT_ID_LENGTH} bytes, not {len(event_id)}"
+        raise ValueError(message)
+    name, payloads = serialized(payload)
+    body = EnvelopeMessage(
+        magic=MAGIC,
+        event_id=event_id,
+        timestamp_ms=timestamp_ms,
+        key=key.encode() if isinstance(key, str) else key,
+        type=name,
+        payload=payloads[0],
+        size=len(payloads) if len(payloads) > 1 else 0,
+        more=payloads[1:],
+    )
+    return sealed(body.SerializeToString(deterministic=True))
+
+
+def serialized(payload: Message | Sequence[Message]) -> tuple[str, list[bytes]]:
+    """Full protobuf name of payloads, and their bytes. Raises ValueError unless they have one type."""
+    payloads = [payload] if isinstance(payload, Message) else list(payload)
+    names = {message.DESCRIPTOR.full_name for message in payloads}
+    if len(names) != 1:
+        found = ", ".join(sorted(names)) or "none"
+        raise ValueError(f"an envelope holds payloads of one type, at least one; found: {found}")
+    return names.pop(), [message.SerializeToString(deterministic=True) for message in payloads]
+
+
+def payloads_of(head: EnvelopeHead) -> list[bytes | None]:
+    """The payloads of an envelope; None for one that says "deleted"."""
+    payload = head.payload
+    if payload and not head.size:
+        return [payload]
+    return _all_payloads(head)
+
+
+def _all_payloads(head: EnvelopeHead) -> list[bytes | None]:
+    payloads: list[bytes | None] = [head.payload, *head.more]
+    for index in head.deleted:
+        if index >= len(payloads) or payloads[index]:
+            raise MalformedField(f"payload {index} of {len(payloads)} is listed as deleted, but is not empty")
+        payloads[index] = None
+    return payloads
+
+
+def read(value: bytes | None, *, strict: bool = False) -> Envelope:
+    """What an envelope says.
+
+    Args:
+        value: a record's value.
+        strict: also check every bound of the chain, that lane and position agree with it, and the
+            order of the fields. Receivers compare only lane and position, so a writer that states
+            them wrongly is found here, or when the first message of a lane reaches its marks.
+
+    Raises:
+        EnvelopeError: one named error for each thing that can be wrong.
+    """
+    head = open_head(value)
+    check_fields(head)
+    payloads = payloads_of(head)
+    if strict and value is not None:
+        check_order(value)
+        check_consistent(head)
+        _all_payloads(head)
+    check_values(head)
+    return Envelope(
+        event_id=ideas.event_id(head.lane, head.position) if head.position else head.event_id,
+        timestamp_ms=head.timestamp_ms,
+        key=head.key if head.HasField("key") else None,
+        type=head.type,
+        payloads=tuple(payloads),
+        lane=head.lane,
+        position=head.position,
+        previous=head.previous,
+        chain_bytes=head.chain,
+    )
+
+
+def _random_id(timestamp_ms: int) -> bytes:
+    """UUID version 7 (RFC 9562): 48 bits of time, then randomness."""
+    number = (timestamp_ms & 0xFFFFFFFFFFFF) << 80 | int.from_bytes(os.urandom(10))
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return number.to_bytes(EVENT_ID_LENGTH)

@@ -1,0 +1,20 @@
+"""What a service does, declared as data: sources, steps, stages, outputs. Nothing runs here.
+
+    >>> from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+    >>> flow = Flow("word-count")
+    >>> lengths = flow.source("words", StringValue).map(lambda word: Int64Value(value=len(word.value)))
+    >>> def add(total: Int64Value, length: Int64Value) -> None:
+    ...     total.value += length.value
+    >>> stage = lengths.aggregate("per-length", key=lambda n: str(n.value), state=Int64Value, fold=add)
+    >>> stage.changes().to("totals", partitions=1)
+    >>> [node.kind for node in flow.nodes]
+    ['source', 'map', 'aggregate', 'changes', 'output']
+
+Every function may take the context of its input as one more argument. Functions must be pure: the same
+value gives the same result, and values are never changed, but for the state that a fold is given.
+"""
+
+from sqe_chain.flow.context import Context
+from sqe_chain.flow.flow import Filter, Flow, Stage, Stream
+
+__all__ = ["Context", "Filter", "Flow", "Stage", "Stream"]

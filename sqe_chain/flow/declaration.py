@@ -1,0 +1,176 @@
+"""Checks of what a user declares; every error names the place in the user's own file."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sqe_chain.errors import FlowError
+
+UserFunction = Callable[..., Any]
+"""The user's own types go through it; they are checked where they reach a stage or an output."""
+
+NAME_LENGTH = 120
+TOPIC_LENGTH = 249
+MAX_DURATION_MS = 10**15
+"""Some 31,000 years: so that event times and durations, added up, stay inside 64 bits."""
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_PACKAGE = str(Path(__file__).parents[1])
+
+
+class WindowKind:
+    """What `Tumbling`, `Hopping` and `Sessions` of `sqe_chain.stages` have in common.
+
+    Attributes:
+        overlap: whether a record may lie in several of them.
+        join: whether a record may make one of two of them.
+    """
+
+    __slots__ = ()
+    overlap: ClassVar[bool] = False
+    join: ClassVar[bool] = False
+
+
+class TimeGuard:
+    """What a `JumpGuard` of `sqe_chain.stages` is, for those who only pass it on."""
+
+    __slots__ = ()
+    policy: Any
+
+
+def place() -> str:
+    """File and line of the user's call: the first frame outside this package."""
+    frame = sys._getframe(1)  # noqa: SLF001 - the only way to name a place cheaply
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
+    ):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def check_name(what: str, name: object, where: str, length: int = NAME_LENGTH) -> None:
+    """Refuse a name that stores or Kafka would not take.
+
+    Args:
+        what: what it names, for the error's text.
+        name: the name.
+        where: place in the user's file.
+        length: characters allowed.
+
+    Raises:
+        FlowError: another type, empty, too long, or another alphabet.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > length:
+        raise FlowError(f"{where}: {what} name {name!r}; 1 to {length} of letters, digits, '.', '_', '-'")
+
+
+def check_topic(topic: object, where: str) -> None:
+    """Refuse what Kafka does not take as a topic's name. Raises FlowError."""
+    check_name("topic", topic, where, TOPIC_LENGTH)
+    if topic in (".", ".."):
+        raise FlowError(f"{where}: topic {topic!r}; Kafka does not allow it")
+
+
+def check_callable(what: str, function: object, where: str) -> None:
+    """Refuse what cannot be called. Raises FlowError."""
+    if not callable(function):
+        raise FlowError(f"{where}: {what} needs a function, got {function!r}")
+
+
+def check_choice(what: str, found: object, choices: tuple[str | None, ...], where: str) -> None:
+    """Refuse a word that is not one of the choices. Raises FlowError."""
+    if not (found is None or isinstance(found, str)) or found not in choices:
+        raise FlowError(f"{where}: {what}={found!r}; one of {', '.join(map(repr, choices))}")
+
+
+def check_int(what: str, found: object, least: int, most: int, where: str) -> None:
+    """Refuse what is no whole number within bounds; True and False are none.
+
+    Args:
+        what: name of the setting.
+        found: what it was given.
+        least: smallest number allowed.
+        most: largest number allowed.
+        where: place in the user's file.
+
+    Raises:
+        FlowError: another type, or out of bounds.
+    """
+    if type(found) is not int or not least <= found <= most:
+        raise FlowError(f"{where}: {what}={found!r}; a whole number, {least} to {most}")
+
+
+def check_duration(what: str, found: object, where: str, least_ms: int = 0) -> None:
+    """Refuse what is no number of whole milliseconds, `least_ms` to `MAX_DURATION_MS`. Raises FlowError."""
+    if type(found) is not int or not least_ms <= found <= MAX_DURATION_MS:
+        raise FlowError(f"{where}: {what}={found!r}; whole milliseconds, {least_ms} to {MAX_DURATION_MS}")
+
+
+def check_bool(what: str, found: object, where: str) -> None:
+    """Refuse what is neither True nor False. Raises FlowError."""
+    if type(found) is not bool:
+        raise FlowError(f"{where}: {what}={found!r}; True or False")
+
+
+def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
+    """Refuse what is no kind of windows.
+
+    Args:
+        found: what a stage was given.
+        where: place in the user's file.
+        overlap: whether kinds are accepted that overlap.
+
+    Raises:
+        FlowError: it is none, or one that overlaps where that is not accepted.
+    """
+    kinds = "Tumbling(...), Hopping(...) or Sessions(...)" if overlap else "Tumbling(...) or Sessions(...)"
+    if not isinstance(found, WindowKind) or (found.overlap and not overlap):
+        raise FlowError(f"{where}: windows={found!r}; {kinds} of sqe_chain.stages")
+    return found
+
+
+def check_guard(found: object, where: str, *, windows: bool) -> None:
+    """Refuse what is no guard of stream time.
+
+    Args:
+        found: what a stage was given; None: no guard.
+        where: place in the user's file.
+        windows: whether it is for windows, which cannot hold a record: they would never close.
+
+    Raises:
+        FlowError: it is neither a guard nor None, or has a policy that windows do not know.
+    """
+    if found is not None and not isinstance(found, TimeGuard):
+        raise FlowError(f"{where}: guard={found!r}; a JumpGuard of sqe_chain.stages, or None")
+    if windows and found is not None and found.policy == "hold":
+        raise FlowError(
+            f"{where}: guard={found!r}: windows cannot hold a record from too far ahead, they would never close; "
+            "its policy must be 'drop' or 'stop'"
+        )
+
+
+def wants_context(function: UserFunction | None, plain: int, where: str) -> bool:
+    """Whether a function takes one positional argument more than `plain`.
+
+    Raises:
+        FlowError: it takes fewer than `plain`, or more than `plain + 1`.
+    """
+    if function is None:
+        return False
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False  # some built-ins do not say; they know no context either
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [p for p in positional if p.default is p.empty]
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return False
+    if len(positional) < plain or len(required) > plain + 1:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise FlowError(f"{where}: {name} must take {plain} argument(s), or {plain + 1} with the context")
+    return len(required) == plain + 1

@@ -1,0 +1,107 @@
+"""The flow itself: what users create, and where they add sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from google.protobuf.message import Message
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import (
+    UserFunction,
+    check_bool,
+    check_choice,
+    check_topic,
+    place,
+    wants_context,
+)
+from sqe_chain.flow.stream import Filter, Stage, Stream
+from sqe_chain.flow.topology import Nulls, Topology
+
+__all__ = ["Filter", "Flow", "Stage", "Stream"]
+
+
+@dataclass
+class Flow(Topology):
+    """A named flow. Names are permanent: a renamed flow or output is another writer.
+
+    Args:
+        name: flow name, ``[A-Za-z0-9._-]``; also the Kafka group id.
+        poison: what happens to inputs that cannot be decoded or on which user code fails.
+        dead_letter_topic: where `dead_letter` sends them; by default ``<name>.dead-letters``.
+        dead_letter_partitions: partitions used there.
+        state_partitions: number P of state partitions; fixed when the flow first starts.
+        max_lanes: lanes that one input partition may carry.
+        recreated: what to do with old roots that come back through a recreated topic in between.
+        allow_compacted: accept inputs with `cleanup.policy=compact`.
+
+    Raises:
+        FlowError: a name or number is out of bounds.
+    """
+
+    def source(
+        self,
+        topics: str | Iterable[str],
+        payload: type[Message] | UserFunction | None = None,
+        *,
+        raw: bool = False,
+        nulls: Nulls = "poison",
+    ) -> Stream:
+        """Read one or more topics.
+
+        Args:
+            topics: topic name, or several with the same payloads.
+            payload: protobuf type of the payloads, or a decoder ``bytes -> value``
+                (with the context as second argument if it takes one).
+            raw: the messages carry no envelope: their own coordinates are the root.
+            nulls: null values go to the `decode`r, are `skip`ped, or are `poison`.
+
+        Raises:
+            FlowError: a topic is read twice, or a name or type is wrong.
+        """
+        where = place()
+        names = self._topics(topics, where)
+        message_type = payload if isinstance(payload, type) and issubclass(payload, Message) else None
+        if message_type is None and not callable(payload):
+            raise FlowError(
+                f"{where}: source {names[0]!r} needs a protobuf type or a decoder, got {payload!r}"
+            )
+        check_bool("raw", raw, where)
+        check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
+        if nulls == "decode" and message_type is not None:
+            raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
+        function = None if message_type else payload
+        node = self.add(
+            "source",
+            where,
+            function=function,
+            takes_context=wants_context(function, 1, where),
+            name=names[0],
+            topics=names,
+            payload=message_type,
+            raw=raw,
+            nulls=nulls,
+        )
+        return Stream(self, node)
+
+    def _topics(self, topics: object, where: str) -> tuple[str, ...]:
+        """The topics of a source, checked."""
+        if not isinstance(topics, Iterable):
+            raise FlowError(f"{where}: topics={topics!r}; a topic's name, or several of them")
+        names = (topics,) if isinstance(topics, str) else tuple(topics)
+        if not names:
+            raise FlowError(f"{where}: a source needs at least one topic")
+        for topic in names:
+            check_topic(topic, where)
+            for other in self.sources():
+                if topic in other.topics:
+                    raise FlowError(
+                        f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
+                    )
+            for output in self.outputs():
+                if topic in output.topics:
+                    raise FlowError(f"{where}: {topic!r} is written at {output.place}: that would be a loop")
+        if len(set(names)) != len(names):
+            raise FlowError(f"{where}: a topic is named twice in {names}")
+        return names

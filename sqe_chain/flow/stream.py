@@ -1,0 +1,299 @@
+"""What flows between the nodes of a flow, for declaring what becomes of it: `Stream`, `Stage`, `Filter`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import Message
+
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import (
+    TOPIC_LENGTH,
+    UserFunction,
+    check_bool,
+    check_callable,
+    check_choice,
+    check_int,
+    check_name,
+    check_topic,
+    place,
+    wants_context,
+)
+from sqe_chain.flow.filtering import FilterSpec, FilterSteps
+from sqe_chain.flow.topology import MAX_PARTITIONS, STAGES, Kind, Node, Topology
+from sqe_chain.ports import ViewKind
+
+MAX_BUCKETS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Stream(FilterSteps["Filter"]):
+    """What a step gives: units on their way. May be used more than once."""
+
+    flow: Topology
+    node: Node
+
+    def map(self, function: UserFunction) -> Stream:
+        """One value for each value."""
+        return self._step("map", function)
+
+    def filter(self, function: UserFunction) -> Stream:
+        """Only the values for which the function is true."""
+        return self._step("filter", function)
+
+    def flat_map(self, function: UserFunction) -> Stream:
+        """Any number of values for each value. They stay together under their one input."""
+        return self._step("flat_map", function)
+
+    def key_by(self, key: UserFunction) -> Stream:
+        """The same values under another key.
+
+        Args:
+            key: ``value -> bytes | str``; str is taken as UTF-8.
+        """
+        where = place()
+        check_callable("key", key, where)
+        if self._behind_changes():
+            raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
+        return self._add(
+            "key_by",
+            where,
+            parents=(self.node.index,),
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
+        )
+
+    def merge(self, other: Stream) -> Stream:
+        """The units of both streams, in the order of their inputs.
+
+        Raises:
+            FlowError: a stream of another flow, or one behind a stage: its order would not be defined.
+        """
+        where = place()
+        if not isinstance(other, Stream):
+            raise FlowError(f"{where}: merge needs a stream, got {other!r}")
+        if other.flow is not self.flow:
+            raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
+        for stream in (self, other):
+            if stream.node.kind in STAGES or self.flow.stage_of(stream.node):
+                raise FlowError(f"{where}: streams behind a stage cannot be merged; merge before the stage")
+        if other.node.index == self.node.index:
+            raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
+        parents = (self.node.index, other.node.index)
+        return self._add("merge", where, parents=parents)
+
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[Message],
+        fold: UserFunction,
+        key: UserFunction | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage:
+        """A keyed stage: fold each value into the state of its key.
+
+        Args:
+            name: stage name; permanent, states are stored under it.
+            state: protobuf type of the states; a new key starts with an empty one.
+            fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
+                emit values to the steps behind the stage. With the context as third argument, a state
+                is deleted by ``context.delete_state()``.
+            key: ``value -> bytes | str``; without it the stream's key is kept.
+            store: name of the store for this stage; by default the service's.
+            buckets: into how many pieces each state partition is split in the store, each with a header
+                of its own: so that no partition of a Cassandra table grows beyond some 100,000 keys.
+                Permanent, like the flow's state partitions.
+            view: write beside each state, in the same atomic step, how it looks: its "json", or a "hash" of
+                its fields where the store has such a thing (Redis), for programs that know no protobuf.
+                Keys that do not change any more keep what they had.
+
+        Raises:
+            FlowError: name clash, no protobuf type, no bucket, no such view, or a stage behind `changes()`.
+        """
+        where = place()
+        self._check_stage(name, where)
+        if not (isinstance(state, type) and issubclass(state, Message)):
+            raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
+        check_callable("fold", fold, where)
+        if key is not None:
+            check_callable("key", key, where)
+        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
+        check_choice("view", view, ("json", "hash", None), where)
+        self._check_store(store, where)
+        node = self.flow.add(
+            "aggregate",
+            where,
+            parents=(self.node.index,),
+            function=fold,
+            takes_context=wants_context(fold, 2, where),
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
+            name=name,
+            payload=state,
+            store=store,
+            buckets=buckets,
+            view=view,
+        )
+        return Stage(self.flow, node)
+
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: UserFunction | None = None,
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None:
+        """Publish: what one input gives for one key goes out as one envelope.
+
+        Args:
+            topic: output topic.
+            partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
+            key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
+            name: permanent name of the output; by default the topic.
+            headers: pass the input's headers on (outputs without a stage before them).
+
+        Raises:
+            FlowError: a name clash, a loop into the flow's own input, or partitions below 1.
+        """
+        return self._to(topic, place(), partitions, key, name, headers=headers)
+
+    def to_sqe(
+        self, topic: str, *, partitions: int, process_id: int, name: str | None = None, headers: bool = True
+    ) -> None:
+        """Publish bare payloads under SQE's record keys, for readers that know those only.
+
+        A key tells process, source partition and source offset, so an input may give one payload here at most, and
+        the flow reads one topic. The destination is the source partition modulo the number of partitions.
+
+        Args:
+            topic: output topic.
+            partitions: N; permanent.
+            process_id: `sqe_chain.replays.process_id` of what these readers take this flow for.
+            name: permanent name of the output; by default the topic.
+            headers: pass the input's headers on (before any stage).
+
+        Raises:
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no 64-bit number.
+        """
+        where = place()
+        check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
+        self._to(topic, where, partitions, None, name, headers=headers, process_id=process_id)
+
+    def _to(
+        self,
+        topic: str,
+        where: str,
+        partitions: int,
+        key: UserFunction | None,
+        name: str | None,
+        **more: Any,  # noqa: ANN401 - the fields of Node
+    ) -> None:
+        check_topic(topic, where)
+        output = topic if name is None else name
+        check_name("output", output, where, TOPIC_LENGTH)
+        for other in self.flow.outputs():
+            if other.name == output:
+                raise FlowError(
+                    f"{where}: output {output!r} exists already at {other.place}; give this one a name=..."
+                )
+        if topic in self.flow.input_topics():
+            raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
+        check_int("partitions", partitions, 1, MAX_PARTITIONS, where)
+        check_bool("headers", more.get("headers"), where)
+        if key is not None:
+            check_callable("key", key, where)
+        self._add(
+            "output",
+            where,
+            parents=(self.node.index,),
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
+            name=output,
+            topics=(topic,),
+            partitions=partitions,
+            **more,
+        )
+
+    def _filtered(
+        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None = None
+    ) -> Filter:
+        self._check_stage(name, where)
+        self._check_store(store, where)
+        if spec.settings.get("malformed") == "dead_letter" and not self.flow.dead_letters:
+            raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
+        node = self.flow.add(
+            "sieve",
+            where,
+            parents=(self.node.index,),
+            name=name,
+            store=store,
+            spec=spec,
+            payload=spec.settings.get("state"),
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
+        )
+        return Filter(self.flow, node)
+
+    def _check_stage(self, name: str, where: str) -> None:
+        check_name("stage", name, where)
+        for other in self.flow.stages():
+            if other.name == name:
+                raise FlowError(f"{where}: stage {name!r} exists already at {other.place}")
+        if self._behind_changes():
+            raise FlowError(
+                f"{where}: a stage cannot stand behind changes(): its result would depend on where "
+                "batches end; emit from the fold instead"
+            )
+
+    @staticmethod
+    def _check_store(store: str | None, where: str) -> None:
+        if store is not None:
+            check_name("store", store, where)
+
+    def _behind_changes(self) -> bool:
+        node = self.node
+        while node.kind not in ("changes", *STAGES, "source"):
+            node = self.flow.nodes[node.parents[0]]
+        return node.kind == "changes"
+
+    def _add(self, kind: Kind, where: str, **fields: Any) -> Stream:  # noqa: ANN401 - the fields of Node
+        return Stream(self.flow, self.flow.add(kind, where, **fields))
+
+    def _step(self, kind: Kind, function: UserFunction) -> Stream:
+        where = place()
+        check_callable(kind, function, where)
+        wants = wants_context(function, 1, where)
+        if kind == "flat_map" and self._behind_changes():
+            raise FlowError(f"{where}: changes() may feed map, filter and to() only")
+        return self._add(kind, where, parents=(self.node.index,), function=function, takes_context=wants)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Stream):
+    """A keyed stage. As a stream it gives what its fold emits."""
+
+    def changes(self) -> Stream:
+        """The newest state of each key that changed, once a batch. A deleted state gives None.
+
+        May feed `map`, `filter` and `to`, no further stage.
+        """
+        return self._add("changes", place(), parents=(self.node.index,))
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Stream):
+    """A filter that remembers. As a stream it gives what goes on."""
+
+    def dropped(self) -> Stream:
+        """One `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record that does not go on, with the reason.
+
+        Also for one that goes on behind missing numbers (`gap`), or without any (`malformed="pass"`). May feed what
+        any stream behind a stage may feed.
+        """
+        return self._add("dropped", place(), parents=(self.node.index,))

@@ -1,0 +1,288 @@
+"""The plan: the sealed record of one batch, from which anyone can finish it.
+
+Plans are JSON (UTF-8), so that they can be read with any tool; binary fields are hexadecimal. A plan's
+id is a digest over its content and the id of the plan before. It is computed once, by whoever seals.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b
+from typing import Any
+
+from sqe_chain.errors import StoreInconsistent
+from sqe_chain.ports import Range, TopicPartition
+from sqe_chain.segment.exclusion import Exclusion
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRange:
+    """One partition's part of a batch, with a witness: the last record at or before its end.
+
+    Attributes:
+        topic: topic name.
+        topic_id: its UUID, hexadecimal.
+        partition: partition number.
+        start: first offset.
+        stop: one past the last offset.
+        last_offset: offset of the last record read so far in this partition; -1 none.
+        last_epoch: that record's leader epoch plus one; 0 none.
+        last_timestamp_ms: that record's timestamp; -1 none.
+        last_crc: checksum of that record's key and value; -1 none, or in plans of older versions.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    stop: int
+    last_offset: int = -1
+    last_epoch: int = 0
+    last_timestamp_ms: int = -1
+    last_crc: int = -1
+
+    @property
+    def place(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayout:
+    """Where and how the states of a stage are stored.
+
+    Attributes:
+        birth: number of the stage's birth plan.
+        buckets: buckets of each state partition; each has a header of its own.
+        flow: name of the flow under which the store keeps them: another one after a rebuild.
+    """
+
+    birth: int
+    buckets: int
+    flow: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """What is stored in a stage, or read from a topic: what is needed to compare it with what is declared later.
+
+    Attributes:
+        kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
+        name: full name of the protobuf type; empty where the library alone knows what is stored.
+        shape: of that type: see `sqe_chain.codecs.shape`.
+    """
+
+    kind: str
+    name: str = ""
+    shape: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a flow is bound to for life.
+
+    Attributes:
+        state_partitions: P.
+        stages: stage name -> where and how its states are stored.
+        outputs: output name -> [topic, partitions].
+        sources: topic -> [topic id (hexadecimal), known partitions].
+        starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
+        gone: topics of which something was read that was created again since, so it cannot be read again.
+        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
+        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
+    """
+
+    state_partitions: int
+    stages: dict[str, StageLayout] = field(default_factory=dict)
+    outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    ways: dict[str, str] = field(default_factory=dict)
+    types: dict[str, TypeLayout] = field(default_factory=dict)
+
+    def stored_in(self) -> dict[str, str]:
+        """Stage name -> name of the flow under which the store keeps its states."""
+        return {name: stage.flow for name, stage in self.stages.items()}
+
+    def entered_since(self, before: Layout) -> list[str]:
+        """What came in or went, in words: stages, outputs, topics and partitions. A topic created again is neither."""
+        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        found += [
+            f"output {name!r} ({number} partitions of {topic!r})"
+            for name, (topic, number) in self.outputs.items()
+            if name not in before.outputs
+        ]
+        for topic, (topic_id, number) in self.sources.items():
+            known_id, known = before.sources.get(topic, ("", 0))
+            if not known_id:
+                found.append(f"input {topic!r} with {number} partitions")
+            elif known_id == topic_id and known != number:
+                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A batch that was sealed and perhaps published in part, when the flow was folded again from its inputs.
+
+    The first batch that is published after it is this one, so that whoever has heard a part of it hears the same.
+
+    Attributes:
+        clock_ms: the batch's clock.
+        ranges: of the input partitions.
+        exclusions: inputs left out.
+    """
+
+    clock_ms: int
+    ranges: tuple[PlannedRange, ...]
+    exclusions: tuple[Exclusion, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One batch: what it reads, where its marks end, what it leaves out.
+
+    Attributes:
+        number: 0 for the birth plan, then 1, 2, ...
+        plan_id: digest over everything else here.
+        previous_id: id of the plan before; empty for the birth plan.
+        epoch: epoch of the run that sealed it.
+        run_id: name of that run.
+        clock_ms: the batch's clock, milliseconds since 1970.
+        layout: what the flow is bound to.
+        ranges: every known partition, idle ones empty.
+        marks: "topic/partition" -> marks at the end of the batch.
+        exclusions: inputs left out.
+        silent: its outputs are not published: they were, before the flow was folded again or rewound.
+        quiet: "topic/partition" -> what lies before this offset is to be read in silent plans.
+        unfinished: the batch that has to be the first one published.
+        attempt: number of the first plan of the attempt at folding again that sealed this one: as long as it
+            stands in the attempt's home record, the attempt can be resumed; -1: sealed by the flow itself.
+    """
+
+    number: int
+    plan_id: str
+    previous_id: str
+    epoch: int
+    run_id: str
+    clock_ms: int
+    layout: Layout
+    ranges: tuple[PlannedRange, ...]
+    marks: dict[str, Any]
+    exclusions: tuple[Exclusion, ...] = ()
+    silent: bool = False
+    quiet: dict[str, int] = field(default_factory=dict)
+    unfinished: Unfinished | None = None
+    attempt: int = -1
+
+    def identified(self) -> Plan:
+        """The same plan with its id computed."""
+        nameless = replace(self, plan_id="") if self.plan_id else self
+        return replace(self, plan_id=blake2b(nameless.to_bytes(), digest_size=16).hexdigest())
+
+    def to_bytes(self) -> bytes:
+        """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
+        plain = _plain(self)
+        plain["layout"] = layout = _plain(self.layout)
+        layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
+        layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
+        for name in [name for name in ("ways", "types") if not layout[name]]:
+            del layout[name]
+        plain["ranges"] = [_plain_range(one) for one in self.ranges]
+        plain["exclusions"] = [_plain(one) for one in self.exclusions]
+        if self.unfinished is None:
+            del plain["unfinished"]
+        else:
+            plain["unfinished"] = rest = _plain(self.unfinished)
+            rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
+            rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
+        if self.attempt < 0:
+            del plain["attempt"]
+        return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Plan:
+        """A plan from what `to_bytes` gave.
+
+        Raises:
+            StoreInconsistent: something else, or a newer version, has written this.
+        """
+        try:
+            return cls._from_json(json.loads(data))
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StoreInconsistent(
+                f"a stored plan cannot be read ({type(error).__name__}: {error}): something else, or a newer version of "
+                "sqe-chain, has written it"
+            ) from error
+
+    @classmethod
+    def _from_json(cls, raw: dict[str, Any]) -> Plan:
+        layout = raw["layout"]
+        raw["layout"] = Layout(
+            layout["state_partitions"],
+            {name: StageLayout(**stage) for name, stage in layout["stages"].items()},
+            {name: (topic, number) for name, (topic, number) in layout["outputs"].items()},
+            {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
+            layout["starts"],
+            tuple(layout["gone"]),
+            layout.get("ways", {}),
+            {holder: TypeLayout(**known) for holder, known in layout.get("types", {}).items()},
+        )
+        raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
+        raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
+        if rest := raw.get("unfinished"):
+            raw["unfinished"] = Unfinished(
+                rest["clock_ms"],
+                tuple(PlannedRange(**one) for one in rest["ranges"]),
+                tuple(Exclusion(**one) for one in rest["exclusions"]),
+            )
+        return cls(**raw)
+
+    def ends(self) -> dict[TopicPartition, PlannedRange]:
+        """The range of each partition; its `stop` is where the next batch begins."""
+        return {planned.place: planned for planned in self.ranges}
+
+
+_NAMES = {
+    cls: tuple(one.name for one in fields(cls))
+    for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion, Unfinished)
+}
+
+
+def _plain(
+    one: Plan | Layout | StageLayout | TypeLayout | PlannedRange | Exclusion | Unfinished,
+) -> dict[str, Any]:
+    """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
+    return {name: getattr(one, name) for name in _NAMES[type(one)]}
+
+
+def _plain_range(one: PlannedRange) -> dict[str, Any]:
+    plain = _plain(one)
+    if one.last_crc < 0:
+        del plain["last_crc"]
+    return plain
+
+
+def mark_name(topic: str, partition: int) -> str:
+    """The name under which a plan keeps a partition's marks."""
+    return f"{topic}/{partition}"
+
+
+def to_read(planned: PlannedRange, leader_epoch: int) -> Range:
+    """The range as a log reads it.
+
+    Args:
+        planned: the plan's range.
+        leader_epoch: leader epoch plus one of the last record before its start; 0 unknown.
+    """
+    return Range(
+        planned.topic,
+        bytes.fromhex(planned.topic_id),
+        planned.partition,
+        planned.start,
+        planned.stop,
+        leader_epoch,
+    )

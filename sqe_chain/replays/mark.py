@@ -1,0 +1,65 @@
+"""One lane's mark, the last message accepted on it, and marks as they are stored in plans and commits."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from sqe_chain.envelope.message import EnvelopeHead, last_of
+
+
+class MarkRecord(TypedDict):
+    """One lane in `PartitionMarks.to_json`."""
+
+    lane: str
+    position: str
+    of: int
+    offset: int
+    path: str
+
+
+class MarksRecord(TypedDict):
+    """What `PartitionMarks.to_json` gives; integers beyond 2^53 and bytes are hexadecimal.
+
+    `excused` holds the lanes that have used their excuse; absent when there are none.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    entered_in_middle: bool
+    undecodable_offset: int
+    lanes: list[MarkRecord]
+    roots: list[tuple[str, int, str]]
+    excused: NotRequired[list[str]]
+
+
+class Mark:
+    """The last message accepted on one lane.
+
+    Attributes:
+        position: its position.
+        offset: its offset in the input partition.
+        head: its envelope; None when the mark was loaded.
+        path: the lane without the ids of the topics in between (`chain.path_hash`).
+        excused: a witness beyond it was let pass once, for the partition was entered in the middle.
+    """
+
+    __slots__ = ("_of", "excused", "head", "offset", "path", "position")
+
+    def __init__(self, position: bytes, of: int, offset: int, path: int) -> None:
+        self.position = position
+        self.offset = offset
+        self.path = path
+        self._of = of
+        self.excused = False
+        self.head: EnvelopeHead | None = None
+
+    @property
+    def of(self) -> int:
+        """How many envelopes the last republisher made from the same input; 0 at the origin."""
+        if self.head is not None:  # found when asked for: most messages are not, and it costs a third
+            self._of = last_of(self.head.chain) if self.head.chain else 0
+        return self._of
+
+    def __repr__(self) -> str:
+        return f"Mark({self.position.hex()}, of={self.of}, offset={self.offset})"

@@ -1,0 +1,235 @@
+"""From payloads to envelopes: what one input gives for one output and key goes out together.
+
+`.to()` gathers a *collection*: one envelope with several payloads, applied as a whole or not at all.
+Ordinals count an input's envelopes of one (output, shard) over all partitions, in the order of their
+first unit, and `of` says how many they are: so they are all known before the first is encoded.
+
+Source: KUKA's rule that flat-mapped events stay together as one collection under their one offset.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Mapping, Sequence
+
+from sqe_chain.envelope.template import OutputTemplate, key_field
+from sqe_chain.errors import OutputRefused, OutputTooLarge, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.topology import Node
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import Headers, Output, TopicInfo
+from sqe_chain.ports.accepting import refusal
+from sqe_chain.replays.sqe_key import SqeKey
+from sqe_chain.segment.steps import Made
+
+Collection = tuple[bytes | None, str, list[bytes | None]]
+"""Key, type name and payloads of one envelope."""
+
+RECORD_OVERHEAD = 512
+"""Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
+
+
+_KNOWN_KEYS = 200_000
+
+
+class _Writing:
+    """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
+
+    __slots__ = ("encode_in", "frame", "previous")
+
+    def __init__(self, template: OutputTemplate) -> None:
+        self.frame = template.frame
+        self.encode_in = template.encode_in
+        self.previous: dict[int, bytes] = {}
+
+
+class _Target:
+    """One output, for one shard."""
+
+    def __init__(self, flow: Flow, node: Node, shard: int | None, info: TopicInfo | None) -> None:
+        self.name = f"{flow.name}/{node.name}"
+        self.topic = node.topics[0]
+        self.partitions = node.partitions
+        self.process_id = node.process_id
+        self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
+        self.info = info
+        self.needs_key = info is not None and info.compacted
+        self.headers = node.headers and shard is None
+        self.keys: dict[bytes, tuple[int, bytes]] = {}
+        self._shard = shard
+        self.lanes: dict[int, _Writing] = {}
+
+    def key(self, key: bytes) -> tuple[int, bytes]:
+        """The partition of a key, and its field in the envelope; remembered in `keys`."""
+        if len(self.keys) >= _KNOWN_KEYS:
+            self.keys.clear()
+        known = self.keys[key] = partition_of(key, self.partitions), key_field(key)
+        return known
+
+    def writing(self, origin: Origin) -> _Writing:
+        """The template for the lane of an input, not seen before; remembered in `lanes`."""
+        place = origin.place
+        template = OutputTemplate(
+            lane=origin.stated_lane,
+            topic=place.topic,
+            topic_id=place.topic_id,
+            partition=place.partition,
+            output=self.name,
+            shard=self._shard,
+        )
+        made = self.lanes[origin.lane] = _Writing(template)
+        return made
+
+    def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
+        """Raise OutputRefused for a record that the topic refuses."""
+        found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
+        if found:
+            raise OutputRefused(f"output {self.name!r}: {origin} gave a record; topic {self.topic!r} {found}")
+
+    def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
+        """The error for a record that the topic does not accept."""
+        return OutputTooLarge(
+            f"output {self.name!r}: {origin} gave a record of {size} bytes, topic {self.topic!r} accepts "
+            f"{self.largest + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
+        )
+
+
+class Gatherer:
+    """Turns payloads into records, for one shard. One per task and (stage, state partition).
+
+    Args:
+        flow: the flow.
+        shard: the state partition that publishes; None before the first stage.
+        topics: topic -> what it accepts; a topic that is absent is not checked.
+        clock_ms: the batch's clock, the same in every attempt.
+    """
+
+    def __init__(self, flow: Flow, shard: int | None, topics: Mapping[str, TopicInfo], clock_ms: int) -> None:
+        self._clock_ms = clock_ms
+        self._targets = {
+            node.index: _Target(flow, node, shard, topics.get(node.topics[0])) for node in flow.outputs()
+        }
+
+    def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:
+        """Append the records for all payloads that one input gave here, and forget the payloads.
+
+        When it raises, it is as if the input had not been there.
+
+        Args:
+            made: payloads in the order of their units; empty afterwards.
+            origin: the input.
+            outputs: takes the records.
+            keep: False: only see whether it can be done.
+
+        Raises:
+            PoisonError: payloads of one output and key have several types.
+            OutputTooLarge: a record is larger than its topic accepts.
+            OutputRefused: its topic refuses a record for another reason.
+            ChainTooLong: the input has 32 links already.
+        """
+        undo: list[tuple[dict[int, bytes], int, bytes]] = []
+        before, done = len(outputs), False
+        try:
+            if len(made) == 1:
+                index, key, type_name, payload = made[0]
+                self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
+            else:
+                for index, collections in self._collections(made, origin).items():
+                    self._encode(self._targets[index], collections.values(), origin, outputs, undo)
+            done = keep
+        finally:
+            made.clear()
+            if not done:
+                del outputs[before:]
+                for previous, partition, position in reversed(undo):
+                    previous[partition] = position
+
+    def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
+        """Payloads by output and key, both in the order of their first unit."""
+        found: dict[int, dict[bytes | None, Collection]] = {}
+        for index, key, type_name, payload in made:
+            by_key = found.get(index)
+            if by_key is None:
+                by_key = found[index] = {}
+            collection = by_key.get(key)
+            if collection is None:
+                by_key[key] = key, type_name, [payload]
+            elif collection[1] != type_name:
+                raise PoisonError(
+                    f"output {self._targets[index].name!r} got payloads of two types for one key from "
+                    f"{origin}: {collection[1]} and {type_name}"
+                )
+            else:
+                collection[2].append(payload)
+        return found
+
+    def _encode(
+        self,
+        target: _Target,
+        collections: abc.Collection[Collection],
+        origin: Origin,
+        outputs: list[Output],
+        undo: list[tuple[dict[int, bytes], int, bytes]],
+    ) -> None:
+        """Append the records of one output, for one input."""
+        if target.process_id is not None:
+            self._for_sqe(target, target.process_id, collections, origin, outputs)
+            return
+        place, offset, epoch, lane, position, head, message, _ = origin
+        writing = target.lanes.get(lane) or target.writing(origin)
+        if head is not None:
+            chain, timestamp_ms = head.chain, head.timestamp_ms
+        else:
+            chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
+        headers = None
+        if target.headers:
+            headers = message.headers() if message is not None else origin.headers
+        room = target.largest - (headers_size(headers) if headers else 0)
+        frame = writing.frame(chain, offset, epoch, position, timestamp_ms)
+        encode_in, previous, keys = writing.encode_in, writing.previous, target.keys
+        topic, of = target.topic, len(collections)
+        for ordinal, (key, type_name, payloads) in enumerate(collections):
+            if key is None:
+                if target.needs_key:  # a time is no reason: the envelope has its own
+                    target.check(origin, key, None, self._clock_ms)
+                partition, field = place.partition % target.partitions, b""
+            else:
+                partition, field = keys.get(key) or target.key(key)
+            before = previous.get(partition, b"")
+            value, own = encode_in(frame, ordinal, of, field, type_name, payloads, before)
+            if len(value) + len(field) > room:
+                raise target.too_large(origin, len(value))
+            if own > before:
+                undo.append((previous, partition, before))
+                previous[partition] = own
+            outputs.append((topic, partition, key, value, headers, timestamp_ms))
+
+    def _for_sqe(
+        self,
+        target: _Target,
+        process_id: int,
+        collections: abc.Collection[Collection],
+        origin: Origin,
+        outputs: list[Output],
+    ) -> None:
+        """Append the one bare payload that an input gave, under SQE's record key."""
+        payloads = [payload for _, _, own in collections for payload in own]
+        if len(payloads) > 1:
+            raise PoisonError(
+                f"output {target.name!r} got {len(payloads)} payloads from {origin}: SQE's record keys tell one record of a "
+                "source offset only; give one, or use to()"
+            )
+        key = SqeKey(process_id, origin.place.partition, origin.offset)
+        headers = origin.headers if target.headers else None
+        size = len(payloads[0] or b"") + (headers_size(headers) if headers else 0)
+        if size > target.largest:
+            raise target.too_large(origin, size)
+        target.check(origin, b"", origin.timestamp_ms, self._clock_ms)
+        partition = key.destination(target.partitions)
+        outputs.append((target.topic, partition, key.to_bytes(), payloads[0], headers, origin.timestamp_ms))
+
+
+def headers_size(headers: Headers) -> int:
+    """Bytes that a record's headers take, with room for their lengths."""
+    return sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)

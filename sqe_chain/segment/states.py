@@ -1,0 +1,295 @@
+"""Reading and writing the states of cells, with each cell's header checked around every read.
+
+A cell is what has a header of its own: a (stage, state partition), or one bucket of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqe_chain.errors import StoreInconsistent, Superseded, text_of
+from sqe_chain.partitioner import cell_of
+from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
+from sqe_chain.stages.units import APPLIED, Loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who may write: the run's epoch and random name."""
+
+    epoch: int
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One plan being applied: where headers stand before it, and who applies it.
+
+    Attributes:
+        flow: flow name.
+        claim: the run.
+        before_number: number of the plan before.
+        before_id: its id.
+        stored_in: stage name -> name of the flow under which its states are stored, where it is another.
+    """
+
+    flow: str
+    claim: Claim
+    before_number: int
+    before_id: str
+    stored_in: Mapping[str, str] = field(default_factory=dict)
+
+    def store_flow(self, stage: str) -> str:
+        """The name of the flow under which a stage's states are stored."""
+        return self.stored_in.get(stage, self.flow)
+
+
+def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
+    """The header, after a check that this run stamped it.
+
+    Args:
+        header: as read.
+        claim: this run.
+        where: flow, stage and state partition, for the error's text.
+
+    Raises:
+        Superseded: a newer run stamped it.
+        StoreInconsistent: it is missing, or shows an older stamp: the store went back in time.
+    """
+    if header is None:
+        raise StoreInconsistent(f"{where}: the header is gone; the store lost what it had acknowledged")
+    if header.epoch > claim.epoch or (header.epoch == claim.epoch and header.run_id != claim.run_id):
+        raise Superseded(f"{where}: run {header.run_id} has epoch {header.epoch}, this one {claim.epoch}")
+    if header.epoch < claim.epoch:
+        raise StoreInconsistent(
+            f"{where}: stamped with epoch {claim.epoch} by this run, now {header.epoch}: the store went back in "
+            "time; start again, recovery will say what can be done"
+        )
+    return header
+
+
+class CellStates:
+    """The states of one cell, for the batch at hand.
+
+    The first read decides what there is to do: nothing when the plan is applied already (a redo, or a
+    recomputation after the persist), less when it is begun. Every later read must find the same.
+
+    Args:
+        store: the stage's store.
+        step: the batch.
+        stage: stage name.
+        part: number of the cell.
+    """
+
+    def __init__(self, store: StateStore, step: Step, stage: str, part: int) -> None:
+        self._store = store
+        self._step = step
+        self._stage = stage
+        self._part = part
+        self._first: Header | None = None
+        self.done = False
+        self.cursor: bytes | None = None
+
+    def load(self, keys: Sequence[bytes]) -> list[Loaded]:
+        """The states of these keys: see `PartitionStates.load`."""
+        states = self.rows(keys) if not self.done else []
+        if self.done:
+            return [APPLIED] * len(keys)
+        cursor = self.cursor
+        if cursor is None:
+            return list(states)
+        return [APPLIED if key <= cursor else state for key, state in zip(keys, states, strict=True)]
+
+    def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """What stands under these keys, be it of before this batch or, up to the cursor, of behind it.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not where the plan before left it.
+            Unavailable: the store does not answer.
+        """
+        flow = self._step.store_flow(self._stage)
+        before, states, after = self._store.read(flow, self._stage, self._part, keys)
+        for header in (before, after):
+            self._check(header)
+        return states
+
+    @property
+    def where(self) -> str:
+        """Flow, stage and cell, for texts."""
+        return f"{self._step.flow}/{self._stage}/{self._part}"
+
+    def _check(self, header: Header | None) -> None:
+        step = self._step
+        found = check_owner(header, step.claim, self.where)
+        if self._first is not None:
+            if found != self._first:
+                raise StoreInconsistent(
+                    f"{self.where}: the header moved while it was read: {self._first} to {found}"
+                )
+            return
+        self._first = found
+        if found.number > step.before_number:
+            self.done = True
+        elif found.number == step.before_number and found.plan_id == step.before_id:
+            self.cursor = found.cursor if found.begun_id else None
+        else:
+            raise StoreInconsistent(
+                f"{self.where}: stands at plan {found.number} ({found.plan_id}), expected was "
+                f"{step.before_number} ({step.before_id}): the store went back in time; start again"
+            )
+
+
+class PartitionStates:
+    """The states of one stage in one state partition, for the batch at hand: those of its buckets.
+
+    Args:
+        store: the stage's store.
+        step: the batch.
+        stage: stage name.
+        part: state partition.
+        layout: number of state partitions, and of buckets of each.
+    """
+
+    def __init__(self, store: StateStore, step: Step, stage: str, part: int, layout: tuple[int, int]) -> None:
+        self._partitions, self._buckets = layout
+        self._first = part * self._buckets
+        numbers = range(self._first, self._first + self._buckets)
+        self._cells = {cell: CellStates(store, step, stage, cell) for cell in numbers}
+
+    @property
+    def done(self) -> bool:
+        """Whether the plan is known to be applied already in the whole state partition."""
+        return all(cell.done for cell in self._cells.values())
+
+    def cell(self, key: bytes) -> int:
+        """The number of the cell that stores a key of this state partition."""
+        if self._buckets == 1:
+            return self._first
+        return cell_of(key, self._partitions, self._buckets)
+
+    def load(self, keys: Sequence[bytes]) -> list[Loaded]:
+        """The states of these keys.
+
+        Returns:
+            For each key its state; None when it has none; APPLIED when it stands behind this batch
+            already, so that its units must not be folded again.
+
+        Raises:
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not where the plan before left it.
+            Unavailable: the store does not answer.
+        """
+        if self._buckets == 1:
+            return self._cells[self._first].load(keys)
+        keys_of: dict[int, list[bytes]] = {}
+        for key in keys:
+            keys_of.setdefault(self.cell(key), []).append(key)
+        found: dict[bytes, Loaded] = {}
+        for number, own in keys_of.items():
+            found.update(zip(own, self._cells[number].load(own), strict=True))
+        return [found[key] for key in keys]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """How a stage shows its states to other programs.
+
+    Attributes:
+        kind: the form.
+        show: a serialized state -> what is shown.
+    """
+
+    kind: ViewKind
+    show: Callable[[bytes], Shown]
+
+    def of(self, rows: Rows) -> Views:
+        """The views of these rows.
+
+        Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
+        (NaN or a time that JSON has no form for, an `Any` of an unknown type) is shown as the reason.
+        """
+        return Views(self.kind, {key: self._shown(state) for key, state in rows if state is not None})
+
+    def _shown(self, state: bytes) -> Shown:
+        try:
+            return self.show(state)
+        except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
+            reason = {"error": f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"}
+            return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason
+
+
+def persist(
+    store: StateStore,
+    step: Step,
+    plan_id: str,
+    stage: str,
+    part: int,
+    rows: Rows,
+    before: Header,
+    view: View | None = None,
+) -> int:
+    """Step 6 for one cell: write rows and header, in chunks if need be.
+
+    Each chunk is compared with the header that the one before it left. Sending it all again after any
+    crash or lost reply is safe: keys at or before the standing cursor are skipped.
+
+    Args:
+        store: the stage's store.
+        step: the batch.
+        plan_id: id of its plan.
+        stage: stage name.
+        part: number of the cell.
+        rows: changed keys in key order; those at or before `before.cursor` must be absent.
+        before: the header as it stands before this step.
+        view: how the stage shows its states; None: it does not.
+
+    Returns:
+        Rows written by this call.
+
+    Raises:
+        Superseded: a newer run owns the flow.
+        StoreInconsistent: the header is neither where it should be nor beyond.
+        Unavailable: no answer; call again.
+    """
+    where = f"{step.flow}/{stage}/{part}"
+    number = step.before_number + 1
+    last = Header(step.claim.epoch, step.claim.run_id, number, plan_id)
+    remaining = list(rows)
+    views = view.of(remaining) if view else None
+    written = 0
+    while True:
+        size = chunk_size(store, remaining, views)
+        chunk = remaining[:size]
+        after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
+        standing = store.write(step.store_flow(stage), stage, part, before, after, chunk, views)
+        if standing == after:
+            written += size
+            if after is last:
+                return written
+            remaining, before = remaining[size:], after
+            continue
+        standing = check_owner(standing, step.claim, where)
+        if standing.number == number and standing.plan_id == plan_id:
+            return written
+        ahead = (
+            standing.begun_id == plan_id and standing.number == before.number and standing.cursor is not None
+        )
+        if not ahead or (before.cursor is not None and standing.cursor <= before.cursor):  # type: ignore[operator]
+            raise StoreInconsistent(
+                f"{where}: stands at {standing}; expected was {before}: the store went back in time; start again"
+            )
+        remaining = [row for row in remaining if row[0] > standing.cursor]  # type: ignore[operator]
+        before = standing
+
+
+def chunk_size(store: StateStore, rows: Rows, views: Views | None = None) -> int:
+    """How many of these rows fit into one atomic step: at least one, if there is one."""
+    size = 0
+    for index, (key, state) in enumerate(rows):
+        size += len(key) + len(state or b"") + (views.size(key) if views else 0)
+        if index and (index >= store.max_rows or size > store.max_bytes):
+            return index
+    return len(rows)

@@ -1,0 +1,289 @@
+"""Goal: an input is left out when it fails by itself, never because of another one, of a key astray, or of a repetition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from notes import word
+
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.partitioner import partition_of
+from sqe_chain.protocol import processing
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.stages import Tumbling
+from sqe_chain.testing import Rehearsal
+
+HOME = {part: next(key for key in "abcdefgh" if partition_of(key.encode(), 2) == part) for part in (0, 1)}
+
+
+def parts(value: StringValue) -> list[StringValue]:
+    return [word(text) for text in value.value.split()]
+
+
+def first_letter(value: StringValue) -> str:
+    return value.value[0]
+
+
+def stock(state: Int64Value, value: StringValue) -> None:
+    """`a+3`: three come; `a-3`: three go, of which there must be enough; `a!`: cannot be done."""
+    number = value.value[1:]
+    if number == "!":
+        raise ValueError("broken")
+    if state.value + int(number) < 0:
+        raise ValueError("less than none")
+    state.value += int(number)
+
+
+def strictly_passing(state: Int64Value, value: StringValue) -> list[StringValue]:
+    if value.value == "x!":
+        raise ValueError("broken")
+    state.value += 1
+    return [value]
+
+
+def shop(kind: str, policy: PoisonPolicy = "skip") -> Flow:
+    flow = Flow("shop", state_partitions=2, poison=policy)
+    stream: Any = flow.source("orders", StringValue).flat_map(parts)
+    if kind == "two stages":
+        stream = stream.aggregate("seen", key=first_letter, state=Int64Value, fold=strictly_passing)
+    if kind == "two branches":
+        stream.aggregate("also", key=first_letter, state=Int64Value, fold=stock)
+    stage = stream.aggregate("stock", key=first_letter, state=Int64Value, fold=stock)
+    if kind == "changes":
+        stage.changes().map(lambda left: Int64Value(value=100 // (left.value - 1))).to("out", partitions=1)
+    if kind == "outputs":
+        stream.to("copies", key=first_letter, partitions=1)
+        stage.changes().to("out", partitions=1)
+    return flow
+
+
+def sequentially(orders: list[str]) -> tuple[dict[str, int], list[int]]:
+    """What is left, and which orders fail, when each is taken as a whole or not at all."""
+    left: dict[str, int] = {}
+    failed = []
+    for offset, order in enumerate(orders):
+        after = applied(left, order)
+        if after is None:
+            failed.append(offset)
+        else:
+            left = after
+    return left, failed
+
+
+def applied(left: dict[str, int], order: str) -> dict[str, int] | None:
+    """What is left after an order; None if any part of it cannot be done."""
+    after = dict(left)
+    for text in order.split():
+        if text[1:] == "!":
+            return None
+        after[text[0]] = after.get(text[0], 0) + int(text[1:])
+        if after[text[0]] < 0:
+            return None
+    return after
+
+
+def excluded(found: Rehearsal) -> list[int]:
+    return [
+        int(dict(letter.headers() or [])["sqe-offset"] or b"")
+        for letter in found.log.records("shop.dead-letters")
+    ]
+
+
+def stock_of(found: Rehearsal) -> dict[str, int]:
+    states: Any = found.states("stock")
+    return {key.decode(): state.value for key, state in states.items()}
+
+
+KINDS = ["one stage", "two stages", "two branches", "outputs"]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("kind", [*KINDS, "changes"])
+def test_a_bad_input_takes_no_good_one_with_it(kind: str, in_place: bool) -> None:
+    """What the bad one did to another key, before it failed, is taken back."""
+    found = Rehearsal(
+        shop(kind, "dead_letter"), partitions={"orders": 2}, settings=Settings(in_place=in_place)
+    )
+    orders = ["a+3", "a-2 x!", "a-2 y+4"] if kind != "changes" else ["a+3", "a-2 x!"]
+    for order in orders:
+        found.feed("orders", word(order), partition=0)
+    found.run_until_caught_up()
+    assert stock_of(found) == sequentially(orders)[0]
+    assert excluded(found) == [1]
+
+
+orders_of = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from("abx"), st.sampled_from(["+1", "+2", "-1", "-2", "!"])).map("".join),
+        min_size=1,
+        max_size=3,
+    ).map(" ".join),
+    max_size=8,
+)
+
+
+@settings(deadline=None)
+@given(orders_of, st.sampled_from(KINDS), st.booleans(), st.sampled_from([None, 4, 5, 6]))
+def test_what_is_left_out_is_what_fails_one_after_the_other(
+    orders: list[str], kind: str, in_place: bool, crash: int | None
+) -> None:
+    """The definition: each input is applied as a whole, or is not there; through a crash, too."""
+    found = Rehearsal(shop(kind, "dead_letter"), settings=Settings(in_place=in_place, max_excluded_share=1.0))
+    for order in orders:
+        found.feed("orders", word(order))
+    if crash is not None:
+        found.crash(step=crash, when="after")
+    found.run_until_caught_up()
+    left, failed = sequentially(orders)
+    assert stock_of(found) == left
+    assert sorted(set(excluded(found))) == failed
+    if kind == "outputs":
+        copies = {link.offset for chain in found.chains("copies") for link in chain.links}
+        assert copies == set(range(len(orders))) - set(failed)
+
+
+@pytest.mark.parametrize("policy", ["dead_letter", "skip"])
+@pytest.mark.parametrize("kind", ["deduplicate", "distinct"])
+@pytest.mark.parametrize("copies", [1, 3, 9])
+def test_a_poison_message_may_be_repeated_as_often_as_it_likes(
+    policy: PoisonPolicy, kind: str, copies: int
+) -> None:
+    """A filter lets the next copy through once the one before is left out."""
+
+    def count(state: Int64Value, value: StringValue) -> None:
+        if value.value == "bad":
+            raise ValueError("cannot be counted")
+        state.value += 1
+
+    flow = Flow("repeated", poison=policy, state_partitions=2)
+    words = flow.source("words", StringValue)
+    once: Any = (
+        words.deduplicate("once", lambda value: value.value, 60_000)
+        if kind == "deduplicate"
+        else words.distinct("once", Tumbling(60_000))
+    )
+    once.aggregate("per-word", key=lambda value: value.value, state=Int64Value, fold=count)
+    found = Rehearsal(flow)
+    for text in ("good", *["bad"] * copies, "fine"):
+        found.feed("words", word(text), key=text, timestamp_ms=1_000)
+    found.run_until_caught_up()
+    assert sorted(found.states("per-word")) == [b"fine", b"good"]
+    assert [event["excluded"] for event in found.events("committed")] == [copies]
+
+
+# --- keys that lie elsewhere ---------------------------------------------------------------------
+
+
+def doors(policy: PoisonPolicy = "stop") -> Flow:
+    def fold(state: Int64Value, value: StringValue) -> None:
+        if value.value.startswith("close") and not state.value:
+            raise ValueError("closed before it was opened")
+        state.value = int(value.value.startswith("open"))
+
+    flow = Flow("doors", state_partitions=2, poison=policy)
+    flow.source("words", StringValue).aggregate(
+        "doors", key=lambda value: value.value.split()[1], state=Int64Value, fold=fold
+    )
+    return flow
+
+
+@pytest.mark.parametrize("policy", ["stop", "skip"])
+def test_a_fold_that_fails_only_because_a_key_lies_elsewhere_does_not_count(policy: PoisonPolicy) -> None:
+    """In place "open" is not folded where "close" is; the batch is processed again shuffled."""
+    found = Rehearsal(doors(policy), partitions={"words": 2})
+    found.feed("words", word(f"open {HOME[1]}"), partition=0)
+    found.feed("words", word(f"close {HOME[1]}"), partition=1)
+    found.run_until_caught_up()
+    assert [event["excluded"] for event in found.events("committed")] == [0]
+    assert {key.decode(): state for key, state in found.states("doors").items()} == {HOME[1]: Int64Value()}
+
+
+@pytest.mark.parametrize("step", [4, 5, 6])
+def test_nor_does_it_in_a_redo(step: int) -> None:
+    found = Rehearsal(doors(), partitions={"words": 2})
+    for _ in range(2):
+        found.feed("words", word(f"open {HOME[1]}"), partition=0)
+        found.feed("words", word(f"close {HOME[1]}"), partition=1)
+        found.crash(step=step, when="after")
+        found.run_until_caught_up()
+    assert found.crashes == 2
+    assert {key.decode(): state for key, state in found.states("doors").items()} == {HOME[1]: Int64Value()}
+
+
+def test_a_fold_that_fails_wherever_it_runs_stops_the_service() -> None:
+    found = Rehearsal(doors(), partitions={"words": 2})
+    found.feed("words", word(f"close {HOME[0]}"), partition=0)
+    with pytest.raises(PoisonError, match="closed before"):
+        found.run_until_caught_up()
+    assert found.events("sealed") == []
+
+
+@pytest.mark.parametrize("many", [3, 1_000])
+def test_a_redo_in_place_sees_keys_that_lie_elsewhere_where_its_own_are_written(many: int) -> None:
+    """Partition 0 is done, and holds units of partition 1, which is not, after its first block of records."""
+
+    def count(state: Int64Value, _: StringValue) -> None:
+        state.value += 1
+
+    def fed() -> Rehearsal:
+        flow = Flow("words", state_partitions=2)
+        flow.source("words", StringValue).aggregate(
+            "per-word", key=lambda value: value.value, state=Int64Value, fold=count
+        )
+        found = Rehearsal(flow, partitions={"words": 2})
+        for text, partition, times in ((HOME[0], 0, many), (HOME[1], 0, 7), (HOME[1], 1, 5)):
+            for _ in range(times):
+                found.feed("words", word(text), partition=partition)
+        return found
+
+    expected = {HOME[0]: many, HOME[1]: 12}
+    probe = fed()
+    probe.run_until_caught_up()
+    begin = next(number for number, text in enumerate(probe.script.written) if "plan 1" in text)
+    for number in range(len(probe.script.written) - begin):
+        found = fed()
+        found.start()
+        found.crash_at_write(number, "after")
+        found.run_until_caught_up()
+        states: Any = found.states("per-word")
+        assert {key.decode(): state.value for key, state in states.items()} == expected, number
+        assert found.crashes == 1
+
+
+# --- plans stay small ----------------------------------------------------------------------------
+
+
+def test_a_batch_that_would_leave_out_more_than_a_plan_lists_is_made_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(processing, "MAX_EXCLUSIONS", 10)
+    found = Rehearsal(shop("one stage", "dead_letter"), settings=Settings(max_excluded_share=1.0))
+    orders = ["a!" if number % 2 else "a+1" for number in range(100)]
+    for order in orders:
+        found.feed("orders", word(order))
+    found.run_until_caught_up()
+    left, failed = sequentially(orders)
+    assert stock_of(found) == left
+    assert excluded(found) == failed
+    assert all(int(str(event["excluded"])) <= 10 for event in found.events("committed"))
+
+
+def test_two_stages_of_one_input_that_ask_for_different_things_of_it() -> None:
+    """The first needs nothing of its input, the second what an envelope takes; both get one and the same input."""
+    flow = Flow("shop", state_partitions=1, poison="dead_letter")
+    stream = flow.source("orders", StringValue).flat_map(parts)
+    stream.aggregate("quiet", key=first_letter, state=Int64Value, fold=stock)
+    stream.aggregate("stock", key=first_letter, state=Int64Value, fold=stock).changes().to(
+        "out", partitions=1
+    )
+    found = Rehearsal(flow, settings=Settings(in_place=False))
+    found.feed("orders", word("a+1"))
+    found.run_until_caught_up()
+    assert excluded(found) == []
+    assert len(found.published("out")) == 1

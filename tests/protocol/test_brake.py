@@ -1,0 +1,125 @@
+"""Goal: a typo does not send everything away; a few bad inputs among many do not stop a service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.errors import TooManyExcluded
+from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.testing import Rehearsal
+
+
+def refuse_negative(value: Int64Value) -> Int64Value:
+    if value.value < 0:
+        raise AttributeError("distanc")
+    return value
+
+
+def add(state: Int64Value, value: Int64Value) -> None:
+    state.value += value.value
+
+
+def flow_of(policy: PoisonPolicy, where: str) -> Flow:
+    flow = Flow("flights", state_partitions=1, poison=policy)
+    source = flow.source("numbers", Int64Value)
+    if where == "republish":
+        source.map(refuse_negative).to("out", partitions=1)
+    elif where == "fold":
+        source.aggregate(
+            "sum",
+            key=lambda _: "all",
+            state=Int64Value,
+            fold=lambda state, value: add(state, refuse_negative(value)),
+        )
+    else:
+        source.map(refuse_negative).aggregate("sum", key=lambda _: "all", state=Int64Value, fold=add)
+    return flow
+
+
+def feed(found: Rehearsal, bad: int, good: int) -> None:
+    for number in range(bad + good):
+        found.feed("numbers", Int64Value(value=-1 if number < bad else 1))
+
+
+@pytest.mark.parametrize("where", ["republish", "map", "fold"])
+@pytest.mark.parametrize("policy", ["skip", "dead_letter"])
+def test_a_typo_stops_the_service_and_nothing_is_left_out(policy: PoisonPolicy, where: str) -> None:
+    found = Rehearsal(flow_of(policy, where))
+    feed(found, 403, 0)
+    for _ in range(2):
+        with pytest.raises(
+            TooManyExcluded, match=r"403 of the last 403.*AttributeError.*numbers\[0\]@0: distanc"
+        ):
+            found.run_until_caught_up()
+        assert found.events("sealed") == []
+        assert found.log.records(found.flow.dead_letter_topic) == []
+        assert all(commit.offset == 0 for commit in found.commits().values())
+        found.service = None
+
+
+@pytest.mark.parametrize("where", ["republish", "map", "fold"])
+def test_small_batches_are_no_way_around_it(where: str) -> None:
+    found = Rehearsal(flow_of("dead_letter", where), settings=Settings(max_records=10))
+    feed(found, 403, 0)
+    with pytest.raises(TooManyExcluded):
+        found.run_until_caught_up()
+    assert len(found.log.records("flights.dead-letters")) == 100
+
+
+@pytest.mark.parametrize("where", ["republish", "map", "fold"])
+@pytest.mark.parametrize(
+    ("bad", "good", "settings"),
+    [
+        (100, 0, Settings()),
+        (101, 1_000, Settings()),
+        (403, 0, Settings(max_excluded=403)),
+        (403, 0, Settings(max_excluded_share=1.0)),
+        (30, 30, Settings(max_excluded=0, max_excluded_share=0.5)),
+    ],
+    ids=["few", "many among very many", "more allowed", "no brake", "a share of few"],
+)
+def test_what_the_policy_is_for_goes_on(where: str, bad: int, good: int, settings: Settings) -> None:
+    found = Rehearsal(flow_of("dead_letter", where), settings=settings)
+    feed(found, bad, good)
+    found.run_until_caught_up()
+    assert len(found.log.records("flights.dead-letters")) == bad
+    if where != "republish":
+        states: Any = found.states("sum")
+        assert {key: state.value for key, state in states.items()} == ({b"all": good} if good else {})
+
+
+def exclusions(count: int) -> list[Exclusion]:
+    return [Exclusion("t", 0, offset, "skip", "ValueError", "no") for offset in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("count", "inputs", "stops"), [(11, 110, False), (11, 109, True), (10, 10, False), (0, 0, False)]
+)
+def test_both_limits_have_to_be_passed(count: int, inputs: int, stops: bool) -> None:
+    brake = Brake(10, 0.1)
+    if stops:
+        with pytest.raises(TooManyExcluded):
+            brake.check("f", exclusions(count), inputs)
+    else:
+        brake.check("f", exclusions(count), inputs)
+
+
+def test_old_batches_fade() -> None:
+    """A service that ran well for years notices a typo all the same, after about as many inputs as a new one."""
+    brake = Brake(10, 0.1)
+    for _ in range(10_000):
+        brake = brake.after(0, 1_000)
+    assert brake.inputs < 4_000
+    with pytest.raises(TooManyExcluded):
+        brake.check("f", exclusions(400), 400)
+
+
+def test_a_batch_without_exclusions_is_never_stopped() -> None:
+    Brake(0, 0.0, excluded=50, inputs=50).check("f", [], 0)

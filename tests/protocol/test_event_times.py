@@ -1,0 +1,82 @@
+"""Goal: an event time that nothing can compute with is poison where it is read, in filters and windows, under each policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.envelope.message import MAX_TIMESTAMP_MS
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.stages import Hopping, Sessions, Tumbling
+from sqe_chain.testing import Rehearsal
+
+NOW_MS = 1_700_000_000_000
+IMPOSSIBLE = [2**63 - 1, -(2**63), -2, MAX_TIMESTAMP_MS + 1]
+EXTREME = [-1, 0, MAX_TIMESTAMP_MS]
+
+
+def add(state: Int64Value, _: object) -> None:
+    state.value += 1
+
+
+STAGES: dict[str, Callable[[Any], Any]] = {
+    "tumbling": lambda stream: stream.windowed("f", Tumbling(60_000), state=Int64Value, fold=add),
+    "hopping": lambda stream: stream.windowed("f", Hopping(60_000, 7_000), state=Int64Value, fold=add),
+    "sessions": lambda stream: stream.windowed(
+        "f", Sessions(60_000), state=Int64Value, fold=add, merge=lambda one, other: None
+    ),
+    "retained": lambda stream: stream.windowed(
+        "f", Tumbling(10**15), state=Int64Value, fold=add, lateness_ms=10**15, retention_ms=10**15
+    ),
+    "distinct": lambda stream: stream.distinct("f", Tumbling(60_000)),
+    "deduplicate": lambda stream: stream.deduplicate_by_key("f", 60_000),
+    "for an age": lambda stream: stream.deduplicate_by_key("f", 10**15, guard=None),
+}
+
+
+def rehearsed(kind: str, raw: bool, policy: Any) -> Rehearsal:
+    flow = Flow("times", state_partitions=1, poison=policy)
+    source = (
+        flow.source("in", lambda value: StringValue(value=value.decode()), raw=True)
+        if raw
+        else flow.source("in", StringValue)
+    )
+    STAGES[kind](source).to("out", partitions=1)
+    return Rehearsal(flow)
+
+
+def feed(found: Rehearsal, raw: bool, at_ms: int) -> None:
+    value: Any = b"x" if raw else StringValue(value="x")
+    found.feed("in", value, key="k", timestamp_ms=at_ms)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("kind", STAGES)
+@pytest.mark.parametrize("first", [True, False])
+def test_impossible_times_are_poison_and_extreme_ones_are_not(kind: str, raw: bool, first: bool) -> None:
+    found = rehearsed(kind, raw, "dead_letter")
+    if first:
+        feed(found, raw, NOW_MS)
+    for at_ms in (*IMPOSSIBLE, *EXTREME, *EXTREME, *EXTREME):
+        feed(found, raw, at_ms)
+    found.run_until_caught_up()
+    feed(found, raw, NOW_MS + 100_000)
+    found.run_until_caught_up()
+    letters = [
+        dict(letter.headers() or [])["sqe-error"] for letter in found.log.records("times.dead-letters")
+    ]
+    assert letters == [b"OutOfBounds"] * len(IMPOSSIBLE)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+@pytest.mark.parametrize("at_ms", IMPOSSIBLE)
+def test_under_stop_they_are_named(raw: bool, at_ms: int) -> None:
+    found = rehearsed("tumbling", raw, "stop")
+    feed(found, raw, at_ms)
+    with pytest.raises(PoisonError, match=rf"in\[0\]@0.*event time is {at_ms} ms"):
+        found.run_until_caught_up()
+    assert found.events("sealed") == []

@@ -1,0 +1,493 @@
+"""Filters as stages of a flow: what goes on, what is dropped and why, exact through crashes, chunks and replays."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain import Flow, ReplayFilter
+from sqe_chain.envelope.message import read
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow import Filter, Stream
+from sqe_chain.flow.context import Context
+from sqe_chain.replays.sqe_key import process_id, read_sqe_key
+from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
+
+Declare = Callable[[Stream], Filter]
+
+
+def word(text: str) -> StringValue:
+    return StringValue(value=text)
+
+
+def service_of(declare: Declare, name: str, max_rows: int = 5_000, **options: object) -> Rehearsal:
+    """Words -> the filter -> counts by word; what is dropped goes to a topic."""
+    flow = Flow(name, state_partitions=2, **options)  # type: ignore[arg-type]
+    kept = declare(flow.source("words", StringValue))
+    kept.dropped().to("dropped", partitions=1)
+    kept.aggregate("per-word", key=lambda text: text.value, state=Int64Value, fold=count)
+    store = MemoryStore(name, max_rows=max_rows)
+    store.restore_all()
+    return Rehearsal(flow, store=store, partitions={"words": 2})
+
+
+def count(total: Int64Value, _: StringValue) -> None:
+    total.value += 1
+
+
+def counted(service: Rehearsal) -> dict[str, int]:
+    return {key.decode(): state.value for key, state in service.states("per-word").items()}
+
+
+def dropped(service: Rehearsal) -> list[Dropped]:
+    return [
+        payload
+        for message in service.log.records("dropped")
+        for payload in read(message.value()).payloads_as(Dropped)
+    ]
+
+
+def test_duplicates_by_key_within_the_interval() -> None:
+    service = service_of(lambda words: words.deduplicate_by_key("once", 10_000), "dedup-key")
+    for text, key, at_ms in (("a", "k", 1_000), ("b", "k", 5_000), ("c", "other", 5_000), ("d", "k", 11_001)):
+        service.feed("words", word(text), key=key, timestamp_ms=at_ms)
+    service.feed("words", word("e"), timestamp_ms=11_001)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "c": 1, "d": 1, "e": 1}
+    (out,) = dropped(service)
+    assert (out.stage, out.reason, out.key, out.timestamp_ms) == ("once", "duplicate", b"k", 5_000)
+    assert StringValue.FromString(out.payload).value == "b"
+    assert out.HasField("original_position")
+    (event,) = service.events("filtered")
+    assert event["counts"] == {"once/duplicate": 1}
+
+
+def test_duplicates_by_an_id_whatever_their_keys() -> None:
+    service = service_of(lambda words: words.deduplicate("once", lambda text: text.value, 10_000), "dedup-id")
+    for number, text in enumerate(["a", "b", "a", "c", "b", "a"]):
+        service.feed("words", word(text), key=f"key-{number}", partition=number % 2, timestamp_ms=1_000)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1}
+    assert sorted(StringValue.FromString(out.payload).value for out in dropped(service)) == ["a", "a", "b"]
+
+
+def test_duplicates_by_key_and_id() -> None:
+    service = service_of(
+        lambda words: words.deduplicate_by_key_value("once", lambda text, _: text.value, 10_000), "dedup-both"
+    )
+    for text, key in (("a", "k"), ("a", "l"), ("a", "k"), ("b", "k")):
+        service.feed("words", word(text), key=key, timestamp_ms=1_000)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 2, "b": 1}
+
+
+def sequence(_: StringValue, context: Context) -> int:
+    return int(dict(context.headers or [])["seq"] or b"")
+
+
+def test_stale_numbers_of_an_input_partition() -> None:
+    service = service_of(lambda words: words.drop_stale("rising", sequence=sequence), "stale")
+    for text, number, partition in (
+        ("a", 1, 0),
+        ("b", 2, 0),
+        ("c", 1, 1),
+        ("b", 2, 0),
+        ("a", 1, 0),
+        ("d", 5, 0),
+    ):
+        headers = [("seq", str(number).encode())]
+        service.feed("words", word(text), partition=partition, headers=headers)  # type: ignore[arg-type]
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert [out.reason for out in dropped(service)] == ["stale", "stale", "gap"]
+    (event,) = service.events("filtered")
+    assert event["counts"] == {"rising/gap": 1, "rising/stale": 2}
+
+
+def test_sqe_records_are_known_by_their_keys() -> None:
+    service = service_of(lambda words: words.drop_replays("sqe"), "sqe")
+    for text, offset in (("a", 1), ("b", 2), ("a", 1), ("c", 3), ("b", 2)):
+        service.feed("words", word(text), key=SqeKey(7, 0, offset).to_bytes())
+    service.feed("words", word("d"), key="no key of SQE")
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1, "d": 1}
+    assert [out.reason for out in dropped(service)] == ["replay", "replay"]
+
+
+def test_what_is_written_for_sqe_is_filtered_by_its_keys_and_comes_back_into_envelopes() -> None:
+    """Envelopes in, SQE's keys out; the writer dies before its commit, and the reader drops what comes again."""
+    there = Flow("to-sqe")
+    there.source("words", StringValue).to_sqe("sqe", partitions=2, process_id=process_id("t", "s", "hosts"))
+    writer = Rehearsal(there, partitions={"words": 3})
+    for number, text in enumerate(["a", "b", "a"]):
+        writer.feed("words", word(text), partition=number)
+    writer.crash(step=7, when="before")
+    writer.run_until_caught_up()
+    records = writer.log.records("sqe")
+    assert len(records) == 6
+    keys = {read_sqe_key(message.key()) for message in records}
+    assert {(key.partition, key.offset) for key in keys if key} == {(0, 0), (1, 0), (2, 0)}
+    assert all(
+        message.partition() == key.partition % 2
+        for message in records
+        if (key := read_sqe_key(message.key()))
+    )
+
+    back = Flow("from-sqe", state_partitions=2)
+    fresh = back.source("sqe", StringValue, raw=True).drop_replays("fresh")
+    fresh.aggregate("per-word", key=lambda text: text.value, state=Int64Value, fold=count)
+    reader = Rehearsal(back, partitions={"sqe": 2}, log=writer.log)
+    reader.run_until_caught_up()
+    assert counted(reader) == {"a": 2, "b": 1}
+
+
+def test_what_sqe_cannot_tell_apart_is_not_written_for_it() -> None:
+    flow = Flow("to-sqe-twice")
+    flow.source("words", StringValue).flat_map(lambda text: [word(text.value), word("more")]).to_sqe(
+        "sqe", partitions=1, process_id=7
+    )
+    writer = Rehearsal(flow)
+    writer.feed("words", word("a"))
+    with pytest.raises(PoisonError, match="one record of a source offset only"):
+        writer.run_until_caught_up()
+    two = Flow("to-sqe-two")
+    two.source(["words", "more"], StringValue).to_sqe("sqe", partitions=1, process_id=7)
+    with pytest.raises(FlowError, match="read one topic"):
+        two.check()
+    with pytest.raises(FlowError, match="process_id=9223372036854775808"):
+        Flow("wide").source("words", StringValue).to_sqe("sqe", partitions=1, process_id=1 << 63)
+
+
+def test_keys_remember_the_root_they_have_reached() -> None:
+    """A topic in between that was filled again brings old roots on a new lane."""
+    service = service_of(lambda words: words.drop_replays("roots", by="key"), "roots")
+    for text in ("a", "b", "c"):
+        service.feed("words", word(text), key="k", partition=0)
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize(
+    ("windows", "left"), [(Tumbling(10_000), {"a": 1, "c": 1}), (Sessions(10_000), {"a": 1})]
+)
+def test_the_first_of_each_window_goes_on(windows: object, left: dict[str, int]) -> None:
+    service = service_of(lambda words: words.distinct("first", windows), f"distinct-{type(windows).__name__}")
+    for text, at_ms in (("a", 1_000), ("b", 9_000), ("c", 11_000), ("d", 12_000)):
+        service.feed("words", word(text), key="k", timestamp_ms=at_ms)
+    service.run_until_caught_up()
+    assert counted(service) == left
+
+
+def test_screws_of_each_robot_and_hour() -> None:
+    """Late ones while the window is open, none behind it; results come when event time has passed the end."""
+    flow = Flow("hours", state_partitions=2)
+    hours = flow.source("words", StringValue).windowed(
+        "per-hour",
+        Tumbling(3_600_000),
+        key=lambda text: text.value,
+        state=Int64Value,
+        fold=count,
+        lateness_ms=600_000,
+    )
+    hours.to("hours", partitions=1)
+    hours.dropped().to("late", partitions=1)
+    store = MemoryStore("hours")
+    store.restore_all()
+    service = Rehearsal(flow, store=store)
+    minutes = (0, 30, 59, 61, 58, 71, 20, 90)  # 58: late, but in time; 71 closes the first hour; 20: too late
+    for minute in minutes:
+        service.feed("words", word("robot-7"), timestamp_ms=minute * 60_000)
+        service.run_until_caught_up()
+    service.feed("words", word("robot-7"), timestamp_ms=131 * 60_000)
+    service.run_until_caught_up()
+    results = [
+        payload
+        for message in service.log.records("hours")
+        for payload in read(message.value()).payloads_as(WindowResult)
+    ]
+    found = [(one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value) for one in results]
+    assert found == [(b"robot-7", 0, 4), (b"robot-7", 1, 3)]
+    assert len(service.log.records("late")) == 1
+
+
+WORDS = [f"word-{number % 7}" for number in range(40)]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("max_rows", [2, 5_000])
+def test_a_crash_around_every_single_write(when: str, max_rows: int) -> None:
+    """What was dropped stays dropped, what went on is counted once, and rows are those of a run without a crash."""
+    declare: Declare = lambda words: words.deduplicate("once", lambda text: text.value, 3_000)  # noqa: E731
+
+    def run(name: str, *, crash: bool) -> tuple[dict[str, int], dict[bytes, bytes], int]:
+        service = service_of(declare, name, max_rows)
+        for number in range(30):
+            for text in WORDS[number : number + 5]:
+                service.feed("words", word(text), partition=number % 2, timestamp_ms=1_000 * number)
+            if crash:
+                service.crash_at_write(number, when)  # type: ignore[arg-type]
+            service.run_until_caught_up()
+        store = service.stores[""]
+        rows = {key: row for part in (0, 1) for key, row in store.scan(name, "once", part)}
+        return counted(service), rows, service.crashes
+
+    plain, rows, _ = run("crash-plain", crash=False)
+    crashed, rows_after, crashes = run("crash-plain", crash=True)
+    assert crashes > 5
+    assert crashed == plain
+    assert rows_after.keys() == rows.keys()  # their contents name lanes, hence topic ids
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 5_000])
+def test_a_fold_that_takes_no_value_twice_is_exact_through_crashes(max_rows: int) -> None:
+    """Windows are written row by row; in a redo nothing that was written is folded again, or given to steps behind."""
+
+    def take(state: StringValue, text: StringValue, context: Context) -> None:
+        assert context.timestamp_ms >= 0
+        if text.value in state.value:
+            raise ValueError(f"{text.value} was folded before")
+        state.value += text.value + " "
+
+    def checked(result: WindowResult) -> StringValue:
+        words = StringValue.FromString(result.state).value.split()
+        if len(words) != 5:
+            raise ValueError(f"{words} are not all of the window")
+        return StringValue(value=" ".join(sorted(words)))
+
+    flow = Flow("folded-once", state_partitions=2, poison="skip")
+    windows = flow.source("words", StringValue).windowed(
+        "ten-seconds", Tumbling(10_000), key=lambda text: text.value[0], state=StringValue, fold=take
+    )
+    windows.map(checked).to("results", partitions=1)
+    store = MemoryStore(f"folded-once-{max_rows}", max_rows=max_rows)
+    store.restore_all()
+    service = Rehearsal(flow, store=store)
+    for number in range(60):
+        for key in "abc":
+            service.feed("words", word(f"{key}{number}"), timestamp_ms=2_000 * number)
+        service.crash_at_write(number, "after" if number % 2 else "before")
+        service.run_until_caught_up()
+    results = {  # a crash behind a publication publishes again, at the same positions
+        payload.value for one in service.published("results") for payload in one.payloads_as(StringValue)
+    }
+    assert results == {
+        " ".join(sorted(f"{key}{number}" for number in range(start, start + 5)))
+        for start in range(0, 55, 5)
+        for key in "abc"
+    }
+    assert service.crashes > 10
+
+
+def test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_before() -> None:
+    """What is purged with the batch is gone when it is redone: its duplicate looks new then."""
+
+    def only_first(text: StringValue) -> StringValue:
+        if text.value == "again":
+            raise ValueError("this one was dropped")
+        return text
+
+    crashes = 0
+    for number in range(12):
+        name = f"purged-{number}"
+        flow = Flow(name, state_partitions=1, poison="skip")
+        once = flow.source("words", StringValue).deduplicate_by_key("once", 1_000)
+        once.map(only_first).aggregate("words", state=Int64Value, fold=count)
+        store = MemoryStore(name, max_rows=1)
+        store.restore_all()
+        service = Rehearsal(flow, store=store)
+        service.feed("words", word("first"), key="x", timestamp_ms=0)
+        service.run_until_caught_up()
+        service.feed("words", word("again"), key="x", timestamp_ms=500)
+        service.feed("words", word("first"), key="y", timestamp_ms=10_000)
+        service.crash_at_write(number, "after")
+        service.run_until_caught_up()
+        assert {key: state.value for key, state in service.states("words").items()} == {b"x": 1, b"y": 1}
+        crashes += service.crashes
+    assert crashes > 5
+
+
+def hours_with_heartbeats(name: str, max_rows: int = 5_000) -> Rehearsal:
+    """Counts by word and hour; the word "tick" is a heartbeat."""
+    flow = Flow(name, state_partitions=3)
+    hours = flow.source("words", StringValue).windowed(
+        "per-hour",
+        Tumbling(3_600_000),
+        key=lambda text: text.value,
+        state=Int64Value,
+        fold=count,
+        heartbeat=lambda text, context: text.value == "tick" and context.topic == "words",
+        retention_ms=7_200_000,
+    )
+    hours.to("hours", partitions=1)
+    store = MemoryStore(name, max_rows=max_rows)
+    store.restore_all()
+    return Rehearsal(flow, store=store, partitions={"words": 3})
+
+
+def hours_told(service: Rehearsal) -> list[tuple[bytes, int, int]]:
+    """What a receiver that ignores replays gets."""
+    accepts = ReplayFilter({"hours": service.log.describe(["hours"])["hours"].topic_id})
+    return sorted(
+        (one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value)
+        for message in service.log.records("hours")
+        if accepts.accept(message)
+        for one in read(message.value()).payloads_as(WindowResult)
+    )
+
+
+def test_a_heartbeat_closes_the_windows_of_every_state_partition() -> None:
+    service = hours_with_heartbeats("heartbeats")
+    for number in range(30):
+        service.feed(
+            "words", word(f"word-{number}"), key=f"word-{number}", partition=number % 3, timestamp_ms=number
+        )
+    service.run_until_caught_up()
+    assert hours_told(service) == []
+    service.feed("words", word("tick"), timestamp_ms=3_600_000)
+    service.run_until_caught_up()
+    assert hours_told(service) == sorted((f"word-{number}".encode(), 0, 1) for number in range(30))
+    assert {result.key for result in service.windows("per-hour")} == {
+        key for key, _, _ in hours_told(service)
+    }
+    service.feed("words", word("late"), timestamp_ms=3_599_999)
+    service.feed(
+        "words", word("tick"), timestamp_ms=service.clock.now + 8_000_000_000
+    )  # a clock that is wrong
+    service.run_until_caught_up()
+    service.feed("words", word("now"), timestamp_ms=service.clock.now)
+    service.run_until_caught_up()
+    assert [result.key for result in service.windows("per-hour")] == [b"now"], "what was retained is purged"
+
+
+def test_results_of_one_heartbeat_are_no_repetitions_of_each_other() -> None:
+    flow = Flow("told-apart", state_partitions=3)
+    minutes = flow.source("words", StringValue).windowed(
+        "per-minute",
+        Tumbling(60_000),
+        key=lambda text: text.value,
+        state=Int64Value,
+        fold=count,
+        heartbeat=lambda text: text.value == "tick",
+    )
+    minutes.deduplicate("one", lambda _: "all", 60_000).aggregate("results", state=Int64Value, fold=count)
+    service = Rehearsal(flow)
+    for number in range(12):
+        service.feed("words", word(f"word-{number}"), timestamp_ms=number)
+    service.feed("words", word("tick"), timestamp_ms=60_000)
+    service.run_until_caught_up()
+    assert sum(total.value for total in service.states("results").values()) == 1
+
+
+@pytest.mark.parametrize("max_rows", [1, 3, 5_000])
+def test_heartbeats_are_exact_through_crashes(max_rows: int) -> None:
+    service = hours_with_heartbeats(f"beats-{max_rows}", max_rows)
+    expected: Counter[tuple[bytes, int]] = Counter()
+    for number in range(60):
+        at_ms, text = number * 600_000, f"word-{number % 5}"
+        service.feed("words", word(text), key=text, partition=number % 3, timestamp_ms=at_ms)
+        expected[text.encode(), at_ms // 3_600_000] += 1
+        if number % 6 == 5:
+            service.feed("words", word("tick"), partition=number // 6 % 3, timestamp_ms=at_ms + 600_000)
+        service.crash_at_write(number % 13, "after" if number % 2 else "before")
+        service.run_until_caught_up()
+    assert hours_told(service) == sorted((key, hour, total) for (key, hour), total in expected.items())
+    assert service.crashes > 10
+
+
+def test_the_state_of_a_window_is_not_deleted_by_its_fold() -> None:
+    def delete(_state: Int64Value, _text: StringValue, context: Context) -> None:
+        context.delete_state()
+
+    flow = Flow("deletes", state_partitions=1)
+    flow.source("words", StringValue).windowed(
+        "w", Tumbling(10), state=Int64Value, fold=delete, retention_ms=1
+    )
+    service = Rehearsal(flow)
+    service.feed("words", word("a"), key="k")
+    with pytest.raises(PoisonError, match="ends with its window"):
+        service.run_until_caught_up()
+
+
+def test_one_wrong_clock_at_the_very_beginning_makes_nothing_late() -> None:
+    """Stream time is not known yet: what comes first is compared with the service's clock."""
+    service = service_of(
+        lambda words: words.deduplicate_by_key("once", 10_000, late="drop"),
+        "first-clock",
+    )
+    service.feed("words", word("wrong"), key="k", timestamp_ms=9_999_999_999_999)
+    for text, at_ms in (("a", 1_000), ("b", 2_000), ("c", 12_000)):
+        service.feed("words", word(text), key="k", timestamp_ms=at_ms)
+    service.run_until_caught_up()
+    assert counted(service) == {"wrong": 1, "a": 1, "c": 1}
+    trusting = service_of(
+        lambda words: words.deduplicate_by_key("once", 10_000, late="drop", guard=None), "trusting"
+    )
+    trusting.feed("words", word("wrong"), key="k", timestamp_ms=9_999_999_999_999)
+    trusting.feed("words", word("a"), key="k", timestamp_ms=1_000)
+    trusting.run_until_caught_up()
+    assert counted(trusting) == {"wrong": 1}
+
+
+def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> None:
+    with pytest.raises(FlowError, match=r"test_filters_in_flows\.py:\d+: windows='ten seconds'"):
+        service_of(lambda words: words.distinct("first", "ten seconds"), "wrong")
+    with pytest.raises(FlowError, match="poison='dead_letter'"):
+        service_of(
+            lambda words: words.drop_stale("s", sequence=lambda _: 1, malformed="dead_letter"), "letters"
+        )
+    with pytest.raises(FlowError, match=r"py:\d+: guard='strict'; a JumpGuard"):
+        service_of(lambda words: words.deduplicate_by_key("g", 1, guard="strict"), "guard")
+    with pytest.raises(FlowError, match="exists already"):
+        service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
+
+
+def test_a_record_without_a_number_becomes_a_dead_letter_and_the_rest_goes_on() -> None:
+    service = service_of(
+        lambda words: words.drop_stale("rising", sequence=sequence, malformed="dead_letter"),
+        "stale-letters",
+        poison="dead_letter",
+    )
+    for text, number in (("a", b"1"), ("bad", b"one"), ("b", b"2"), ("c", b"2")):
+        service.feed("words", word(text), headers=[("seq", number)])
+    service.run_until_caught_up()
+    assert counted(service) == {"a": 1, "b": 1}
+    (letter,) = service.log.records("stale-letters.dead-letters")
+    assert read(letter.value()).payload_as(StringValue).value == "bad"
+    assert dict(letter.headers() or [])["sqe-offset"] == b"1"
+
+
+def test_a_record_without_a_number_stops_the_service_by_its_place() -> None:
+    service = service_of(lambda words: words.drop_stale("rising", sequence=sequence), "stale-stops")
+    service.feed("words", word("bad"), headers=[("seq", b"one")])
+    with pytest.raises(PoisonError, match=r"words\[0\]@0"):
+        service.run_until_caught_up()
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3])
+def test_filters_give_the_same_wherever_they_run(partitions: int) -> None:
+    """In place (as many state partitions as input partitions) and behind a shuffle; two filters in a row."""
+    flow = Flow(f"layouts-{partitions}", state_partitions=2)
+    kept = (
+        flow.source("words", StringValue)
+        .deduplicate_by_key("by-key", 10_000)
+        .drop_stale("rising", sequence=lambda text: int(text.value), scope="key")
+    )
+    kept.aggregate("per-key", key=lambda text: str(int(text.value) % 5), state=Int64Value, fold=count)
+    store = MemoryStore(f"layouts-{partitions}")
+    store.restore_all()
+    service = Rehearsal(flow, store=store, partitions={"words": partitions})
+    for number in range(60):
+        key = f"key-{number % 6}"
+        service.feed("words", word(str(number // 2)), key=key, timestamp_ms=number * 1_000)
+        if number % 20 == 0:
+            service.run_until_caught_up()
+    service.run_until_caught_up()
+    states = {key.decode(): state.value for key, state in service.states("per-key").items()}
+    # Each key comes every 6 s: of any three the first goes on, 12 s later the next; numbers rise.
+    assert sum(states.values()) == 30
+    assert states == dict.fromkeys("01234", 6)

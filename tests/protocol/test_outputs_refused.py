@@ -1,0 +1,136 @@
+"""Goal: what a broker refuses for good is poison before the seal, or harmless after it; never a stuck flow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from notes import everything, note, said, word
+
+from sqe_chain.envelope.message import read
+from sqe_chain.errors import ConfigurationError, OutputRefused, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.testing import Rehearsal
+
+HOUR = 3_600_000
+POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]
+
+
+def republishing(policy: PoisonPolicy) -> Flow:
+    flow = Flow("hop", poison=policy)
+    flow.source("words", StringValue).to("noted", partitions=1)
+    return flow
+
+
+def aggregating(policy: PoisonPolicy) -> Flow:
+    flow = Flow("hop", poison=policy, state_partitions=1)
+    stage = flow.source("words", StringValue).aggregate("all", key=everything, state=StringValue, fold=note)
+    stage.to("noted", key=lambda value: value.value if value.value != "keyless" else None, partitions=1)
+    return flow
+
+
+def sqe(policy: PoisonPolicy) -> Flow:
+    flow = Flow("hop", poison=policy)
+    flow.source("words", StringValue).to_sqe("noted", partitions=1, process_id=7)
+    return flow
+
+
+def rehearsed(flow: Flow, **limits: int | bool) -> Rehearsal:
+    found = Rehearsal(flow)
+    found.log.set_clock(lambda: found.clock.now)
+    found.log.configure("noted", **limits)  # type: ignore[arg-type]
+    return found
+
+
+def noted(found: Rehearsal) -> list[str]:
+    return [text for message in found.log.records("noted") for text in said(message)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("make", [republishing, aggregating])
+def test_an_output_without_a_key_for_a_compacted_topic_is_poison(
+    make: Callable[[PoisonPolicy], Flow], policy: PoisonPolicy
+) -> None:
+    found = rehearsed(make(policy), compacted=True)
+    found.feed("words", word("ant"), key="k")
+    found.feed("words", word("keyless"))
+    found.feed("words", word("ape"), key="k")
+    found.run_until_caught_up()
+    assert noted(found) == ["ant", "ape"]
+
+
+@pytest.mark.parametrize("make", [republishing, aggregating])
+def test_an_output_without_a_key_stops_before_the_seal_and_says_what_to_do(
+    make: Callable[[PoisonPolicy], Flow],
+) -> None:
+    found = rehearsed(make("stop"), compacted=True)
+    found.feed("words", word("keyless"))
+    with pytest.raises(PoisonError, match=r"words\[0\]@0.*compacted.*give outputs a key"):
+        found.batch()
+    assert not [name for name, _ in found.script.events if name == "sealed"]
+
+
+@pytest.mark.parametrize("make", [republishing, aggregating])
+def test_an_event_far_ahead_is_published_with_its_time_and_a_kafka_time_that_is_accepted(
+    make: Callable[[PoisonPolicy], Flow],
+) -> None:
+    """The event's time stands in the envelope; Kafka's own says when it was sent."""
+    found = rehearsed(make("stop"), after_max_ms=HOUR)
+    ahead = found.clock.now + 2 * HOUR
+    found.feed("words", word("ant"), key="k", timestamp_ms=ahead)
+    found.feed("words", word("ape"), key="k", timestamp_ms=found.clock.now)
+    found.run_until_caught_up()
+    first, second = found.log.records("noted")
+    assert read(first.value()).timestamp_ms == ahead
+    assert abs(first.timestamp()[1] - found.clock.now) < HOUR
+    assert read(second.value()).timestamp_ms == second.timestamp()[1]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("distance", [2 * HOUR, -2 * HOUR])
+def test_a_bare_output_whose_time_is_not_accepted_is_poison(distance: int, policy: PoisonPolicy) -> None:
+    """It has no other time than Kafka's, and another one would be untrue."""
+    found = rehearsed(sqe(policy), after_max_ms=HOUR, before_max_ms=HOUR)
+    found.feed("words", word("ant"), timestamp_ms=found.clock.now + distance)
+    found.feed("words", word("ape"), timestamp_ms=found.clock.now)
+    found.run_until_caught_up()
+    assert [message.value() for message in found.log.records("noted")] == [word("ape").SerializeToString()]
+
+
+def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
+    flow = Flow("hop", state_partitions=1)
+    stage = flow.source("words", StringValue).aggregate("all", key=everything, state=StringValue, fold=note)
+    stage.to_sqe("noted", partitions=1, process_id=7)
+    found = rehearsed(flow, before_max_ms=HOUR, after_max_ms=HOUR)
+    found.feed("words", word("ant"), timestamp_ms=found.clock.now)
+    found.crash(step=4, when="after")
+    found.run_until_crash()
+    found.clock.now += 30 * HOUR
+    found.run_until_caught_up()
+    (record,) = found.log.records("noted")
+    assert record.value() == word("ant").SerializeToString()
+
+
+@pytest.mark.parametrize("distance", [2 * HOUR, -2 * HOUR])
+def test_a_dead_letter_is_accepted_and_keeps_the_time_of_its_input(distance: int) -> None:
+    found = Rehearsal(sqe("dead_letter"))
+    found.log.set_clock(lambda: found.clock.now)
+    found.log.configure("noted", before_max_ms=HOUR, after_max_ms=HOUR)
+    found.log.configure("hop.dead-letters", before_max_ms=HOUR, after_max_ms=HOUR)
+    timestamp_ms = found.clock.now + distance
+    found.feed("words", word("ant"), timestamp_ms=timestamp_ms)
+    found.run_until_caught_up()
+    (letter,) = found.log.records("hop.dead-letters")
+    headers = dict(letter.headers() or [])
+    assert headers["sqe-timestamp"] == b"%d" % timestamp_ms
+    assert headers["sqe-error"] == OutputRefused.__name__.encode()
+    assert abs(letter.timestamp()[1] - found.clock.now) < HOUR
+
+
+def test_a_compacted_topic_is_no_place_for_dead_letters() -> None:
+    found = Rehearsal(republishing("dead_letter"))
+    found.log.configure("hop.dead-letters", compacted=True)
+    with pytest.raises(ConfigurationError, match=r"hop\.dead-letters.*compacted.*cleanup\.policy"):
+        found.start()

@@ -1,0 +1,357 @@
+"""Goal: an input that cannot be processed is left out of everything, once, by the policy; nothing else is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from notes import everything, first_letter, ledger, note, said, word
+
+from sqe_chain.envelope.message import wrap
+from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import PoisonPolicy
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.testing import Rehearsal
+
+POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]
+LARGE = "large" + "!" * 3_000
+
+
+class Refused(Exception):
+    """What a user's function raises."""
+
+
+def refuse(where: str) -> Callable[[StringValue], StringValue]:
+    def check(value: StringValue) -> StringValue:
+        if f"fails-{where}" in value.value:
+            raise Refused(where)
+        return value
+
+    return check
+
+
+def folding(where: str) -> Callable[[StringValue, StringValue], list[StringValue]]:
+    """Fails after it has changed the state and emitted."""
+
+    def fold(ledger: StringValue, value: StringValue) -> Any:
+        ledger.value += f"{value.value} "
+        yield value
+        refuse(where)(value)
+
+    return fold
+
+
+def words(value: StringValue) -> list[StringValue]:
+    return [word(text) for text in value.value.split()]
+
+
+def poisoned(policy: PoisonPolicy = "stop", **options: object) -> Flow:
+    """Two stages, with a step before, between and behind them."""
+    flow = Flow("poisoned", poison=policy, state_partitions=2, **options)  # type: ignore[arg-type]
+    source = flow.source("words", StringValue).flat_map(words).map(refuse("before"))
+    source.to("copied", key=first_letter, partitions=1)
+    first = source.aggregate("letters", key=first_letter, state=StringValue, fold=folding("in-first"))
+    between = first.map(refuse("between"))
+    second = between.aggregate("all", key=everything, state=StringValue, fold=folding("in-second"))
+    second.map(refuse("behind")).to("noted", key=first_letter, partitions=1)
+    return flow
+
+
+PLACES = ["before", "in-first", "between", "in-second", "behind"]
+UNDECODABLE = {
+    "undecodable": b"rubbish",
+    "null": None,
+    "wrong type": wrap(Int64Value(value=1), key=None, timestamp_ms=0),
+    "broken payload": wrap(word("\x00" * 20), key=None, timestamp_ms=0).replace(b"\x00" * 20, b"\xff" * 20),
+}
+
+
+def plans(found: Rehearsal) -> list[Plan]:
+    name = found.flow.name
+    home, _ = found.stores[""].home(name)
+    assert home is not None
+    stored = [found.stores[""].plan(name, number) for number in range(home.number + 1)]
+    return [Plan.from_bytes(data) for data in stored if data is not None]
+
+
+def excluded(found: Rehearsal) -> list[tuple[int, str, str]]:
+    return [(one.offset, one.policy, one.error) for plan in plans(found) for one in plan.exclusions]
+
+
+def dead_letters(found: Rehearsal) -> list[bytes | None]:
+    return [message.value() for message in found.log.records("poisoned.dead-letters")]
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_stop_names_the_input_and_nothing_has_happened(where: str) -> None:
+    found = Rehearsal(poisoned())
+    found.feed("words", word("ant bee"))
+    found.feed("words", word(f"asp boa-fails-{where}"))
+    with pytest.raises(PoisonError, match=r"words\[0\]@1"):
+        found.batch()
+    assert ledger(found) == {}
+    assert len(plans(found)) == 1
+    assert not found.log.records("noted")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("where", PLACES)
+def test_an_input_that_fails_anywhere_is_left_out_of_everything(where: str, policy: PoisonPolicy) -> None:
+    """Also what it gave to other keys, stages and outputs."""
+    found = Rehearsal(poisoned(policy))
+    found.feed("words", word("ant bee"))
+    bad = found.feed("words", word(f"asp cat-fails-{where} boa axe"), key="k")
+    found.feed("words", word("ape"))
+    found.run_until_caught_up()
+    assert ledger(found) == {"a": "ant ape", "b": "bee"}
+    assert ledger(found, "all") == {"all": "ant bee ape"}
+    for topic in ("noted", "copied"):
+        assert [text for message in found.log.records(topic) for text in said(message)] == [
+            "ant",
+            "bee",
+            "ape",
+        ]
+    assert excluded(found) == [(bad, policy, "Refused")]
+    if policy == "dead_letter":
+        (letter,) = found.log.records("poisoned.dead-letters")
+        (original,) = [m for m in found.log.records("words") if m.offset() == bad]
+        assert (letter.value(), letter.key()) == (original.value(), original.key())
+
+
+@pytest.mark.parametrize("kind", UNDECODABLE)
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_cannot_be_decoded_is_left_out(kind: str, policy: PoisonPolicy) -> None:
+    found = Rehearsal(poisoned(policy))
+    found.feed("words", word("ant"))
+    value = UNDECODABLE[kind]
+    found.log.append("words", 0, value, key=b"k", headers=[("own", b"1")])
+    found.feed("words", word("ape"))
+    found.run_until_caught_up()
+    assert ledger(found) == {"a": "ant ape"}
+    assert [(offset, of) for offset, of, _ in excluded(found)] == [(1, policy)]
+    if policy == "dead_letter":
+        (letter,) = found.log.records("poisoned.dead-letters")
+        headers = dict(letter.headers() or [])
+        assert (letter.value(), letter.key()) == (value, b"k")
+        assert headers["own"] == b"1"
+        assert (headers["sqe-topic"], headers["sqe-partition"], headers["sqe-offset"]) == (
+            b"words",
+            b"0",
+            b"1",
+        )
+        assert set(headers) >= {"sqe-error", "sqe-text", "sqe-lane", "sqe-position"}
+
+
+@pytest.mark.parametrize("kind", UNDECODABLE)
+def test_what_cannot_be_decoded_stops_by_default(kind: str) -> None:
+    found = Rehearsal(poisoned())
+    found.log.append("words", 0, UNDECODABLE[kind])
+    with pytest.raises(PoisonError, match=r"words\[0\]@0"):
+        found.batch()
+
+
+def test_a_decoder_that_raises_is_poison_of_its_message_only() -> None:
+    def decode(data: bytes) -> StringValue:
+        if data == b"bad":
+            raise Refused("no")
+        return word(data.decode())
+
+    flow = Flow("poisoned", poison="dead_letter")
+    flow.source("words", decode, raw=True).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note
+    )
+    found = Rehearsal(flow)
+    for value in (b"ant", b"bad", b"ape"):
+        found.log.append("words", 0, value)
+    found.run_until_caught_up()
+    assert ledger(found) == {"a": "ant ape"}
+    assert dead_letters(found) == [b"bad"]
+
+
+def test_a_null_key_at_a_stage_is_poison() -> None:
+    flow = Flow("poisoned", poison="skip")
+    flow.source("words", StringValue).aggregate("letters", state=StringValue, fold=note)
+    found = Rehearsal(flow)
+    found.feed("words", word("ant"))
+    found.feed("words", word("ape"), key="k")
+    found.run_until_caught_up()
+    assert ledger(found) == {"k": "ape"}
+    assert excluded(found) == [(0, "skip", "PoisonError")]
+
+
+def test_one_input_that_fails_in_two_places_is_listed_once() -> None:
+    """In two state partitions, and in two stages."""
+    flow = Flow("poisoned", poison="dead_letter", state_partitions=8)
+    source = flow.source("words", StringValue).flat_map(words)
+    for name in ("one", "two"):
+        source.aggregate(name, key=first_letter, state=StringValue, fold=folding("in-first"))
+    found = Rehearsal(flow)
+    found.feed("words", word("a-fails-in-first b-fails-in-first c-fails-in-first d-fails-in-first ok"))
+    found.feed("words", word("fine"))
+    found.run_until_caught_up()
+    assert excluded(found) == [(0, "dead_letter", "Refused")]
+    assert ledger(found, "one") == ledger(found, "two") == {"f": "fine"}
+    assert len(dead_letters(found)) == 1
+
+
+def large_outputs(policy: PoisonPolicy, *, changes: bool = False, stages: bool = True) -> Rehearsal:
+    flow = Flow("poisoned", poison=policy)
+    stream = flow.source("words", StringValue)
+    if stages:
+        stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+        stream = stage.changes() if changes else stage
+    stream.to("noted", key=first_letter, partitions=1)
+    found = Rehearsal(flow)
+    found.log.configure("noted", max_message_bytes=2_000)
+    return found
+
+
+@pytest.mark.parametrize("stages", [True, False])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_output_that_is_too_large_is_poison_of_its_input(policy: PoisonPolicy, stages: bool) -> None:
+    found = large_outputs(policy, stages=stages)
+    for text in ("ant", LARGE, "ape"):
+        found.feed("words", word(text))
+    found.run_until_caught_up()
+    assert [text for message in found.log.records("noted") for text in said(message)] == ["ant", "ape"]
+
+
+@pytest.mark.parametrize("stages", [True, False])
+def test_an_output_that_is_too_large_stops_before_anything_has_happened(stages: bool) -> None:
+    found = large_outputs("stop", stages=stages)
+    found.feed("words", word("ant"))
+    found.feed("words", word(LARGE))
+    with pytest.raises(PoisonError, match=r"words\[0\]@1.*max.message.bytes"):
+        found.batch()
+    assert not found.log.records("noted")
+
+
+@pytest.mark.parametrize("policy", ["stop", *POLICIES])
+def test_an_output_of_changes_that_is_too_large_stops(policy: PoisonPolicy) -> None:
+    """No single input is to blame: none is left out."""
+    found = large_outputs(policy, changes=True)
+    for _ in range(30):
+        found.feed("words", word("a" * 100))
+    with pytest.raises(PoisonError, match="changes"):
+        found.batch()
+    assert excluded(found) == []
+
+
+@pytest.mark.parametrize("policy", ["stop", *POLICIES])
+def test_a_step_behind_changes_that_fails_stops(policy: PoisonPolicy) -> None:
+    flow = Flow("poisoned", poison=policy)
+    stage = flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=note
+    )
+    stage.changes().map(refuse("here")).to("noted", partitions=1)
+    found = Rehearsal(flow)
+    found.feed("words", word("a-fails-here"))
+    with pytest.raises(PoisonError, match="after changes"):
+        found.batch()
+    assert excluded(found) == []
+
+
+def test_headers_count_when_an_output_is_too_large() -> None:
+    """They are passed on, and the broker counts them: found before anything is sealed or sent."""
+    found = large_outputs("skip", stages=False)
+    found.log.append("words", 0, wrap(word("ant"), key=None, timestamp_ms=0), headers=[("h", b"!" * 3_000)])
+    found.feed("words", word("ape"))
+    found.run_until_caught_up()
+    assert [text for message in found.log.records("noted") for text in said(message)] == ["ape"]
+
+
+def test_a_dead_letter_that_is_too_large_stops_before_the_seal() -> None:
+    found = Rehearsal(poisoned("dead_letter"))
+    found.log.configure("poisoned.dead-letters", max_message_bytes=2_000)
+    found.feed("words", word("ant"))
+    found.log.append("words", 0, b"rubbish" * 300)
+    with pytest.raises(OutputTooLarge, match=r"words\[0\]@1.*poisoned.dead-letters"):
+        found.batch()
+    assert len(plans(found)) == 1
+
+
+@pytest.mark.parametrize("step", [4, 5, 6, 7])
+def test_dead_letters_come_once_for_each_input_through_crashes(step: int) -> None:
+    """Sent again after a crash between publish and persist, with the same coordinates."""
+    found = Rehearsal(poisoned("dead_letter"))
+    found.feed("words", word("ant bee"))
+    found.log.append("words", 0, b"rubbish")
+    found.feed("words", word("asp-fails-in-second"))
+    found.crash(step=step, when="after")
+    found.run_until_caught_up()
+    letters = [
+        dict(message.headers() or [])["sqe-offset"] for message in found.log.records("poisoned.dead-letters")
+    ]
+    assert set(letters) == {b"1", b"2"}
+    assert len(letters) == (4 if step == 5 else 2)
+    assert sorted(excluded(found)) == [(1, "dead_letter", "NotAnEnvelope"), (2, "dead_letter", "Refused")]
+    assert ledger(found, "all") == {"all": "ant bee"}
+
+
+def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None:
+    calls = []
+
+    def fold(ledger: StringValue, value: StringValue) -> None:
+        calls.append(value.value)
+        if calls.count(value.value) == int(value.value[1]):
+            raise Refused("moody")
+        ledger.value += value.value
+
+    flow = Flow("poisoned", poison="skip")
+    flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
+    found = Rehearsal(flow)
+    for text in ("a1", "b2", "c3", "d4"):
+        found.feed("words", word(text))
+    found.run_until_caught_up()
+    assert excluded(found) == [], "each failed once, and not when it was tried alone"
+    assert set(ledger(found).values()) == {"a1", "b2", "c3", "d4"}
+
+
+def test_code_that_fails_only_when_a_plan_is_redone_stops() -> None:
+    fails = []
+
+    def fold(ledger: StringValue, value: StringValue) -> None:
+        if fails:
+            raise Refused("now it does")
+
+    flow = Flow("poisoned", poison="skip")
+    flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
+    found = Rehearsal(flow)
+    found.feed("words", word("ant"))
+    found.crash(step=5, when="before")
+    found.run_until_crash()
+    fails.append(True)
+    with pytest.raises(PlanMismatch, match="did not fail when the plan was sealed"):
+        found.start()
+
+
+def test_an_input_left_out_moves_its_mark_so_its_replay_is_one() -> None:
+    """The republisher says it again: no second exclusion, no second dead letter."""
+    upstream = Flow("upstream")
+    upstream.source("raw", StringValue).to("words", key=first_letter, partitions=1)
+    found = Rehearsal(poisoned("dead_letter"))
+    republisher = Rehearsal(upstream, log=found.log)
+    for text in ("ant", "asp-fails-in-first", "ape"):
+        republisher.feed("raw", word(text))
+    republisher.crash(step=7, when="before")
+    republisher.run_until_crash()
+    found.run_until_caught_up()
+    republisher.run_until_caught_up()
+    found.run_until_caught_up()
+    assert ledger(found) == {"a": "ant ape"}
+    assert len(excluded(found)) == len(dead_letters(found)) == 1
+
+
+def test_a_republisher_leaves_out_at_once() -> None:
+    flow = Flow("poisoned", poison="dead_letter")
+    flow.source("words", StringValue).map(refuse("here")).to("noted", partitions=1)
+    found = Rehearsal(flow)
+    found.feed("words", word("ant"))
+    found.feed("words", word("fails-here"))
+    found.log.append("words", 0, b"rubbish")
+    found.run_until_caught_up()
+    assert [text for message in found.log.records("noted") for text in said(message)] == ["ant"]
+    assert len(dead_letters(found)) == 2
