@@ -12,7 +12,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.connecting import open_log
 from sqe_chain.cli.console import ERR, OUT, print_json, reported
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
@@ -22,13 +21,13 @@ from sqe_chain.cli.options import (
     KafkaOption,
     StoreOption,
     TracebackOption,
-    open_stores,
 )
-from sqe_chain.cli.values import topic_name
+from sqe_chain.cli.values import store_urls, topic_name
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.resending import Resending, Resent
+from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.segment.exclusion import Exclusion
 
 app = typer.Typer(no_args_is_help=True, help="What a flow has left out and kept: dead letters.")
@@ -107,7 +106,7 @@ def excluded(
                 f"flow {flow.name!r} keeps no states, hence no plans: what it leaves out is in its log lines, and under "
                 "poison='dead_letter' in its dead letters: sqe-chain peek"
             )
-        with open_stores(flow, store or ()) as stores:
+        with open_stores(flow, store_urls(store or ())) as stores:
             plans = list(_plans(flow.name, stores[""]))
     found = ((plan.number, one) for plan in plans for one in plan.exclusions)
     by_error = Counter(one.error for plan in plans for one in plan.exclusions)

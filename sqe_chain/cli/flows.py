@@ -13,7 +13,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.cli.connecting import open_log
 from sqe_chain.cli.console import ERR, OUT, print_json, reported
 from sqe_chain.cli.options import (
     JsonOption,
@@ -22,11 +21,12 @@ from sqe_chain.cli.options import (
     StoreOption,
     TracebackOption,
 )
-from sqe_chain.cli.owner import is_dead
 from sqe_chain.cli.values import store_urls
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.forgetting import Forgetting, Known, known_flows
+from sqe_chain.runtime.connecting import open_log
+from sqe_chain.runtime.owner import is_dead
 from sqe_chain.stores import open_store
 
 app = typer.Typer(no_args_is_help=True, help="Which flows a store knows; forget one.")

@@ -9,10 +9,9 @@ from typing import IO, Annotated, cast
 
 import typer
 
-from sqe_chain.cli.connecting import EngineChoice
 from sqe_chain.cli.console import ERR, reported
 from sqe_chain.cli.files import appearing, check_new, counted
-from sqe_chain.cli.launch import Wanted, prepared
+from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     FlowArgument,
@@ -23,11 +22,11 @@ from sqe_chain.cli.options import (
     TracebackOption,
     WeakOption,
 )
-from sqe_chain.cli.owner import this_process
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.runtime.owner import this_process
 
 TakeoverOption = Annotated[
     bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
@@ -50,11 +49,11 @@ def export_states(
     The flow is claimed meanwhile: a run that is alive is waited for. `sqe-chain state` shows states for people.
     """
     with reported(traceback=traceback, as_json=log_json):
-        flow = load_flow(target)
+        flow = _flow_with_states(target)
         check_new(file)
         settings = Settings(takeover=takeover, allow_weak_durability=True, owner=this_process().as_text())
         with (
-            prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found,
+            working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
             appearing(file) as partial,
             _opened(partial, file.suffix == ".gz", "wt") as out,
         ):
@@ -78,27 +77,23 @@ def import_states(
     Then run the service with this store, and never again with the one that the file came from.
     """
     with reported(traceback=traceback, as_json=log_json):
-        flow = load_flow(target)
+        flow = _flow_with_states(target)
         if not file.is_file():
             raise ConfigurationError(f"{file}: no such file")
         settings = Settings(allow_weak_durability=allow_weak_durability, owner=this_process().as_text())
         with (
-            prepared(flow, settings, _wanted(flow, kafka, kafka_config, store, log_json=log_json)) as found,
+            working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
             _opened(file, file.suffix == ".gz", "rt") as lines,
         ):
             plan = imported(found.around, counted(_whole(file, lines), "states read"))
         ERR.print(f"flow {flow.name!r} stands at plan {plan.number} in the new store")
 
 
-def _wanted(
-    flow: Flow, kafka: str, config: Path | None, store: list[str] | None, *, log_json: bool
-) -> Wanted:
+def _flow_with_states(target: str) -> Flow:
+    flow = load_flow(target)
     if not flow.stages():
         raise ConfigurationError(f"flow {flow.name!r} keeps no states")
-    engine = EngineChoice("inprocess")
-    return Wanted(
-        kafka, config, tuple(store or ()), engine, None, once=True, log_json=log_json, metrics_port=None
-    )
+    return flow
 
 
 def _opened(file: Path, compressed: bool, mode: str) -> IO[str]:  # noqa: FBT001 - two ways to open a file

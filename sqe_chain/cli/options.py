@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from sqe_chain.cli.neighbours import check_stores
-from sqe_chain.cli.values import store_urls
-from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
-from sqe_chain.ports import StateStore
 from sqe_chain.protocol.surroundings import Settings
-from sqe_chain.stores import open_store
 
 DEFAULTS = Settings()
 """What a service does where nothing else is said."""
@@ -106,51 +98,3 @@ TracebackOption = Annotated[
     bool,
     typer.Option("--traceback", envvar="SQE_CHAIN_TRACEBACK", help="With an error, show where it came from."),
 ]
-
-
-@contextmanager
-def open_stores(
-    flow: Flow, texts: Sequence[str], *, by_workers: bool = False
-) -> Iterator[dict[str, StateStore]]:
-    """The stores of a service by name, "" being the default and home store, as long as the context lasts.
-
-    No client is connected before it is used; but whoever answers in plain text was asked who it is.
-
-    Args:
-        flow: the flow.
-        texts: addresses, ``URL`` or ``NAME=URL``.
-        by_workers: they will be used by other processes, too.
-
-    Raises:
-        ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
-            needs is not given.
-    """
-    with ExitStack() as opened:
-        urls = _addresses(flow, texts, by_workers=by_workers)
-        stores = {name: open_store(url) for name, url in urls.items()}
-        for store in stores.values():
-            opened.callback(store.close)
-        check_stores(urls.values())
-        yield stores
-
-
-def _addresses(flow: Flow, texts: Sequence[str], *, by_workers: bool) -> dict[str, str]:
-    urls = store_urls(texts)
-    if not flow.stages():
-        return {}  # a republisher keeps nothing
-    if "" not in urls:
-        raise ConfigurationError(
-            f"flow {flow.name!r} has stages, so it needs a store for its claim and plans; give --store URL, for "
-            "example --store redis://localhost:6379 or --store sqlite:///var/lib/totals.db"
-        )
-    for stage in flow.stages():
-        if stage.store and stage.store not in urls:
-            raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
-            )
-        if by_workers and urls[stage.store or ""].startswith("memory:"):
-            raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
-                "has for itself; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
-            )
-    return urls

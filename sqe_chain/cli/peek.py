@@ -15,7 +15,6 @@ from google.protobuf.message import Message as Protobuf
 from rich.text import Text
 
 from sqe_chain.chain import Link
-from sqe_chain.cli.connecting import open_log
 from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
@@ -24,6 +23,7 @@ from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.protocol.letters import Letter, letter_of
+from sqe_chain.runtime.connecting import open_log
 from sqe_chain.segment.views import numbered
 
 _SHOWN_BYTES = 120

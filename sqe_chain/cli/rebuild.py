@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sqe_chain.cli.connecting import EngineChoice
 from sqe_chain.cli.console import ERR, reported
-from sqe_chain.cli.launch import Prepared, Wanted, prepared
+from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
@@ -27,16 +25,17 @@ from sqe_chain.cli.options import (
     TracebackOption,
     WeakOption,
 )
-from sqe_chain.cli.owner import this_process
-from sqe_chain.cli.stop import Heartbeat
 from sqe_chain.cli.values import properties
 from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.runtime.launching import Prepared
+from sqe_chain.runtime.owner import this_process
+from sqe_chain.runtime.stop import Heartbeat
 
 To = Mapping[TopicPartition, int] | int | None
 
@@ -85,13 +84,9 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
             owner=this_process().as_text(),
         )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
-        _again(
-            flow,
-            settings,
-            _wanted(kafka, kafka_config, store, choice, log_json=log_json),
-            None,
-            resume=resume,
-        )
+        with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
+            said = _again(found, None, resume=resume)
+        ERR.print(said)
 
 
 def rewind(  # noqa: PLR0913 - each is an option of the command
@@ -135,45 +130,36 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
             owner=this_process().as_text(),
         )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
-        wanted = _wanted(kafka, kafka_config, store, choice, log_json=log_json)
-        if flow.stages():
-            _again(flow, settings, wanted, target_of(to), republish=republish, resume=resume)
-        elif republish:
-            _move(flow, settings, wanted, target_of(to))
-        else:
+        where = target_of(to)
+        if not flow.stages() and not republish:
             raise ConfigurationError(
                 f"flow {flow.name!r} keeps no states: all it could do is to publish again; say --republish if that is meant "
                 "(receivers ignore what they have counted)"
             )
+        with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
+            if flow.stages():
+                said = _again(found, where, republish=republish, resume=resume)
+            else:
+                said = _move(found, where)
+        ERR.print(said)
 
 
-def _wanted(
-    kafka: str, config: Path | None, store: list[str] | None, engine: EngineChoice, *, log_json: bool
-) -> Wanted:
-    return Wanted(
-        kafka, config, tuple(store or ()), engine, None, once=True, log_json=log_json, metrics_port=None
-    )
+def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
+    work = Rebuilding(found.around, found.engine, to, republish, resume, lambda: found.stop.requested)
+    with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
+        plan = work.run()
+    name = found.around.flow.name
+    return f"flow {name!r} stands at plan {plan.number} now, folded again; start its service"
 
 
-def _again(
-    flow: Flow, settings: Settings, wanted: Wanted, to: To, *, republish: bool = False, resume: bool = False
-) -> None:
-    with prepared(flow, settings, wanted) as found:
-        work = Rebuilding(found.around, found.engine, to, republish, resume, lambda: found.stop.requested)
-        with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
-            plan = work.run()
-    ERR.print(f"flow {flow.name!r} stands at plan {plan.number} now, folded again; start its service")
-
-
-def _move(flow: Flow, settings: Settings, wanted: Wanted, to: Mapping[TopicPartition, int] | int) -> None:
-    with prepared(flow, settings, wanted) as found:
-        service = Republishing(found.around)
-        service.start()
-        positions = service.rewind(to)
+def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
+    service = Republishing(found.around)
+    service.start()
+    positions = service.rewind(to)
     places = ", ".join(
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(positions.items())
     )
-    ERR.print(f"flow {flow.name!r} reads on from {places}; start its service")
+    return f"flow {found.around.flow.name!r} reads on from {places}; start its service"
 
 
 def _silent(found: Prepared, error: Exception) -> None:

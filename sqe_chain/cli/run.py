@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from sqe_chain.cli.connecting import EngineChoice
 from sqe_chain.cli.console import reported
-from sqe_chain.cli.launch import Wanted, launch
+from sqe_chain.cli.listening import listening, show_cursor
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
@@ -25,9 +24,11 @@ from sqe_chain.cli.options import (
     TracebackOption,
     WeakOption,
 )
-from sqe_chain.cli.owner import this_process
-from sqe_chain.cli.values import duration_ms, properties
+from sqe_chain.cli.values import duration_ms, properties, store_urls
 from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.runtime.launching import Deployment, launch
+from sqe_chain.runtime.owner import this_process
 
 
 def run(  # noqa: PLR0913 - each is an option of the command
@@ -129,17 +130,14 @@ def run(  # noqa: PLR0913 - each is an option of the command
             drop_stages=tuple(drop or ()),
             owner=this_process().as_text(),
         )
-        launch(
-            load_flow(target),
-            settings,
-            Wanted(
-                kafka=kafka,
-                kafka_config=kafka_config,
-                stores=tuple(store or ()),
-                engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ())),
-                create_topics=create_topics,
-                once=once,
-                log_json=log_json,
-                metrics_port=metrics_port,
-            ),
+        flow = load_flow(target)
+        deployment = Deployment(
+            kafka=kafka,
+            kafka_config=kafka_config,
+            stores=store_urls(store or ()),
+            engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ())),
+            create_topics=create_topics,
+            once=once,
         )
+        who = listening(flow, kafka, log_json=log_json, metrics_port=metrics_port)
+        launch(flow, settings, deployment, listening=who, restore=show_cursor)

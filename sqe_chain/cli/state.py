@@ -17,16 +17,17 @@ from rich.text import Text
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.files import counted
 from sqe_chain.cli.loading import load_flow
-from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption, open_stores
+from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption
 from sqe_chain.cli.selection import Found, selection
 from sqe_chain.cli.state_files import write_states
-from sqe_chain.cli.values import moment_ms
+from sqe_chain.cli.values import moment_ms, store_urls
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import Node
 from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.stages.windows import RETAINED, results_of
 
 Stored = Iterator[tuple[bytes, bytes | None]]
@@ -86,7 +87,7 @@ def state(  # noqa: PLR0913 - options of a command
     with reported(traceback=traceback):
         flow = load_flow(target)
         node = _stage(flow, stage)
-        with open_stores(flow, store or ()) as stores:
+        with open_stores(flow, store_urls(store or ())) as stores:
             wanted = [_key(text) for text in keys or ()]
             stored = _stored(flow, node, stores[""], stores[node.store or ""], wanted)
             if node.payload is None:

@@ -22,8 +22,8 @@ from prometheus_client import CollectorRegistry
 
 from sqe_chain import errors
 from sqe_chain.cli.app import app
-from sqe_chain.cli.metrics import Metrics
 from sqe_chain.logs.kafka import KafkaLog, load_config
+from sqe_chain.runtime.metrics import Metrics
 
 PAGES = documents.pages()
 NAMES = [documents.name_of(page) for page in PAGES]

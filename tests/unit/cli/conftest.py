@@ -12,11 +12,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 from typer.testing import CliRunner, Result
 
 from sqe_chain import wrap
-from sqe_chain.cli import dead_letters, launch, peek
+from sqe_chain.cli import dead_letters, peek
 from sqe_chain.cli import flows as flows_command
 from sqe_chain.cli.app import app
 from sqe_chain.cli.loading import load_module
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.runtime import launching
 
 FLOWS = """
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
@@ -95,7 +96,7 @@ def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iter
     broker = MemoryLog(request.node.nodeid)
     for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2), ("cli-letters.dead-letters", 1)):
         broker.create_topic(topic, partitions)
-    for module in (launch, peek, dead_letters, flows_command):
+    for module in (launching, peek, dead_letters, flows_command):
         monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
     yield broker
     broker.clear()

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 
@@ -167,7 +168,7 @@ def test_a_newer_run_ends_this_one_with_its_own_status(
 def test_once_does_not_wait_for_ever_for_a_broker(
     flows: ModuleType, log: MemoryLog, store: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqe_chain.cli.launch.ONCE_PATIENCE_MS", 200)
+    monkeypatch.setattr("sqe_chain.runtime.launching.ONCE_PATIENCE_MS", 200)
     log.set_down(down=True)
     result = command(*stateful(store))
     assert result.exit_code == 5
@@ -504,8 +505,8 @@ def test_peek_says_what_is_wrong(
     ("arguments", "module", "reached"),
     [
         (["run", "cli_flows:counts"], run, "launch"),
-        (["rebuild", "cli_flows:counts"], rebuild, "_again"),
-        (["rewind", "cli_flows:counts", "--to", "words[0]=0"], rebuild, "_again"),
+        (["rebuild", "cli_flows:counts"], rebuild, "working_on"),
+        (["rewind", "cli_flows:counts", "--to", "words[0]=0"], rebuild, "working_on"),
     ],
 )
 @pytest.mark.parametrize("from_environment", [False, True])
@@ -519,7 +520,13 @@ def test_how_much_may_be_excluded_reaches_the_service(
     from_environment: bool,
 ) -> None:
     given: list[Settings] = []
-    monkeypatch.setattr(module, reached, lambda _flow, settings, *_, **__: given.append(settings))
+
+    def take(_flow: object, settings: Settings, *_: object, **__: object) -> nullcontext[None]:
+        given.append(settings)
+        return nullcontext()
+
+    monkeypatch.setattr(module, reached, take)
+    monkeypatch.setattr(rebuild, "_again", lambda *_, **__: "")
     common = [*arguments, "--kafka", "b:1", "--store", "memory://", "--engine", "inprocess"]
     assert command(*common).exit_code == 0
     if from_environment:

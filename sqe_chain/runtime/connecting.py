@@ -1,18 +1,20 @@
-"""From options to ports: the log and the engine. Drivers are imported only when they are asked for."""
+"""From addresses to ports: the log, the stores, and the engine. Drivers are imported only when they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from sqe_chain.cli.neighbours import check_kafka
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
+from sqe_chain.ports import StateStore
 from sqe_chain.protocol.surroundings import Engine, Surroundings
+from sqe_chain.runtime.neighbours import check_kafka, check_stores
+from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from sqe_chain.logs.kafka import KafkaLog
@@ -33,7 +35,7 @@ class EngineChoice:
     conf: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_log(bootstrap: str, config: Path | None) -> KafkaLog:
+def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> KafkaLog:
     """The Kafka cluster. Its client is not connected yet; but whoever answers in plain text was asked who it is.
 
     Raises:
@@ -44,11 +46,58 @@ def open_log(bootstrap: str, config: Path | None) -> KafkaLog:
         from sqe_chain.logs.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
         raise _missing(error, "kafka") from error
-    properties = load_config(config) if config else {}
+    properties = load_config(config) if isinstance(config, Path) else dict(config or {})
     log = KafkaLog(bootstrap, properties)
     if "ssl" not in properties.get("security.protocol", "").lower():
         check_kafka(bootstrap)
     return log
+
+
+@contextmanager
+def open_stores(
+    flow: Flow, urls: Mapping[str, str], *, by_workers: bool = False
+) -> Iterator[dict[str, StateStore]]:
+    """The stores of a service by name, "" being the default and home store, as long as the context lasts.
+
+    No client is connected before it is used; but whoever answers in plain text was asked who it is.
+
+    Args:
+        flow: the flow.
+        urls: store name -> address; "" is the default and home store.
+        by_workers: they will be used by other processes, too.
+
+    Raises:
+        ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
+            needs is not given.
+    """
+    with ExitStack() as opened:
+        urls = _needed(flow, urls, by_workers=by_workers)
+        stores = {name: open_store(url) for name, url in urls.items()}
+        for store in stores.values():
+            opened.callback(store.close)
+        check_stores(urls.values())
+        yield stores
+
+
+def _needed(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
+    if not flow.stages():
+        return {}  # a republisher keeps nothing
+    if "" not in urls:
+        raise ConfigurationError(
+            f"flow {flow.name!r} has stages, so it needs a store for its claim and plans; give --store URL, for example "
+            '--store redis://localhost:6379 or --store sqlite:///var/lib/totals.db (in Python: store="redis://localhost")'
+        )
+    for stage in flow.stages():
+        if stage.store and stage.store not in urls:
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
+            )
+        if by_workers and urls[stage.store or ""].startswith("memory:"):
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
+                "has for itself; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
+            )
+    return urls
 
 
 @contextmanager

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from sqe_chain.cli import neighbours
-from sqe_chain.cli.neighbours import check_kafka, check_stores, who_answers
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.runtime import neighbours
+from sqe_chain.runtime.neighbours import check_kafka, check_stores, who_answers
 
 Answer = Callable[[bytes], bytes]
 

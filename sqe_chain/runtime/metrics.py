@@ -12,9 +12,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
-from sqe_chain.cli.health import Health
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.surroundings import When
+from sqe_chain.runtime.health import Health
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse

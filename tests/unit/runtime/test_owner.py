@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from sqe_chain.cli.owner import Owner, is_dead, this_process
+from sqe_chain.runtime.owner import Owner, is_dead, this_process
 
 
 @pytest.fixture
 def ended() -> Owner:
     """A process of this machine that has ended."""
-    program = "from sqe_chain.cli.owner import this_process; print(this_process().as_text())"
+    program = "from sqe_chain.runtime.owner import this_process; print(this_process().as_text())"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
     )

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop, signals
 from sqe_chain.errors import Unavailable
+from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop, signals
 
 LONG_S = 60.0
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sqe_chain.cli.statistics import SLOW_S, Statistics
-from sqe_chain.cli.stop import Heartbeat, ServiceClock, Stop
 from sqe_chain.errors import (
     ChainError,
     EngineLost,
@@ -18,6 +16,8 @@ from sqe_chain.errors import (
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.runtime.statistics import SLOW_S, Statistics
+from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
 
 IDLE_MS = 100
 """Pause before a service that does not wait for an interval looks again for something new."""

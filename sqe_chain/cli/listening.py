@@ -1,0 +1,76 @@
+"""Who hears what the command does with a flow: the panel or lines, and Prometheus if asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from sqe_chain.cli.console import ERR
+from sqe_chain.cli.panel import LivePanel
+from sqe_chain.cli.values import store_urls
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.surroundings import Observer, Settings
+from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.runtime.health import Health
+from sqe_chain.runtime.launching import Deployment, Listening, Prepared, prepared
+from sqe_chain.runtime.metrics import Metrics, serving
+from sqe_chain.runtime.statistics import Statistics
+from sqe_chain.runtime.stop import ServiceClock
+from sqe_chain.runtime.telling import Lines
+
+
+def show_cursor() -> None:
+    """The terminal as it was before the panel."""
+    ERR.show_cursor(show=True)
+
+
+def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | None = None) -> Listening:
+    """Who hears what a service of the command does.
+
+    Args:
+        flow: the flow.
+        kafka: brokers, as the panel shows them.
+        log_json: JSON lines instead of a panel or text.
+        metrics_port: answer Prometheus there.
+    """
+
+    @contextmanager
+    def found(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
+        hearers: list[Observer] = []
+        with ExitStack() as opened:
+            if metrics_port:
+                registry = CollectorRegistry()
+                health = Health(clock.quiet_ms)
+                hearers += [Metrics(flow.name, registry), health]
+                opened.enter_context(serving(metrics_port, registry, health))
+            if log_json or not ERR.is_terminal:
+                hearers.append(Lines(flow.name, as_json=log_json))
+            else:
+                hearers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka)))
+            yield hearers
+
+    return found
+
+
+def working_on(
+    flow: Flow,
+    settings: Settings,
+    kafka: str,
+    kafka_config: Path | None,
+    store: Sequence[str] | None,
+    engine: EngineChoice | None = None,
+    *,
+    log_json: bool,
+) -> AbstractContextManager[Prepared]:
+    """What a command needs that does one thing with a flow, and ends.
+
+    Raises:
+        ChainError: something is missing, or wrong.
+    """
+    choice = engine or EngineChoice("inprocess")
+    deployment = Deployment(kafka, kafka_config, store_urls(store or ()), choice, once=True)
+    who = listening(flow, kafka, log_json=log_json)
+    return prepared(flow, settings, deployment, listening=who, restore=show_cursor)

@@ -1,0 +1,169 @@
+"""A service put together: servers looked at, stores and engine opened, everybody who listens told."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import time
+
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.errors import Unavailable
+from sqe_chain.flow import Flow
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.surroundings import Engine, Observer, Settings, Surroundings
+from sqe_chain.runtime.connecting import EngineChoice, open_engine, open_log, open_stores
+from sqe_chain.runtime.owner import is_dead
+from sqe_chain.runtime.service import Service
+from sqe_chain.runtime.statistics import Statistics
+from sqe_chain.runtime.stop import ServiceClock, Stop, signals
+from sqe_chain.runtime.telling import Hearers, logging_to
+from sqe_chain.runtime.topics import create_missing
+
+ONCE_PATIENCE_MS = 30_000
+"""How long a service that runs once waits for a broker or store that is away."""
+
+Listening = Callable[[Statistics, ServiceClock], AbstractContextManager[Sequence[Observer]]]
+"""Gives who else hears what a service does, as long as its context lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Where a flow runs, and with what.
+
+    Attributes:
+        kafka: brokers, ``host:port``.
+        kafka_config: file of librdkafka properties, or the properties.
+        stores: store name -> address; "" is the default and home store.
+        engine: what runs the tasks.
+        create_topics: create missing topics, inputs with so many partitions; None: don't.
+        once: end when what is there has been processed.
+    """
+
+    kafka: str
+    kafka_config: Path | Mapping[str, str] | None = None
+    stores: Mapping[str, str] = field(default_factory=dict)
+    engine: EngineChoice = field(default_factory=lambda: EngineChoice("inprocess"))
+    create_topics: int | None = None
+    once: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What works on a flow: servers looked at, signals in place.
+
+    Attributes:
+        around: the flow and its ports; its engine runs in this process.
+        engine: gives an engine of the kind that was asked for.
+        clock: the same as `around.clock`.
+        stop: when to end.
+        statistics: what was told so far.
+    """
+
+    around: Surroundings
+    engine: Callable[[Flow], Engine]
+    clock: ServiceClock
+    stop: Stop
+    statistics: Statistics
+
+
+def nobody(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
+    """Nobody else listens."""
+    return nullcontext(())
+
+
+def launch(
+    flow: Flow,
+    settings: Settings,
+    deployment: Deployment,
+    *,
+    listening: Listening = nobody,
+    stop: Stop | None = None,
+    restore: Callable[[], object] | None = None,
+) -> None:
+    """Run a service until it is asked to stop.
+
+    Args:
+        flow: the flow.
+        settings: how to run it.
+        deployment: where, and with what.
+        listening: gives who else hears what it does.
+        stop: ends it; None: one of its own.
+        restore: see `prepared`.
+
+    Raises:
+        ChainError: it could not start, or had to stop.
+    """
+    with prepared(flow, settings, deployment, listening=listening, stop=stop, restore=restore) as found:
+        around = found.around
+        if not found.stop.requested:
+            around.engine = found.engine(flow)
+            Service(around, found.clock, found.stop, found.statistics, once=deployment.once).run()
+        around.tell("stopped", reason=found.stop.reason)
+
+
+@contextmanager
+def prepared(
+    flow: Flow,
+    settings: Settings,
+    deployment: Deployment,
+    *,
+    listening: Listening = nobody,
+    stop: Stop | None = None,
+    restore: Callable[[], object] | None = None,
+) -> Iterator[Prepared]:
+    """Connect everything, as long as the context lasts.
+
+    Args:
+        flow: the flow.
+        settings: how to run it.
+        deployment: where, and with what.
+        listening: gives who else hears what it does.
+        stop: ends it; None: one of its own.
+        restore: SIGTERM and Ctrl-C are taken for requests to stop, and this makes the terminal usable before a second
+            Ctrl-C ends the process at once. None: signals are left alone, as they must be in any thread but the main one.
+
+    Raises:
+        ChainError: something is missing, or wrong.
+    """
+    config = deployment.kafka_config
+    log = open_log(deployment.kafka, config)
+    stop, statistics = stop or Stop(), Statistics(time)
+    clock = ServiceClock(stop, ONCE_PATIENCE_MS if deployment.once else None)
+    with ExitStack() as opened:
+        by_workers = deployment.engine.name == "spark"
+        stores = opened.enter_context(open_stores(flow, deployment.stores, by_workers=by_workers))
+        handle_again = opened.enter_context(signals(stop, restore)) if restore else None
+        observer = Hearers(statistics, clock, *opened.enter_context(listening(statistics, clock)))
+        opened.enter_context(logging_to(observer))
+        around = Surroundings(
+            flow=flow,
+            log=log,
+            stores=stores,
+            engine=InProcessEngine(flow, log, lambda stage: stores[stage.store or ""]),
+            observer=observer,
+            clock=clock,
+            new_run_id=lambda: secrets.token_hex(8),
+            settings=settings,
+            is_dead=is_dead,
+        )
+        ready = _ready(around, deployment.create_topics, stop)
+        choice = deployment.engine if ready else EngineChoice("inprocess")
+        engine = opened.enter_context(open_engine(choice, around))
+        if handle_again:
+            handle_again()  # Spark has handlers of its own
+        yield Prepared(around, engine, clock, stop, statistics)
+
+
+def _ready(around: Surroundings, create_topics: int | None, stop: Stop) -> bool:
+    """Look at the topics before anything slow is started; False when asked to stop meanwhile."""
+    try:
+        if create_topics is not None:
+            create_missing(around, create_topics)
+        around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+    except Unavailable:
+        if not stop.requested:
+            raise
+    return not stop.requested
