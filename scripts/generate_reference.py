@@ -24,7 +24,10 @@ DIRECTORY = Path(__file__).resolve().parent.parent / "docs" / "reference"
 NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those, then run it again. -->"
 
 PAGES: dict[str, tuple[str, ...]] = {
-    "sqe_chain": ("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
+    "sqe_chain": (
+        *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
+        *("run", "running", "RunningService", "states", "States"),
+    ),
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "Context"),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),

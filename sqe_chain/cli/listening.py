@@ -16,10 +16,10 @@ from sqe_chain.protocol.surroundings import Observer, Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.health import Health
 from sqe_chain.runtime.launching import Deployment, Listening, Prepared, prepared
+from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics, serving
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
-from sqe_chain.runtime.telling import Lines
 
 
 def show_cursor() -> None:

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.protocol.surroundings import When
+from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
-from sqe_chain.runtime.telling import WARNINGS
 
 _TOLD = (WARNINGS - {"waiting"}) | {"recovered"}
 """Events that get a line above the panel, to be read later; what is waited for stands in it."""

@@ -24,9 +24,10 @@ from sqe_chain.cli.options import (
     TracebackOption,
     WeakOption,
 )
-from sqe_chain.cli.values import duration_ms, properties, store_urls
+from sqe_chain.cli.values import properties, store_urls
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Deployment, launch
 from sqe_chain.runtime.owner import this_process
 

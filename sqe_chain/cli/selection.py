@@ -7,15 +7,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.runtime.states import StoredState
 from sqe_chain.segment.views import as_plain
-from sqe_chain.stages.windowing import Span
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -50,31 +50,13 @@ class Condition:
         return self.holds(getattr(state, self.field), self.value)
 
 
-class Found(NamedTuple):
-    """A state as it is shown.
-
-    Attributes:
-        key: its key.
-        state: the state; None: there is none under this key.
-        span: the window that it is of; None for states that live as long as their key.
-        final: of a window: whether it is closed, so that nothing changes it any more.
-    """
-
-    key: bytes
-    state: Message | None
-    span: Span | None = None
-    final: bool = False
-
-    def line(self) -> dict[str, Any]:
-        """As a line of JSON."""
-        window: dict[str, object] = {}
-        if self.span is not None:
-            window = {"start_ms": self.span.start_ms, "end_ms": self.span.end_ms, "final": self.final}
-        return {
-            "key": as_json(self.key),
-            **window,
-            "state": None if self.state is None else as_plain(self.state),
-        }
+def line_of(found: StoredState) -> dict[str, Any]:
+    """A state as a line of JSON."""
+    window: dict[str, object] = {}
+    if found.span is not None:
+        window = {"start_ms": found.span.start_ms, "end_ms": found.span.end_ms, "final": found.final}
+    state = None if found.state is None else as_plain(found.state)
+    return {"key": as_json(found.key), **window, "state": state}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +75,7 @@ class Selection:
     begin_ms: int | None = None
     end_ms: int | None = None
 
-    def takes(self, found: Found) -> bool:
+    def takes(self, found: StoredState) -> bool:
         """Whether this state is wanted; that there is none is told only if any would do."""
         state = found.state
         if state is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from rich.table import Table
 from rich.text import Text
 
@@ -18,19 +18,13 @@ from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, repor
 from sqe_chain.cli.files import counted
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption
-from sqe_chain.cli.selection import Found, selection
+from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms, store_urls
-from sqe_chain.errors import ConfigurationError, StoreInconsistent
-from sqe_chain.flow import Flow
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.topology import Node
-from sqe_chain.partitioner import cell_of
-from sqe_chain.ports import StateStore
-from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.runtime.connecting import open_stores
-from sqe_chain.stages.windows import RETAINED, results_of
-
-Stored = Iterator[tuple[bytes, bytes | None]]
+from sqe_chain.runtime.states import Rows, StoredState, decoded, stage_named, stored_rows
 
 
 def state(  # noqa: PLR0913 - options of a command
@@ -86,10 +80,10 @@ def state(  # noqa: PLR0913 - options of a command
     """
     with reported(traceback=traceback):
         flow = load_flow(target)
-        node = _stage(flow, stage)
+        node = stage_named(flow, stage)
         with open_stores(flow, store_urls(store or ())) as stores:
             wanted = [_key(text) for text in keys or ()]
-            stored = _stored(flow, node, stores[""], stores[node.store or ""], wanted)
+            stored = stored_rows(flow, node, stores, wanted)
             if node.payload is None:
                 if match or where or output or begin or end:
                     raise ConfigurationError(
@@ -102,7 +96,7 @@ def state(  # noqa: PLR0913 - options of a command
                     f"stage {node.name!r} has no windows that --from and --to could choose"
                 )
             selected = selection(match, where or (), node.payload, _time("--from", begin), _time("--to", end))
-            found = (one for one in _found(node, node.payload, stored, wanted) if selected.takes(one))
+            found = (one for one in decoded(node, node.payload, stored, wanted) if selected.takes(one))
             if output is not None:
                 existing = (one for one in islice(found, limit) if one.state is not None)
                 windows = node.spec is not None
@@ -110,47 +104,9 @@ def state(  # noqa: PLR0913 - options of a command
                 ERR.print(f"{count} states written to {output}")
             elif json:
                 for one in islice(found, limit):
-                    print_json(one.line())
+                    print_json(line_of(one))
             else:
                 _show(node, found, limit or 100)
-
-
-def _stage(flow: Flow, name: str) -> Node:
-    for node in flow.stages():
-        if node.name == name:
-            return node
-    known = ", ".join(node.name for node in flow.stages()) or "none, it keeps no states"
-    raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
-
-
-def _stored(flow: Flow, node: Node, home: StateStore, store: StateStore, keys: Sequence[bytes]) -> Stored:
-    """Rows: of these keys, None where there is none; without keys, all there are. Windows of a key have several."""
-    layout = _layout(flow, home)
-    partitions, stored = layout.state_partitions, layout.stages.get(node.name)
-    if stored is None:
-        raise ConfigurationError(f"flow {flow.name!r} has not run with stage {node.name!r} yet")
-    if keys and node.spec is None:
-        for key in keys:
-            cell = cell_of(key, partitions, stored.buckets)
-            _, (found,), _ = store.read(stored.flow, node.name, cell, [key])
-            yield key, found
-        return
-    cells = {cell_of(key, partitions, 1) for key in keys} if keys else range(partitions * stored.buckets)
-    for cell in sorted(cells):
-        yield from sorted(store.scan(stored.flow, node.name, cell))
-
-
-def _layout(flow: Flow, home: StateStore) -> Layout:
-    """As the flow was born, whatever it declares now."""
-    standing, _ = home.home(flow.name)
-    if standing is None or standing.number < 0:
-        raise ConfigurationError(
-            f"the store knows nothing of flow {flow.name!r}: it has not run with this --store yet"
-        )
-    data = home.plan(flow.name, standing.number)
-    if data is None:
-        raise StoreInconsistent(f"the home store has no plan {standing.number} of flow {flow.name!r}")
-    return Plan.from_bytes(data).layout
 
 
 def _time(option: str, text: str | None) -> int | None:
@@ -168,7 +124,7 @@ def _key(text: str) -> bytes:
         ) from None
 
 
-def _show_rows(rows: Stored, *, as_lines: bool) -> None:
+def _show_rows(rows: Rows, *, as_lines: bool) -> None:
     """What a filter keeps; what it means says proto/sqe_chain/v1/filters.proto and windows.proto."""
     for row, content in rows:
         if as_lines:
@@ -177,25 +133,7 @@ def _show_rows(rows: Stored, *, as_lines: bool) -> None:
             OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
-def _found(node: Node, state: type[Message], stored: Stored, keys: Sequence[bytes]) -> Iterator[Found]:
-    """The states in rows; of a stage with windows, each open and each retained one."""
-    for name, data in stored:
-        try:
-            if node.spec is not None:
-                windows = results_of(name, data or b"", state)
-                final = name.startswith(RETAINED)
-                yield from (
-                    Found(key, one, span, final) for key, span, one in windows if not keys or key in keys
-                )
-            else:
-                yield Found(name, None if data is None else state.FromString(data))
-        except DecodeError as error:
-            raise StoreInconsistent(
-                f"the state of key {readable(name)} in stage {node.name!r} is no {state.DESCRIPTOR.full_name}: {error}"
-            ) from error
-
-
-def _show(node: Node, found: Iterator[Found], limit: int) -> None:
+def _show(node: Node, found: Iterator[StoredState], limit: int) -> None:
     """A table with one column for each field of the state."""
     fields = node.payload.DESCRIPTOR.fields if node.payload else ()
     window = ("from", "to", "window") if node.spec else ()

@@ -9,31 +9,10 @@ from datetime import UTC, datetime, timedelta
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.declaration import check_topic
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
-_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
 _OFFSET = re.compile(r"([A-Za-z0-9._-]+)\[([0-9]+)\]=([0-9]+)")
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.*)", re.DOTALL)
 _MILLIS = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MAX_DURATION_MS = 24 * 3_600_000
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of a duration.
-
-    >>> duration_ms("500ms"), duration_ms("5s"), duration_ms("1.5m")
-    (500, 5000, 90000)
-
-    Raises:
-        ConfigurationError: it is none, or longer than a day.
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise ConfigurationError(f"{text!r} is no duration; write a number and its unit: 500ms, 5s, 1m or 1h")
-    milliseconds = round(float(found.group(1)) * _MILLISECONDS[found.group(2)])
-    if milliseconds > MAX_DURATION_MS:
-        raise ConfigurationError(f"{text!r} is too long; at most 24h")
-    return milliseconds
 
 
 def topic_name(text: str) -> str:

@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from sqe_chain.runtime.telling import Lines
+from sqe_chain.runtime.lines import Lines
 
 
 class Trap:

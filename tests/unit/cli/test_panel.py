@@ -19,9 +19,10 @@ from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.surroundings import PERSIST, PROCESS, PUBLISH, Observer
 from sqe_chain.runtime.health import STUCK_MS, Health
+from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics, serving
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
-from sqe_chain.runtime.telling import Hearers, Lines, logging_to
+from sqe_chain.runtime.telling import Hearers, logging_to
 
 BATCH = (
     ("claimed", {"epoch": 4, "run_id": "ab"}),

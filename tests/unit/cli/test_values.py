@@ -8,9 +8,10 @@ from types import ModuleType
 import pytest
 
 from sqe_chain.cli import console, values
-from sqe_chain.cli.values import duration_ms, properties, store_urls, target, topic_name
+from sqe_chain.cli.values import properties, store_urls, target, topic_name
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.connecting import open_stores
+from sqe_chain.runtime.durations import duration_ms
 
 
 @pytest.mark.parametrize("module", [console, values])

@@ -1,0 +1,29 @@
+"""Durations as people write them: 500ms, 5s, 1m."""
+
+from __future__ import annotations
+
+import re
+
+from sqe_chain.errors import ConfigurationError
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)")
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000}
+MAX_DURATION_MS = 24 * 3_600_000
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration.
+
+    >>> duration_ms("500ms"), duration_ms("5s"), duration_ms("1.5m")
+    (500, 5000, 90000)
+
+    Raises:
+        ConfigurationError: it is none, or longer than a day.
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise ConfigurationError(f"{text!r} is no duration; write a number and its unit: 500ms, 5s, 1m or 1h")
+    milliseconds = round(float(found.group(1)) * _MILLISECONDS[found.group(2)])
+    if milliseconds > MAX_DURATION_MS:
+        raise ConfigurationError(f"{text!r} is too long; at most 24h")
+    return milliseconds

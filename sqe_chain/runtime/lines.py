@@ -1,0 +1,75 @@
+"""What a service tells, as lines of text or of JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+from sqe_chain.protocol.surroundings import When
+
+WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
+"""Events that ask for a person's attention."""
+
+DETAILS = frozenset({"shuffled"})
+"""Events that say how a service works, and ask for nothing: not worth a line."""
+
+
+_FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms"})
+"""Fields that lines of text leave out: as long as there are partitions, or no number for people."""
+
+
+class Lines:
+    """One line for each event, written at once.
+
+    Args:
+        flow: named in every line.
+        as_json: JSON objects instead of text.
+        stream: None: standard error.
+    """
+
+    def __init__(self, flow: str, *, as_json: bool, stream: TextIO | None = None) -> None:
+        stamp = structlog.processors.TimeStamper(fmt="iso" if as_json else "%Y-%m-%d %H:%M:%S", utc=as_json)
+        self._log = structlog.wrap_logger(
+            structlog.PrintLogger(stream or sys.stderr),  # flushes after every line
+            processors=[stamp, _as_json if as_json else _as_text],
+            wrapper_class=structlog.BoundLogger,
+        )
+        self._common = {"flow": flow} if as_json else {}
+        self._as_json = as_json
+
+    def step(self, number: int, when: When) -> None:
+        """Steps are not written: their events are."""
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Write a line."""
+        if name in DETAILS:
+            return
+        severity: dict[str, object] = {}
+        if self._as_json:
+            severity["severity"] = "warning" if name in WARNINGS else "info"
+        self._log.msg(name, **{**self._common, **severity, **fields})
+
+
+def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
+    """One object; what matters first, for who reads it by eye."""
+    first = {name: fields.pop(name) for name in ("timestamp", "event")}
+    return json.dumps({**first, **fields}, ensure_ascii=False, default=str)
+
+
+def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
+    """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
+    moment, event = fields.pop("timestamp"), fields.pop("event")
+    told = {name: value for name, value in fields.items() if name not in _FOR_MACHINES}
+    said = "  ".join(f"{name}={_plain(value)}" for name, value in told.items())
+    return f"{moment}  {event:<10} {said}".rstrip()
+
+
+def _plain(value: object) -> object:
+    """What has parts, as JSON; all else as it is."""
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value

@@ -1,0 +1,277 @@
+"""Run a flow from Python: in the foreground of a script, or in the background of a notebook or a test."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any, Literal
+
+from sqe_chain.errors import ChainError, ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Log, TopicPartition
+from sqe_chain.protocol.surroundings import Observer, Settings, When
+from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
+from sqe_chain.runtime.durations import duration_ms
+from sqe_chain.runtime.launching import Deployment, Listening, launch
+from sqe_chain.runtime.owner import this_process
+from sqe_chain.runtime.states import States
+from sqe_chain.runtime.statistics import Statistics
+from sqe_chain.runtime.stop import ServiceClock, Stop
+
+Stores = str | Mapping[str, str] | None
+"""Address of the flow's store; or store name -> address, "" being the home store; None for flows without stages."""
+
+_LOOK_S = 0.5
+"""How often the positions are looked at although nothing was told."""
+
+
+def run(  # noqa: PLR0913 - each is an option
+    flow: Flow,
+    *,
+    kafka: str,
+    store: Stores = None,
+    engine: Literal["spark", "inprocess"] = "spark",
+    once: bool = False,
+    interval: str = "5s",
+    create_topics: int | None = None,
+    kafka_config: Path | Mapping[str, str] | None = None,
+    spark: Mapping[str, str] | None = None,
+    log: Literal["text", "json"] | None = "text",
+    **settings: Any,  # noqa: ANN401 - those of Settings
+) -> None:
+    """Run a flow as a service, here, until SIGTERM or Ctrl-C: what ``sqe-chain run`` does.
+
+    The batch at hand is finished then. Whatever kills the process, the next run goes on exactly. Called in another thread
+    than the main one it hears no signals; see `running` for that.
+
+    Args:
+        flow: the flow.
+        kafka: brokers, ``host:port``.
+        store: where its states, claim and plans are kept; flows without stages need none.
+        engine: what runs the tasks: Spark, or this process, for notebooks, tests and small services.
+        once: process what is there now, then return.
+        interval: how often a batch is made: ``500ms``, ``5s``, ``1m``. Flows without stages never wait for it.
+        create_topics: create missing topics, outputs as declared, inputs with so many partitions (0: inputs must exist).
+        kafka_config: properties of librdkafka, or a file of them.
+        spark: properties of Spark, such as ``spark.master``.
+        log: write a line for each event to standard error, as text or JSON; None: nothing.
+        settings: further fields of `sqe_chain.testing.Settings`, such as `start`, `max_records` or `takeover`.
+
+    Raises:
+        ConfigurationError: something is missing, or wrong.
+        ServiceStopped: going on would not be exact; the text names the ways out.
+        PoisonError: an input cannot be processed.
+        ChainError: any other reason to end, by its own name.
+    """
+    deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark), create_topics, once)
+    main = threading.current_thread() is threading.main_thread()
+    launch(
+        flow,
+        _settings(interval, settings),
+        deployment,
+        listening=_lines(flow, log),
+        restore=_nothing if main else None,
+    )
+
+
+class RunningService:
+    """A flow that runs in a thread of this process; made by `running`."""
+
+    def __init__(self, flow: Flow, settings: Settings, deployment: Deployment, listening: Listening) -> None:
+        self.flow = flow
+        self._deployment = deployment
+        self._stop = Stop()
+        self._told = threading.Condition()
+        self._bell = _Bell(self._told)
+        self._error: BaseException | None = None
+        self._opened = ExitStack()
+        self._log: Log = open_log(deployment.kafka, deployment.kafka_config)
+        self._stores = self._opened.enter_context(open_stores(flow, deployment.stores))
+
+        @contextmanager
+        def heard(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
+            with listening(statistics, clock) as others:
+                yield [*others, self._bell]
+
+        def work() -> None:
+            try:
+                launch(flow, settings, deployment, listening=heard, stop=self._stop)
+            except BaseException as error:  # noqa: BLE001 - whoever waits for the thread gets it
+                self._error = error
+            with self._told:
+                self._told.notify_all()
+
+        self._thread = threading.Thread(target=work, name=f"sqe-chain {flow.name}", daemon=True)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def wait_until_caught_up(self, timeout_s: float = 60.0) -> None:
+        """Wait until all that is in the inputs now is processed, persisted and committed.
+
+        Args:
+            timeout_s: how long at most, in seconds.
+
+        Raises:
+            TimeoutError: it took longer; names where the service stands.
+            ChainError: the service has ended with it.
+        """
+        deadline = monotonic() + timeout_s
+        ends: dict[TopicPartition, int] | None = None
+        while True:
+            self._raise_if_failed()
+            if not self.alive:
+                raise ConfigurationError(
+                    f"flow {self.flow.name!r} does not run any more: there is nothing to wait for"
+                )
+            ends = self._ends() if ends is None else ends
+            left = self._left(ends)
+            if self._bell.recovered and not left:
+                return
+            rest_s = deadline - monotonic()
+            if rest_s <= 0:
+                raise TimeoutError(
+                    f"flow {self.flow.name!r} has not {'caught up' if self._bell.recovered else 'started'} in {timeout_s:g} s; "
+                    f"(committed, end) by input: {left}"
+                )
+            with self._told:
+                self._told.wait(min(rest_s, _LOOK_S))
+
+    def state(self, stage: str) -> States:
+        """The states of a stage by key, as they are stored; readable as long as the service runs.
+
+        Args:
+            stage: its name.
+
+        Raises:
+            ConfigurationError: there is no such stage, or it is a filter.
+        """
+        return States(self.flow, stage, self._stores)
+
+    def stop(self) -> None:
+        """Finish the batch at hand, and end.
+
+        Raises:
+            ChainError: the service has ended with it.
+        """
+        self._stop.request("stop")
+        self._thread.join()
+        self._opened.close()
+        self._raise_if_failed()
+
+    def _raise_if_failed(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _ends(self) -> dict[TopicPartition, int]:
+        infos = self._log.describe(self.flow.input_topics())
+        places = [(info.name, partition) for info in infos.values() for partition in range(info.partitions)]
+        return {
+            place: bounds.stable_end
+            for place, bounds in self._log.bounds(places).items()
+            if bounds.stable_end > bounds.begin
+        }
+
+    def _left(self, ends: Mapping[TopicPartition, int]) -> dict[str, tuple[int, int]]:
+        """Inputs of which the group has not committed all."""
+        commits = self._log.committed(self.flow.name, ends)
+        found = {place: commits[place].offset if place in commits else 0 for place in ends}
+        return {
+            f"{topic}[{partition}]": (found[topic, partition], end)
+            for (topic, partition), end in ends.items()
+            if found[topic, partition] < end
+        }
+
+    def _begin(self) -> None:
+        self._thread.start()
+
+
+@contextmanager
+def running(  # noqa: PLR0913 - each is an option
+    flow: Flow,
+    *,
+    kafka: str,
+    store: Stores = None,
+    engine: Literal["spark", "inprocess"] = "spark",
+    interval: str = "500ms",
+    create_topics: int | None = None,
+    kafka_config: Path | Mapping[str, str] | None = None,
+    spark: Mapping[str, str] | None = None,
+    log: Literal["text", "json"] | None = None,
+    **settings: Any,  # noqa: ANN401 - those of Settings
+) -> Iterator[RunningService]:
+    """Run a flow in the background, as long as the context lasts; for arguments see `run`.
+
+    At its end the batch at hand is finished. When the service had to stop, the context raises why, unless another error is
+    on its way.
+
+    Raises:
+        ChainError: as `run` raises them.
+    """
+    deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark), create_topics)
+    service = RunningService(flow, _settings(interval, settings), deployment, _lines(flow, log))
+    service._begin()  # noqa: SLF001 - its own module
+    try:
+        yield service
+    except BaseException:
+        with suppress(ChainError):  # there is an error on its way
+            service.stop()
+        raise
+    service.stop()
+
+
+class _Bell:
+    """Wakes who waits for a service to get on. Implements `protocol.surroundings.Observer`."""
+
+    def __init__(self, told: threading.Condition) -> None:
+        self._told = told
+        self.recovered = False
+
+    def step(self, number: int, when: When) -> None:
+        """Steps tell nothing that events do not."""
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:  # noqa: ARG002 - an Observer's
+        """Wake them."""
+        self.recovered |= name == "recovered"
+        if name in {"recovered", "committed", "caught_up"}:
+            with self._told:
+                self._told.notify_all()
+
+
+def _lines(flow: Flow, log: Literal["text", "json"] | None) -> Listening:
+    def found(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
+        if log is None:
+            return nullcontext(())
+        from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog
+
+        return nullcontext((Lines(flow.name, as_json=log == "json", stream=sys.stderr),))
+
+    return found
+
+
+def _urls(store: Stores) -> dict[str, str]:
+    return {} if store is None else {"": store} if isinstance(store, str) else dict(store)
+
+
+def _engine(name: Literal["spark", "inprocess"], spark: Mapping[str, str] | None) -> EngineChoice:
+    if name not in ("spark", "inprocess"):
+        raise ConfigurationError(f"engine={name!r}; spark or inprocess")
+    conf = dict(spark or {})
+    return EngineChoice(name, conf.pop("spark.master", None), conf)
+
+
+def _settings(interval: str, further: Mapping[str, Any]) -> Settings:
+    try:
+        return Settings(interval_ms=duration_ms(interval), owner=this_process().as_text(), **further)
+    except TypeError as error:
+        raise ConfigurationError(f"no such setting: {error}") from error
+
+
+def _nothing() -> None:
+    """There is no panel to be put away."""

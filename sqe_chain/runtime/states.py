@@ -1,0 +1,217 @@
+"""What a stage has stored, read by anybody: rows, a mapping, tables. Reading disturbs no service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import Node
+from sqe_chain.partitioner import cell_of, key_bytes
+from sqe_chain.ports import StateStore
+from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.runtime.connecting import open_stores
+from sqe_chain.stages.windowing import Span
+from sqe_chain.stages.windows import RETAINED, results_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Key = str | bytes
+Rows = Iterator[tuple[bytes, bytes | None]]
+
+
+class StoredState(NamedTuple):
+    """A state as it is stored.
+
+    Attributes:
+        key: its key.
+        state: the state; None: there is none under this key.
+        span: the window that it is of; None for states that live as long as their key.
+        final: of a window: whether it is closed, so that nothing changes it any more.
+    """
+
+    key: bytes
+    state: Message | None
+    span: Span | None = None
+    final: bool = False
+
+
+class States(Mapping[Key, Message]):
+    """The states of a stage by key, each as the newest batch that was persisted left it.
+
+    Every access reads the store. While a service runs, two states may stem from two batches. Keys that are UTF-8 are
+    given as text, all others as bytes; both are taken.
+
+    Args:
+        flow: the flow; it need not run.
+        stage: name of the stage.
+        stores: store name -> store; "" is the flow's home store.
+
+    Raises:
+        ConfigurationError: there is no such stage, or it is a filter.
+    """
+
+    def __init__(self, flow: Flow, stage: str, stores: Mapping[str, StateStore]) -> None:
+        self._flow, self._stores, self._node = flow, stores, stage_named(flow, stage)
+        if self._node.payload is None:
+            raise ConfigurationError(f"stage {stage!r} is a filter: it remembers rows, and has no states")
+        self._type: type[Message] = self._node.payload
+
+    def __getitem__(self, key: Key) -> Message:
+        """The state of a key.
+
+        Raises:
+            KeyError: there is none.
+            ConfigurationError: the stage has windows: a key has several states, see `rows`.
+        """
+        self._check_no_windows()
+        (found,) = self.rows([key])
+        if found.state is None:
+            raise KeyError(key)
+        return found.state
+
+    def __iter__(self) -> Iterator[Key]:
+        """All keys."""
+        self._check_no_windows()
+        return (_shown(found.key) for found in self.rows())
+
+    def __len__(self) -> int:
+        """How many keys there are; reads them all."""
+        return sum(1 for _ in self)
+
+    def to_dict(self) -> dict[Key, Message]:
+        """All states at once, which is quicker than one after the other."""
+        self._check_no_windows()
+        return {_shown(found.key): found.state for found in self.rows() if found.state is not None}
+
+    def rows(self, keys: Sequence[Key] = ()) -> Iterator[StoredState]:
+        """What is stored; of a stage with windows, each open and each retained final one.
+
+        Args:
+            keys: of these keys; without any, of all.
+        """
+        wanted = [key_bytes(key) for key in keys]
+        stored = stored_rows(self._flow, self._node, self._stores, wanted)
+        return decoded(self._node, self._type, stored, wanted)
+
+    def to_arrow(self) -> pa.Table:
+        """As an Arrow table: a column for the key and for each field; with windows, for their begin and end too.
+
+        Raises:
+            ConfigurationError: pyarrow is missing.
+        """
+        from sqe_chain.runtime.tables import arrow_table  # noqa: PLC0415 - who makes tables needs pyarrow
+
+        return arrow_table(self.rows(), self._type, windows=self._node.spec is not None)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """As a pandas data frame; see `to_arrow`."""
+        frame: pd.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def _check_no_windows(self) -> None:
+        if self._node.spec is not None:
+            raise ConfigurationError(
+                f"stage {self._node.name!r} has windows, so a key has several states: use rows(), to_pandas() or to_arrow()"
+            )
+
+
+@contextmanager
+def states(flow: Flow, stage: str, store: str | Mapping[str, str]) -> Iterator[States]:
+    """The states of a stage, for reading, as long as the context lasts. The flow need not run.
+
+    Args:
+        flow: the flow, as it is declared.
+        stage: name of the stage.
+        store: address of the flow's store; or store name -> address, "" being the home store.
+
+    Raises:
+        ConfigurationError: an address is wrong, or the store knows nothing of this flow or stage.
+    """
+    with open_stores(flow, {"": store} if isinstance(store, str) else store) as stores:
+        yield States(flow, stage, stores)
+
+
+def stage_named(flow: Flow, name: str) -> Node:
+    """The stage of that name.
+
+    Raises:
+        ConfigurationError: there is none; names those that there are.
+    """
+    for node in flow.stages():
+        if node.name == name:
+            return node
+    known = ", ".join(node.name for node in flow.stages()) or "none, it keeps no states"
+    raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
+
+
+def stored_rows(flow: Flow, node: Node, stores: Mapping[str, StateStore], keys: Sequence[bytes]) -> Rows:
+    """Rows of these keys, None where there is none; without keys, all there are. Windows of a key have several.
+
+    Raises:
+        ConfigurationError: the flow has not run with this stage yet.
+        StoreInconsistent: its last plan is missing, or cannot be read.
+    """
+    layout, store = _layout(flow, stores[""]), stores[node.store or ""]
+    partitions, stored = layout.state_partitions, layout.stages.get(node.name)
+    if stored is None:
+        raise ConfigurationError(f"flow {flow.name!r} has not run with stage {node.name!r} yet")
+    if keys and node.spec is None:
+        for key in keys:
+            cell = cell_of(key, partitions, stored.buckets)
+            _, (found,), _ = store.read(stored.flow, node.name, cell, [key])
+            yield key, found
+        return
+    cells = {cell_of(key, partitions, 1) for key in keys} if keys else range(partitions * stored.buckets)
+    for cell in sorted(cells):
+        yield from sorted(store.scan(stored.flow, node.name, cell))
+
+
+def decoded(node: Node, state: type[Message], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
+    """The states in rows; of a stage with windows, each open and each retained one.
+
+    Raises:
+        StoreInconsistent: a row holds something else.
+    """
+    for name, data in rows:
+        try:
+            if node.spec is not None:
+                windows = results_of(name, data or b"", state)
+                final = name.startswith(RETAINED)
+                yield from (
+                    StoredState(key, one, span, final)
+                    for key, span, one in windows
+                    if not keys or key in keys
+                )
+            else:
+                yield StoredState(name, None if data is None else state.FromString(data))
+        except DecodeError as error:
+            raise StoreInconsistent(
+                f"the state of key {name!r} in stage {node.name!r} is no {state.DESCRIPTOR.full_name}: {error}"
+            ) from error
+
+
+def _layout(flow: Flow, home: StateStore) -> Layout:
+    """As the flow was born, whatever it declares now."""
+    standing, _ = home.home(flow.name)
+    if standing is None or standing.number < 0:
+        raise ConfigurationError(
+            f"the store knows nothing of flow {flow.name!r}: it has not run with this store yet"
+        )
+    data = home.plan(flow.name, standing.number)
+    if data is None:
+        raise StoreInconsistent(f"the home store has no plan {standing.number} of flow {flow.name!r}")
+    return Plan.from_bytes(data).layout
+
+
+def _shown(key: bytes) -> Key:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key

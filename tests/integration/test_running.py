@@ -1,0 +1,122 @@
+"""Goal: a flow that a Python file runs is exact through kill -9. Method: real Kafka and Redis, the file in a process of its own."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain import Flow, running, wrap
+from sqe_chain.dev.process import wait_until
+from sqe_chain.logs.kafka import KafkaLog
+
+pytestmark = pytest.mark.timeout(240)
+
+SCRIPT = """
+import sys
+
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain import Flow, run
+
+name, kafka, store = sys.argv[1:]
+
+
+def add(total: Int64Value, word: StringValue) -> None:
+    total.value += 1
+
+
+totals = Flow(f"{name}-totals", state_partitions=2)
+totals.source(f"{name}.words", StringValue).aggregate(
+    "per-word", key=lambda word: word.value, state=Int64Value, fold=add
+).changes().to(f"{name}.totals", partitions=1)
+
+if __name__ == "__main__":
+    run(totals, kafka=kafka, store=store, engine="inprocess", interval="20ms", create_topics=0, max_records=20, log="json")
+"""
+
+
+def counted(word: StringValue) -> str:
+    return word.value
+
+
+def add(total: Int64Value, word: StringValue) -> None:
+    total.value += 1
+
+
+def totals(name: str) -> Flow:
+    flow = Flow(f"{name}-totals", state_partitions=2)
+    stage = flow.source(f"{name}.words", StringValue).aggregate(
+        "per-word", key=counted, state=Int64Value, fold=add
+    )
+    stage.changes().to(f"{name}.totals", partitions=1)
+    return flow
+
+
+def produce(kafka: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    for number in range(count):
+        value = wrap(StringValue(value=f"w{number % 7}"), key=f"w{number % 7}", timestamp_ms=number)
+        producer.produce(topic, value, key=f"w{number % 7}", partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+def test_a_file_that_runs_a_flow_is_exact_through_kill_9(kafka: str, redis_url: str, tmp_path: Path) -> None:
+    name = f"script-{uuid4().hex[:8]}"
+    (tmp_path / "totals.py").write_text(SCRIPT, encoding="utf-8")
+    log = KafkaLog(kafka)
+    log.create_topic(f"{name}.words", 2)
+    produce(kafka, f"{name}.words", 2_000)
+    output = tmp_path / "log.jsonl"
+    command = [sys.executable, "totals.py", name, kafka, redis_url]
+
+    def start() -> subprocess.Popen[bytes]:
+        with output.open("ab") as file:
+            return subprocess.Popen(command, cwd=tmp_path, stderr=file)
+
+    def committed() -> int:
+        return output.read_text(encoding="utf-8").count('"committed"')
+
+    def run_until(count: int) -> None:
+        """One more run, killed when so many batches are committed over all runs."""
+        process = start()
+        assert wait_until(lambda: committed() >= count or process.poll() is not None, 60)
+        assert process.poll() is None, output.read_text(encoding="utf-8")
+        process.kill()
+        process.wait(60)
+
+    output.touch()
+    for kill in range(1, 4):
+        run_until(committed() + kill)
+    with running(totals(name), kafka=kafka, store=redis_url, engine="inprocess", interval="50ms") as service:
+        service.wait_until_caught_up()
+        found = service.state("per-word").to_dict()
+    assert {key: state.value for key, state in found.items()} == {  # type: ignore[attr-defined]
+        f"w{number}": len(range(number, 2_000, 7)) for number in range(7)
+    }
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "spark"])
+def test_sigterm_ends_it_after_the_batch(
+    kafka: str, redis_url: str, tmp_path: Path, engine: Literal["inprocess", "spark"]
+) -> None:
+    name = f"script-{uuid4().hex[:8]}"
+    (tmp_path / "totals.py").write_text(SCRIPT.replace('"inprocess"', f'"{engine}"'), encoding="utf-8")
+    KafkaLog(kafka).create_topic(f"{name}.words", 2)
+    produce(kafka, f"{name}.words", 20)
+    output = tmp_path / "log.jsonl"
+    with output.open("ab") as file:
+        command = [sys.executable, "totals.py", name, kafka, redis_url]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=file)
+    text = lambda: output.read_text(encoding="utf-8")  # noqa: E731
+    assert wait_until(lambda: '"caught_up"' in text() or process.poll() is not None, 120), text()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0, text()
+    assert '"stopped"' in text()

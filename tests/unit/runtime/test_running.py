@@ -1,0 +1,170 @@
+"""Goal: a flow runs from Python, and what it has stored can be read. Method: broker and stores in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+import sqe_chain
+from sqe_chain import Flow, run, running, states, wrap
+from sqe_chain.errors import ConfigurationError, PoisonError
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.runtime import launching
+from sqe_chain.runtime import running as module
+from sqe_chain.stages import Tumbling
+from sqe_chain.stores import open_store
+from sqe_chain.stores.memory import MemoryStore
+
+WHERE = {"kafka": "b:1", "engine": "inprocess", "allow_weak_durability": True}
+STORE = "memory://running"
+
+
+def add(total: Int64Value, word: StringValue) -> None:
+    total.value += len(word.value)
+
+
+def checked(word: StringValue) -> StringValue:
+    if word.value == "poison":
+        raise ValueError(word.value)
+    return word
+
+
+def counts() -> Flow:
+    flow = Flow("counts", state_partitions=2)
+    words = flow.source("words", StringValue).map(checked)
+    words.aggregate("per-word", key=lambda word: word.value, state=Int64Value, fold=add).changes().to(
+        "totals", partitions=1
+    )
+    return flow
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryLog]:
+    found = MemoryLog("running")
+    found.create_topic("words", 2)
+    found.create_topic("totals", 1)
+    monkeypatch.setattr(launching, "open_log", lambda *_: found)
+    monkeypatch.setattr(module, "open_log", lambda *_: found)
+    yield found
+    found.clear()
+    store = open_store(STORE)
+    assert isinstance(store, MemoryStore)
+    store.restore_all()
+
+
+def feed(log: MemoryLog, *words: str) -> None:
+    for word in words:
+        log.append("words", 0, wrap(StringValue(value=word), key=word, timestamp_ms=1_700_000_000_000))
+
+
+def test_once_processes_what_is_there(log: MemoryLog, capsys: pytest.CaptureFixture[str]) -> None:
+    feed(log, "a", "bb", "a")
+    run(counts(), store=STORE, once=True, **WHERE)  # type: ignore[arg-type]
+    assert "committed" in capsys.readouterr().err
+    with states(counts(), "per-word", STORE) as found:
+        assert {key: state.value for key, state in found.to_dict().items()} == {"a": 2, "bb": 2}  # type: ignore[attr-defined]
+
+
+def test_in_the_background_states_are_a_mapping(log: MemoryLog) -> None:
+    feed(log, "a")
+    with running(counts(), store=STORE, interval="10ms", **WHERE) as service:  # type: ignore[arg-type]
+        service.wait_until_caught_up()
+        found = service.state("per-word")
+        assert found["a"].value == 1  # type: ignore[attr-defined]
+        feed(log, "bb", "bb")
+        service.wait_until_caught_up()
+        assert found[b"bb"].value == 4  # type: ignore[attr-defined]
+        assert (sorted(found), len(found)) == (["a", "bb"], 2)
+        assert "cc" not in found
+        with pytest.raises(KeyError):
+            found["cc"]
+        frame = found.to_pandas().sort_values("key")
+        assert frame[["key", "value"]].values.tolist() == [["a", 1], ["bb", 4]]
+        assert service.alive
+    assert not service.alive
+    assert not [thread for thread in threading.enumerate() if thread.name == "sqe-chain counts"]
+
+
+def test_who_waits_before_there_is_anything_waits_until_the_service_has_started(log: MemoryLog) -> None:
+    with running(counts(), store=STORE, **WHERE) as service:  # type: ignore[arg-type]
+        service.wait_until_caught_up()
+        assert dict(service.state("per-word")) == {}
+
+
+def test_a_key_that_is_no_text_is_bytes(log: MemoryLog) -> None:
+    flow = Flow("by-key", state_partitions=1)
+    flow.source("words", StringValue).aggregate("per-key", key=lambda _: b"\xff", state=Int64Value, fold=add)
+    feed(log, "a")
+    run(flow, store=STORE, once=True, log=None, **WHERE)  # type: ignore[arg-type]
+    with states(flow, "per-key", STORE) as found:
+        assert list(found) == [b"\xff"]
+
+
+def test_a_service_that_stops_says_why_to_who_waits_and_at_the_end(log: MemoryLog) -> None:
+    feed(log, "poison")
+    with (
+        pytest.raises(PoisonError, match="poison"),
+        running(counts(), store=STORE, **WHERE) as service,  # type: ignore[arg-type]
+        pytest.raises(PoisonError),
+    ):
+        service.wait_until_caught_up()
+    with (
+        pytest.raises(ZeroDivisionError),
+        running(counts(), store=STORE, **WHERE),  # type: ignore[arg-type]
+    ):
+        raise ZeroDivisionError
+
+
+def test_waiting_ends_with_a_time_that_names_where_it_stands(log: MemoryLog) -> None:
+    with running(counts(), store=STORE, interval="1h", **WHERE) as service:  # type: ignore[arg-type]
+        feed(log, "a")
+        service.wait_until_caught_up()
+        feed(log, "a", "b")
+        with pytest.raises(TimeoutError, match=r"words\[0\]': \(1, 3\)"):
+            service.wait_until_caught_up(timeout_s=0.1)
+        service.stop()
+        with pytest.raises(ConfigurationError, match="does not run any more"):
+            service.wait_until_caught_up()
+
+
+def test_states_of_windows_are_rows(log: MemoryLog) -> None:
+    flow = Flow("windows", state_partitions=1)
+    flow.source("words", StringValue).windowed(
+        "per-window",
+        Tumbling(1_000),
+        key=lambda word: word.value,
+        state=Int64Value,
+        fold=add,
+        retention_ms=1_000,
+    )
+    feed(log, "a", "a")
+    run(flow, store=STORE, once=True, log=None, **WHERE)  # type: ignore[arg-type]
+    with states(flow, "per-window", STORE) as found:
+        (row,) = found.rows(["a"])
+        assert row.span is not None
+        assert (row.state.value, row.span.end_ms - row.span.start_ms) == (2, 1_000)  # type: ignore[union-attr]
+        assert found.to_arrow().column_names == ["key", "key_hex", "start_ms", "end_ms", "final", "value"]
+        with pytest.raises(ConfigurationError, match=r"use rows\(\)"):
+            found["a"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"engine": "flink"}, "engine='flink'"),
+        ({"interval": "soon"}, "no duration"),
+        ({"max_recrods": 1}, "max_recrods"),
+        ({"store": None}, "so it needs a store"),
+    ],
+)
+def test_what_cannot_work_is_said(log: MemoryLog, arguments: dict[str, object], text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        run(counts(), **{"store": STORE, "once": True, **WHERE, **arguments})  # type: ignore[arg-type]
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        sqe_chain.nothing  # type: ignore[attr-defined]  # noqa: B018
