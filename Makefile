@@ -44,10 +44,11 @@ simulate: python  ## chains of services under random faults, from a seed: ARGS="
 	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
 
 .PHONY: lint
-lint: python  ## ruff, formatting, mypy, import rules
+lint: python  ## ruff, formatting, mypy, pyright, import rules
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/basedpyright
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: format

@@ -5,14 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sqe_chain.errors import FlowError
-
-UserFunction = Callable[..., Any]
-"""The user's own types go through it; they are checked where they reach a stage or an output."""
+from sqe_chain.flow.functions import UserFunction
 
 NAME_LENGTH = 120
 TOPIC_LENGTH = 249

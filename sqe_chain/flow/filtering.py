@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, Literal, TypeVar
 
-from google.protobuf.message import Message
-
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import (
-    UserFunction,
     check_callable,
     check_choice,
     check_duration,
@@ -20,10 +17,12 @@ from sqe_chain.flow.declaration import (
     place,
     wants_context,
 )
+from sqe_chain.flow.functions import IdOf, NumberOf, UserFunction, Value
 
 FilterKind = Literal["replays", "roots", "sequences", "deduplicate", "distinct", "windows"]
 Spread = Literal["key", "partition", "lane", "id"]
 Filtered = TypeVar("Filtered")
+"""What a declared filter is: a stream of the same values."""
 
 DAY_MS = 86_400_000
 MAX_WINDOW: Final = 65_536
@@ -77,7 +76,7 @@ class FilterSpec:
         return _METHODS[self.kind]
 
 
-class FilterSteps(Generic[Filtered]):
+class FilterSteps(Generic[Value, Filtered]):
     """The filters of a stream. Each is a stage: it has a name, states in a store, and is exact through crashes.
 
     What it gives are the records that go on, under the keys that they had. `Filter.dropped` gives the others.
@@ -127,9 +126,9 @@ class FilterSteps(Generic[Filtered]):
         self,
         name: str,
         *,
-        sequence: UserFunction,
+        sequence: NumberOf[Value],
         scope: Literal["partition", "lane", "key"] = "partition",
-        epoch: UserFunction | None = None,
+        epoch: NumberOf[Value] | None = None,
         malformed: Literal["stop", "drop", "pass", "dead_letter"] = "stop",
         window: int = 0,
         compat: Literal["juplo"] | None = None,
@@ -205,7 +204,7 @@ class FilterSteps(Generic[Filtered]):
     def deduplicate_by_key_value(
         self,
         name: str,
-        id: UserFunction,  # noqa: A002 - the KIP's word
+        id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
         *,
         late: Literal["forward", "drop"] = "forward",
@@ -233,7 +232,7 @@ class FilterSteps(Generic[Filtered]):
     def deduplicate(
         self,
         name: str,
-        id: UserFunction,  # noqa: A002 - the KIP's word
+        id: IdOf[Value],  # noqa: A002 - the KIP's word
         interval_ms: int,
         *,
         late: Literal["forward", "drop"] = "forward",
@@ -285,77 +284,9 @@ class FilterSteps(Generic[Filtered]):
         check_windows(windows, where, overlap=False)
         check_duration("grace_ms", grace_ms, where)
         check_choice("late", late, ("drop", "forward"), where)
-        guarded = _guarded(guard, where, windows=True)
-        settings = {"windows": windows, "grace_ms": grace_ms, "late": late} | guarded
+        checked = guarded(guard, where, windows=True)
+        settings = {"windows": windows, "grace_ms": grace_ms, "late": late} | checked
         return self._filtered(name, FilterSpec("distinct", "key", settings), store, where)
-
-    def windowed(  # noqa: PLR0913 - a declaration names what it needs
-        self,
-        name: str,
-        windows: object,
-        *,
-        state: type[Message],
-        fold: UserFunction,
-        key: UserFunction | None = None,
-        merge: UserFunction | None = None,
-        lateness_ms: int = 0,
-        retention_ms: int = 0,
-        heartbeat: UserFunction | None = None,
-        guard: object = STANDARD,
-        store: str | None = None,
-    ) -> Filtered:
-        """Fold each value into the windows of its key that its event time lies in.
-
-        When stream time has passed the end of a window, and the lateness, it is final: then it goes on as a
-        `WindowResult` (proto/sqe_chain/v1/window_result.proto) under its key. What comes later is dropped.
-
-        Args:
-            name: stage name; permanent.
-            windows: `Tumbling`, `Hopping` or `Sessions` of `sqe_chain.stages.windowing`.
-            state: protobuf type of what a window holds; a new one begins with an empty one.
-            fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
-            key: ``value -> bytes | str``; without it the stream's key is kept.
-            merge: for sessions: ``(state, later) -> None``, when a value joins two of them.
-            lateness_ms: how long windows stay open for values that come late.
-            retention_ms: how long final windows are kept in the store, to be read: `sqe-chain state`.
-            heartbeat: ``value -> bool``, or with the context as second argument: such a value is folded nowhere. It
-                moves stream time of every state partition to its event time (not beyond the service's clock), so
-                that windows close although their inputs are silent.
-            guard: as for `distinct`.
-            store: name of the store for this stage; by default the service's.
-
-        Raises:
-            FlowError: name clash, or a stage behind `changes()`.
-        """
-        where = place()
-        if check_windows(windows, where, overlap=True).join and merge is None:
-            raise FlowError(
-                f"{where}: sessions need merge: a record between two of them makes one of their states"
-            )
-        if not (isinstance(state, type) and issubclass(state, Message)):
-            raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
-        check_duration("lateness_ms", lateness_ms, where)
-        check_duration("retention_ms", retention_ms, where)
-        for what, function in (("fold", fold), ("key", key), ("merge", merge), ("heartbeat", heartbeat)):
-            if function is not None or what == "fold":
-                check_callable(what, function, where)
-        settings = {
-            "windows": windows,
-            "state": state,
-            "merge": merge,
-            "lateness_ms": lateness_ms,
-            "retention_ms": retention_ms,
-        } | _guarded(guard, where, windows=True)
-        spec = FilterSpec(
-            "windows",
-            "key",
-            settings,
-            fold,
-            wants_context(fold, 2, where),
-            heartbeat=heartbeat,
-            heartbeat_takes_context=wants_context(heartbeat, 1, where),
-        )
-        return self._filtered(name, spec, store, where, key)
 
 
 def _deduplicate(
@@ -372,12 +303,17 @@ def _deduplicate(
     check_choice("compat", compat, ("kip655", None), where)
     if identity is not None or spread == "id":
         check_callable("id", identity, where)
-    guarded = _guarded(guard, where, windows=False)
-    settings = {"interval_ms": interval_ms, "late": late, "compat": compat} | guarded
+    checked = guarded(guard, where, windows=False)
+    settings = {"interval_ms": interval_ms, "late": late, "compat": compat} | checked
     return FilterSpec("deduplicate", spread, settings, identity, wants_context(identity, 1, where))
 
 
-def _guarded(guard: object, where: str, *, windows: bool) -> dict[str, object]:
+def guarded(guard: object, where: str, *, windows: bool) -> dict[str, object]:
+    """The setting for a guard; nothing for the standard one.
+
+    Raises:
+        FlowError: it is no guard.
+    """
     if guard == STANDARD:
         return {}
     check_guard(guard, where, windows=windows)

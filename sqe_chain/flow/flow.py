@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Literal, overload
 
 from google.protobuf.message import Message
 
 from sqe_chain.errors import FlowError
+from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
-    UserFunction,
     check_bool,
     check_choice,
     check_topic,
     place,
     wants_context,
 )
+from sqe_chain.flow.functions import Made, Payload, UserFunction
 from sqe_chain.flow.stream import Filter, Stage, Stream
 from sqe_chain.flow.topology import Nulls, Topology
 
@@ -40,6 +42,46 @@ class Flow(Topology):
         FlowError: a name or number is out of bounds.
     """
 
+    @overload
+    def source(
+        self,
+        topics: str | Iterable[str],
+        payload: type[Payload],
+        *,
+        raw: bool = False,
+        nulls: Literal["poison", "skip"] = "poison",
+    ) -> Stream[Payload]: ...
+
+    @overload
+    def source(
+        self,
+        topics: str | Iterable[str],
+        payload: Callable[[bytes], Made],
+        *,
+        raw: bool = False,
+        nulls: Literal["poison", "skip"] = "poison",
+    ) -> Stream[Made]: ...
+
+    @overload
+    def source(
+        self,
+        topics: str | Iterable[str],
+        payload: Callable[[bytes, Context], Made],
+        *,
+        raw: bool = False,
+        nulls: Literal["poison", "skip"] = "poison",
+    ) -> Stream[Made]: ...
+
+    @overload
+    def source(
+        self,
+        topics: str | Iterable[str],
+        payload: Callable[[bytes | None], Made] | Callable[[bytes | None, Context], Made],
+        *,
+        raw: bool = False,
+        nulls: Literal["decode"],
+    ) -> Stream[Made]: ...
+
     def source(
         self,
         topics: str | Iterable[str],
@@ -47,7 +89,7 @@ class Flow(Topology):
         *,
         raw: bool = False,
         nulls: Nulls = "poison",
-    ) -> Stream:
+    ) -> Stream[Any]:
         """Read one or more topics.
 
         Args:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from google.protobuf.message import Message
 
 from sqe_chain.errors import FlowError
+from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     TOPIC_LENGTH,
-    UserFunction,
     check_bool,
     check_callable,
     check_choice,
@@ -21,36 +22,103 @@ from sqe_chain.flow.declaration import (
     wants_context,
 )
 from sqe_chain.flow.filtering import FilterSpec, FilterSteps
+from sqe_chain.flow.functions import (
+    Emitted,
+    Fold,
+    FoldInContext,
+    KeyInContext,
+    KeyOf,
+    Made,
+    OutputKeyInContext,
+    OutputKeyOf,
+    State,
+    UserFunction,
+    Value,
+)
 from sqe_chain.flow.topology import MAX_PARTITIONS, STAGES, Kind, Node, Topology
+from sqe_chain.flow.windows import WindowSteps
 from sqe_chain.ports import ViewKind
 
+if TYPE_CHECKING:
+    from sqe_chain._proto.dropped_pb2 import Dropped
+    from sqe_chain._proto.window_result_pb2 import WindowResult
+
+Changed = TypeVar("Changed")
 MAX_BUCKETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(FilterSteps["Filter"]):
-    """What a step gives: units on their way. May be used more than once."""
+class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[WindowResult]"], Generic[Value]):
+    """What a step gives: units on their way, with values of one type. May be used more than once."""
 
     flow: Topology
     node: Node
 
-    def map(self, function: UserFunction) -> Stream:
-        """One value for each value."""
+    @overload
+    def map(self, function: Callable[[Value], Made]) -> Stream[Made]: ...
+
+    @overload
+    def map(self, function: Callable[[Value, Context], Made]) -> Stream[Made]: ...
+
+    def map(self, function: UserFunction) -> Stream[Any]:
+        """One value for each value.
+
+        Args:
+            function: ``value -> value``, or with the context as second argument.
+
+        Raises:
+            FlowError: it is no function, or takes other arguments.
+        """
         return self._step("map", function)
 
-    def filter(self, function: UserFunction) -> Stream:
-        """Only the values for which the function is true."""
+    @overload
+    def filter(self, function: Callable[[Value], bool]) -> Stream[Value]: ...
+
+    @overload
+    def filter(self, function: Callable[[Value, Context], bool]) -> Stream[Value]: ...
+
+    def filter(self, function: UserFunction) -> Stream[Value]:
+        """Only the values for which the function is true.
+
+        Args:
+            function: ``value -> bool``, or with the context as second argument.
+
+        Raises:
+            FlowError: it is no function, or takes other arguments.
+        """
         return self._step("filter", function)
 
-    def flat_map(self, function: UserFunction) -> Stream:
-        """Any number of values for each value. They stay together under their one input."""
+    @overload
+    def flat_map(self, function: Callable[[Value], Iterable[Made]]) -> Stream[Made]: ...
+
+    @overload
+    def flat_map(self, function: Callable[[Value, Context], Iterable[Made]]) -> Stream[Made]: ...
+
+    def flat_map(self, function: UserFunction) -> Stream[Any]:
+        """Any number of values for each value. They stay together under their one input.
+
+        Args:
+            function: ``value -> values``, or with the context as second argument.
+
+        Raises:
+            FlowError: it is no function, takes other arguments, or stands behind `changes()`.
+        """
         return self._step("flat_map", function)
 
-    def key_by(self, key: UserFunction) -> Stream:
+    @overload
+    def key_by(self, key: KeyOf[Value]) -> Stream[Value]: ...
+
+    @overload
+    def key_by(self, key: KeyInContext[Value]) -> Stream[Value]: ...
+
+    def key_by(self, key: UserFunction) -> Stream[Value]:
         """The same values under another key.
 
         Args:
-            key: ``value -> bytes | str``; str is taken as UTF-8.
+            key: ``value -> bytes | str``, or with the context as second argument; str is taken as UTF-8.
+
+        Raises:
+            FlowError: it is no function, takes other arguments, or stands behind `changes()`.
         """
         where = place()
         check_callable("key", key, where)
@@ -64,7 +132,7 @@ class Stream(FilterSteps["Filter"]):
             key_takes_context=wants_context(key, 1, where),
         )
 
-    def merge(self, other: Stream) -> Stream:
+    def merge(self, other: Stream[Made]) -> Stream[Value | Made]:
         """The units of both streams, in the order of their inputs.
 
         Raises:
@@ -83,17 +151,69 @@ class Stream(FilterSteps["Filter"]):
         parents = (self.node.index, other.node.index)
         return self._add("merge", where, parents=parents)
 
+    @overload
     def aggregate(
         self,
         name: str,
         *,
-        state: type[Message],
+        state: type[State],
+        fold: Fold[State, Value, Emitted],
+        key: KeyOf[Value] | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: FoldInContext[State, Value, Emitted],
+        key: KeyOf[Value] | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State | None, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: Fold[State, Value, Emitted],
+        key: KeyInContext[Value],
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: FoldInContext[State, Value, Emitted],
+        key: KeyInContext[Value],
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State | None, Emitted]: ...
+
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[Any],
         fold: UserFunction,
         key: UserFunction | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
-    ) -> Stage:
+    ) -> Stage[Any, Any]:
         """A keyed stage: fold each value into the state of its key.
 
         Args:
@@ -139,6 +259,28 @@ class Stream(FilterSteps["Filter"]):
             view=view,
         )
         return Stage(self.flow, node)
+
+    @overload
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: OutputKeyOf[Value] | None = None,
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None: ...
+
+    @overload
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: OutputKeyInContext[Value],
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None: ...
 
     def to(
         self,
@@ -222,12 +364,22 @@ class Stream(FilterSteps["Filter"]):
 
     def _filtered(
         self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None = None
-    ) -> Filter:
+    ) -> Filter[Value]:
+        return Filter(self.flow, self._remembering(name, spec, store, where, key))
+
+    def _windowed(
+        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None
+    ) -> Filter[WindowResult]:
+        return Filter(self.flow, self._remembering(name, spec, store, where, key))
+
+    def _remembering(
+        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None
+    ) -> Node:
         self._check_stage(name, where)
         self._check_store(store, where)
         if spec.settings.get("malformed") == "dead_letter" and not self.flow.dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
-        node = self.flow.add(
+        return self.flow.add(
             "sieve",
             where,
             parents=(self.node.index,),
@@ -238,7 +390,6 @@ class Stream(FilterSteps["Filter"]):
             key=key,
             key_takes_context=wants_context(key, 1, where),
         )
-        return Filter(self.flow, node)
 
     def _check_stage(self, name: str, where: str) -> None:
         check_name("stage", name, where)
@@ -262,10 +413,10 @@ class Stream(FilterSteps["Filter"]):
             node = self.flow.nodes[node.parents[0]]
         return node.kind == "changes"
 
-    def _add(self, kind: Kind, where: str, **fields: Any) -> Stream:  # noqa: ANN401 - the fields of Node
+    def _add(self, kind: Kind, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - the fields of Node
         return Stream(self.flow, self.flow.add(kind, where, **fields))
 
-    def _step(self, kind: Kind, function: UserFunction) -> Stream:
+    def _step(self, kind: Kind, function: UserFunction) -> Stream[Any]:
         where = place()
         check_callable(kind, function, where)
         wants = wants_context(function, 1, where)
@@ -275,10 +426,10 @@ class Stream(FilterSteps["Filter"]):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage(Stream):
-    """A keyed stage. As a stream it gives what its fold emits."""
+class Stage(Stream[Emitted], Generic[Changed, Emitted]):
+    """A keyed stage. As a stream it gives what its fold emits; its type says first what `changes` gives."""
 
-    def changes(self) -> Stream:
+    def changes(self) -> Stream[Changed]:
         """The newest state of each key that changed, once a batch. A deleted state gives None.
 
         May feed `map`, `filter` and `to`, no further stage.
@@ -287,10 +438,10 @@ class Stage(Stream):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Stream):
+class Filter(Stream[Value], Generic[Value]):
     """A filter that remembers. As a stream it gives what goes on."""
 
-    def dropped(self) -> Stream:
+    def dropped(self) -> Stream[Dropped]:
         """One `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record that does not go on, with the reason.
 
         Also for one that goes on behind missing numbers (`gap`), or without any (`malformed="pass"`). May feed what

@@ -11,7 +11,6 @@ from google.protobuf.message import Message
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import (
-    UserFunction,
     check_bool,
     check_choice,
     check_int,
@@ -20,6 +19,7 @@ from sqe_chain.flow.declaration import (
     place,
 )
 from sqe_chain.flow.filtering import FilterSpec
+from sqe_chain.flow.functions import UserFunction
 from sqe_chain.ports import ViewKind
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
 

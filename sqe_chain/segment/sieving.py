@@ -14,8 +14,8 @@ from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.declaration import UserFunction
 from sqe_chain.flow.filtering import FilterSpec
+from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.topology import Node
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.segment.fitting import ANY_KEY, Fitting

@@ -16,8 +16,8 @@ from google.protobuf.message import Message
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.declaration import UserFunction
 from sqe_chain.flow.filtering import FilterSpec
+from sqe_chain.flow.functions import UserFunction
 from sqe_chain.flow.topology import SIDES, STAGES, Kind, Node
 from sqe_chain.partitioner import key_bytes, key_of_each
 from sqe_chain.stages.units import Push, Unit, number

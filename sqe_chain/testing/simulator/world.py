@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.flow import Flow, Stream
+from sqe_chain.flow import Flow, Stage, Stream
 from sqe_chain.stages.windowing import Tumbling
 from sqe_chain.testing.simulator import facts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
@@ -164,9 +168,9 @@ def _hop(world: World, name: str, source: str, target: str, *, first: bool, last
     return flow
 
 
-def _origin(world: World, flow: Flow, topic: str) -> Stream:
-    payload = facts.decode if world.raw else StringValue
-    return flow.source(topic, payload, raw=world.raw).flat_map(facts.split)
+def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
+    stream = flow.source(topic, facts.decode, raw=True) if world.raw else flow.source(topic, StringValue)
+    return stream.flat_map(facts.split)
 
 
 def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = False) -> Flow:
@@ -197,16 +201,18 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
             Tumbling(WINDOW_MS),
             key=facts.key,
             state=StringValue,
-            fold=facts.fold_text(facts.FIRST),
+            fold=cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST)),
             lateness_ms=DAY_MS,
             heartbeat=facts.is_beat,
         ).to("closed", partitions=2)
         return flow
-    first = _sieved(world, stream).aggregate(
+    state: type[Any] = Value if world.view else StringValue
+    fold: Any = facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold")
+    first: Stage[Any, StringValue] = _sieved(world, stream).aggregate(
         "first",
         key=facts.key,
-        state=Value if world.view else StringValue,
-        fold=facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold"),
+        state=state,
+        fold=fold,
         buckets=world.buckets,
         view="json" if world.view else None,
     )
@@ -228,7 +234,7 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
     return flow
 
 
-def _sieved(world: World, stream: Stream) -> Stream:
+def _sieved(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
     if world.sieve == "deduplicate":
         return stream.deduplicate("once", facts.same, 30 * DAY_MS)
     if world.sieve == "distinct":

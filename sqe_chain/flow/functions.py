@@ -1,0 +1,38 @@
+"""Types of the user's functions: with and without the context as their last argument."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Never
+
+from google.protobuf.message import Message
+
+from sqe_chain.flow.context import Context
+
+if TYPE_CHECKING:
+    # Checkers know defaults of type variables; Python does not before 3.13.
+    from typing_extensions import TypeVar
+
+    Emitted = TypeVar("Emitted", default=Never)
+else:
+    from typing import TypeVar
+
+    Emitted = TypeVar("Emitted")
+
+Value = TypeVar("Value")
+Made = TypeVar("Made")
+State = TypeVar("State", bound=Message)
+Payload = TypeVar("Payload", bound=Message)
+
+UserFunction = Callable[..., Any]
+"""Any of them, once the checker has seen it."""
+Key = str | bytes
+KeyOf = Callable[[Value], Key]
+KeyInContext = Callable[[Value, Context], Key]
+OutputKeyOf = Callable[[Value], Key | None]
+OutputKeyInContext = Callable[[Value, Context], Key | None]
+IdOf = Callable[[Value], Key | None] | Callable[[Value, Context], Key | None]
+NumberOf = Callable[[Value], int | None] | Callable[[Value, Context], int | None]
+Condition = Callable[[Value], bool] | Callable[[Value, Context], bool]
+Fold = Callable[[State, Value], Iterable[Emitted] | None]
+FoldInContext = Callable[[State, Value, Context], Iterable[Emitted] | None]

@@ -1,0 +1,92 @@
+"""Goal: sound flows satisfy mypy and pyright, and types are what users expect. Method: both check this file, which is never run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_type
+
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain import Flow
+from sqe_chain.flow import Context, Stage, Stream
+from sqe_chain.stages import Tumbling, WindowResult
+
+
+def length(word: StringValue) -> Int64Value:
+    return Int64Value(value=len(word.value))
+
+
+def length_in_context(word: StringValue, context: Context) -> Int64Value:
+    return Int64Value(value=len(word.value) + context.offset)
+
+
+def letters(word: StringValue) -> Iterable[StringValue]:
+    return [StringValue(value=letter) for letter in word.value]
+
+
+def add(total: Int64Value, word: StringValue) -> None:
+    total.value += len(word.value)
+
+
+def add_and_tell(total: Int64Value, word: StringValue) -> list[StringValue]:
+    total.value += len(word.value)
+    return [word]
+
+
+def add_or_delete(total: Int64Value, word: StringValue, context: Context) -> None:
+    if word.value:
+        total.value += 1
+    else:
+        context.delete_state()
+
+
+def decoded(data: bytes) -> StringValue:
+    return StringValue(value=data.decode())
+
+
+def decoded_or_null(data: bytes | None) -> StringValue:
+    return StringValue(value=(data or b"").decode())
+
+
+flow = Flow("right")
+words = flow.source("words", StringValue)
+assert_type(words, Stream[StringValue])
+assert_type(flow.source("raw", decoded, raw=True), Stream[StringValue])
+assert_type(flow.source("nulls", decoded_or_null, nulls="decode"), Stream[StringValue])
+assert_type(words.map(length), Stream[Int64Value])
+assert_type(words.map(length_in_context), Stream[Int64Value])
+assert_type(words.map(lambda word: word.value), Stream[str])
+assert_type(words.map(lambda word, context: (word.value, context.offset)), Stream[tuple[str, int]])
+assert_type(words.filter(lambda word: word.value != ""), Stream[StringValue])
+assert_type(
+    words.filter(lambda word, context: context.key is not None and word.value != ""), Stream[StringValue]
+)
+assert_type(words.flat_map(letters), Stream[StringValue])
+assert_type(words.key_by(lambda word: word.value), Stream[StringValue])
+assert_type(words.key_by(lambda _, context: context.topic), Stream[StringValue])
+assert_type(words.map(length).merge(words), Stream[Int64Value | StringValue])
+
+counted = words.aggregate("counted", key=lambda word: word.value, state=Int64Value, fold=add)
+assert_type(counted.changes(), Stream[Int64Value])
+counted.changes().map(lambda total: total.value)
+counted.changes().to("totals", partitions=1, key=lambda total: str(total.value))
+
+told = words.aggregate("told", state=Int64Value, fold=add_and_tell)
+assert_type(told, Stage[Int64Value, StringValue])
+assert_type(told.map(length), Stream[Int64Value])
+told.to("words.told", partitions=1, key=lambda word, context: word.value + context.topic)
+
+deleting = words.aggregate(
+    "deleting", key=lambda _, context: context.topic, state=Int64Value, fold=add_or_delete
+)
+assert_type(deleting.changes(), Stream[Int64Value | None])
+deleting.changes().filter(lambda total: total is not None).to("left", partitions=1)
+
+once = words.deduplicate("once", lambda word: word.value, 60_000)
+assert_type(once.map(length), Stream[Int64Value])
+once.dropped().map(lambda dropped: dropped.reason)
+words.drop_stale("rising", sequence=lambda _, context: context.offset).to("rising", partitions=1)
+
+windows = words.windowed("windows", Tumbling(1_000), key=lambda word: word.value, state=Int64Value, fold=add)
+assert_type(windows.map(lambda result: result), Stream[WindowResult])
+windows.to("windows", partitions=1, key=lambda result: result.key)

@@ -1,0 +1,57 @@
+"""Goal: functions of the wrong type are refused. Method: both checkers must find an error at every line marked, and no other.
+
+`type: ignore` and `pyright: ignore` without an error on their line are errors themselves. The file is never run.
+"""
+
+from __future__ import annotations
+
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain import Flow
+from sqe_chain.flow import Context
+from sqe_chain.stages import Tumbling
+
+
+def length_of_number(number: Int64Value) -> int:
+    return number.value
+
+
+def number_in_context(number: Int64Value, context: Context) -> int:
+    return number.value + context.offset
+
+
+def add_numbers(total: Int64Value, number: Int64Value) -> None:
+    total.value += number.value
+
+
+def join(text: StringValue, word: StringValue) -> None:
+    text.value += word.value
+
+
+def add(total: Int64Value, word: StringValue) -> None:
+    total.value += len(word.value)
+
+
+flow = Flow("wrong")
+words = flow.source("words", StringValue)
+
+flow.source("a", 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+words.map(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+words.map(number_in_context)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+words.map(lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
+words.filter(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+words.filter(lambda word: word.value)  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.flat_map(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.key_by(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+
+words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
+words.aggregate("b", state=Int64Value, fold=join)  # type: ignore[arg-type]  # pyright: ignore
+words.aggregate("c", state=str, fold=add)  # type: ignore[arg-type, type-var]  # pyright: ignore
+words.aggregate("d", state=Int64Value, fold=add, key=lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.aggregate("f", state=Int64Value, fold=add).changes().map(lambda total: total.valeu)  # type: ignore[attr-defined]  # pyright: ignore
+words.to("out", partitions=1, key=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
+
+words.deduplicate("g", length_of_number, 1)  # type: ignore[arg-type]  # pyright: ignore
+words.drop_stale("h", sequence=number_in_context)  # type: ignore[arg-type]  # pyright: ignore
+words.windowed("i", Tumbling(1), state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
+words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
