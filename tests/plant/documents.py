@@ -55,7 +55,8 @@ class Command:
 
 def pages() -> list[Path]:
     """Everything written for users."""
-    found = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "proto" / "README.md"]
+    names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "proto/README.md")
+    found = [ROOT / name for name in names]
     return [*found, *sorted((ROOT / "docs").rglob("*.md"))]
 
 

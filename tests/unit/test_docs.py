@@ -141,6 +141,28 @@ def test_every_extra_is_in_the_readme() -> None:
     assert {extra for extra in extras if f"`{extra}`" not in text} == set()
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_files_and_names_of_the_code_exist(page: str) -> None:
+    """A file in backticks is there, and the names in backticks after it stand in it."""
+    text = (ROOT / page).read_text(encoding="utf-8").replace("NAME", "*")
+    found = 0
+    for named, *more in re.findall(
+        r"`([\w/<>*.-]+\.(?:py|json|md|toml|lock|txt))`((?:, `\w[\w.]*\w`)*)", text
+    ):
+        name = named.replace("<name>", "*")
+        files = [file for top in (ROOT / "sqe_chain", ROOT) for file in top.glob(name)]
+        assert files, name
+        for symbol in re.findall(r"`(\w[\w.]*)`", more[0]):
+            if not symbol.endswith((".md", ".json", ".py", ".toml")):
+                own = symbol.rpartition(".")[2]
+                assert re.search(rf"(?:def|class) {own}\b", files[0].read_text(encoding="utf-8")), (
+                    name,
+                    symbol,
+                )
+                found += 1
+    assert found > 10 or page == "CONTRIBUTING.md"
+
+
 def test_the_readme_stays_short() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 160
