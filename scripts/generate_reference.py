@@ -7,11 +7,13 @@ Google-style docstrings become lists, examples become code.
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib
 import inspect
 import re
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,7 +33,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "Context"),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),
-        *("Record", "records_of", "Spot", "Verdict", "Reason", "Table", "MemoryTable"),
+        *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable"),
         *(
             "SqeReplays",
             "RootReplays",
@@ -50,9 +52,12 @@ PAGES: dict[str, tuple[str, ...]] = {
             "Result",
             "Span",
             "results_in",
+            "Dropped",
+            "WindowResult",
         ),
+        *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
-    "sqe_chain.replays": ("process_id", "read_sqe_key", "murmur_hash_64a"),
+    "sqe_chain.replays": ("PartitionMarks", "process_id", "read_sqe_key", "murmur_hash_64a"),
     "sqe_chain.partitioner": ("murmur2", "partition_of", "key_of_each", "cell_of", "key_bytes"),
     "sqe_chain.chain": ("read_lane", "written_lane", "root_position", "next_position", "stored_epoch"),
     "sqe_chain.testing": (
@@ -72,11 +77,13 @@ PAGES: dict[str, tuple[str, ...]] = {
         "replay",
         "Simulation",
         "Violation",
+        "INVARIANTS",
     ),
     "sqe_chain.errors": (),
-    "sqe_chain.stores": ("open_store",),
+    "sqe_chain.stores": ("open_store", "SCHEMES", "WithSchema"),
     "sqe_chain.logs": (),
     "sqe_chain.ports": (
+        *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT"),
         "Views",
         "Message",
         "TopicInfo",
@@ -126,10 +133,10 @@ def _index(names: list[str]) -> str:
 def _module_page(name: str) -> str:
     module = importlib.import_module(name)
     parts = [f"# {name}", NOTE, markdown(inspect.getdoc(module) or "")]
-    parts += [_member(found, getattr(module, found)) for found in PAGES[name] or _defined(module)]
+    parts += [_member(found, getattr(module, found), name) for found in PAGES[name] or _defined(module)]
     for further, names in EXTRA.get(name, ()):
         below = importlib.import_module(further)
-        parts += [_member(found, getattr(below, found)) for found in names]
+        parts += [_member(found, getattr(below, found), further) for found in names]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -144,7 +151,11 @@ def _defined(module: ModuleType) -> list[str]:
     ]
 
 
-def _member(name: str, value: Any) -> str:  # noqa: ANN401 - whatever a module exports
+def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - whatever a module exports
+    if inspect.isclass(value) and hasattr(value, "DESCRIPTOR"):
+        return f"## {name}\n\n{_message(value)}"
+    if not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
+        return f"## {name}\n\n{markdown(_said_of(name, module))}"
     if not inspect.isclass(value):
         return f"## {name}\n\n{_signature(name, value)}\n\n{markdown(inspect.getdoc(value) or '')}"
     bases = [base.__name__ for base in value.__bases__ if base is not object and base.__name__ != "Protocol"]
@@ -157,6 +168,27 @@ def _member(name: str, value: Any) -> str:  # noqa: ANN401 - whatever a module e
         shown = "" if kind else _signature(method, function)
         parts.append(f"### {name}.{method}{' (property)' if kind else ''}\n\n{shown}\n\n{text}")
     return "\n\n".join(part for part in parts if part)
+
+
+def _message(cls: Any) -> str:  # noqa: ANN401 - generated classes
+    """A protobuf message: its fields; what they mean is said in its file."""
+    file = cls.DESCRIPTOR.file.name
+    fields = "".join(f"- `{field.name}` ({field.number})\n" for field in cls.DESCRIPTOR.fields)
+    return f"A protobuf message; `proto/{file}` says what its fields mean.\n\n**Fields**\n\n{fields}"
+
+
+def _said_of(name: str, module: str) -> str:
+    """The text below a constant or a type, in whichever file of the module it is."""
+    path = Path(importlib.import_module(module).__file__ or "")
+    for file in sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]:
+        lines = ast.parse(file.read_text(encoding="utf-8")).body
+        for line, following in pairwise(lines):
+            targets = line.targets if isinstance(line, ast.Assign) else [getattr(line, "target", None)]
+            named = any(isinstance(target, ast.Name) and target.id == name for target in targets)
+            said = following.value if named and isinstance(following, ast.Expr) else None
+            if isinstance(said, ast.Constant) and isinstance(said.value, str):
+                return inspect.cleandoc(said.value)
+    raise SystemExit(f"{module}: nothing is said of {name}")
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:

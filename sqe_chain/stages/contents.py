@@ -104,6 +104,7 @@ class FirstSeen(NamedTuple):
 
 
 Remembered = ProducerMark | RootSeen | SequenceSeen | Sighting | FirstSeen
+"""One thing that a filter remembers."""
 
 
 def remembered(kind: FilterKind, rows: Mapping[bytes, bytes]) -> list[Remembered]:

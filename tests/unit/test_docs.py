@@ -5,6 +5,7 @@ What needs servers is run by tests/integration/test_docs_commands.py. Convention
 
 from __future__ import annotations
 
+import importlib
 import re
 import runpy
 import shlex
@@ -31,6 +32,9 @@ EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=NAMES)
 WITH_PYTHON = [p for p in PAGES if any(b.language == "python" and not b.file for b in documents.blocks(p))]
 LANGUAGES = {"python", "console", "text", "proto", "properties", "sql"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+ROOMS = ("flow", "stages", "replays", "testing", "stores", "ports")
+"""Rooms with names for users."""
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=documents.name_of)
@@ -139,6 +143,20 @@ def test_every_extra_is_in_the_readme() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     extras = set(PROJECT["optional-dependencies"]) - {"dev"}
     assert {extra for extra in extras if f"`{extra}`" not in text} == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["sqe_chain", *(f"sqe_chain.{room}" for room in ROOMS), "sqe_chain.testing.simulator"]
+)
+def test_what_a_room_exports_is_what_the_reference_shows(name: str) -> None:
+    exported = set(importlib.import_module(name).__all__)
+    pages = {
+        page.stem: page.read_text(encoding="utf-8")
+        for page in (ROOT / "docs/reference").glob("sqe_chain*.md")
+    }
+    shown = {page: set(re.findall(r"^## (\w+)", text, re.MULTILINE)) for page, text in pages.items()}
+    assert shown[name] <= exported
+    assert exported <= shown[name] | shown["sqe_chain"] | shown["sqe_chain.flow"]
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
