@@ -20,12 +20,13 @@
     └── ConfigurationError     settings, topics, addresses: nothing was started
 
 An error says what was found, where, what was expected, and what to do next. Errors cross process
-boundaries by class name and text (`to_record`, `from_record`), never pickled.
+boundaries as plain values (`to_record`, `from_record`), never pickled. Where it is about a topic, a partition or a message,
+these are attributes too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Self
 
 ANEW: Final = (
     "begin anew under another flow name (its states begin empty, and it is another writer: whatever it publishes, also "
@@ -34,14 +35,39 @@ ANEW: Final = (
 """The last way out, with what it does."""
 
 
+ErrorRecord = tuple[str, str, str | None, int | None, int | None]
+"""An error on its way from a task to the driver: class name, text, topic, partition, offset."""
+
+
 class ChainError(Exception):
-    """Root of the tree."""
+    """Root of the tree.
+
+    Attributes:
+        exit_status: of a command that ends with it.
+        topic: where the message stands that it is about; None: it is about no topic.
+        partition: the same; None: about no single partition.
+        offset: the same; None: about no single message.
+    """
 
     exit_status = 1
+    topic: str | None = None
+    partition: int | None = None
+    offset: int | None = None
 
-    def to_record(self) -> tuple[str, str]:
-        """Class name and text, to be carried from a task to the driver."""
-        return type(self).__name__, text_of(self)
+    def at(self, topic: str | None, partition: int | None = None, offset: int | None = None) -> Self:
+        """The same error, with the coordinates that its text names as attributes.
+
+        Args:
+            topic: name of the topic.
+            partition: its partition.
+            offset: offset there.
+        """
+        self.topic, self.partition, self.offset = topic, partition, offset
+        return self
+
+    def to_record(self) -> ErrorRecord:
+        """All of it, to be carried from a task to the driver."""
+        return type(self).__name__, text_of(self), self.topic, self.partition, self.offset
 
 
 class EnvelopeError(ChainError):
@@ -216,12 +242,22 @@ def _tree(root: type[ChainError]) -> dict[str, type[ChainError]]:
     return found
 
 
-def from_record(name: str, text: str) -> ChainError:
+def from_record(
+    name: str,
+    text: str,
+    topic: str | None = None,
+    partition: int | None = None,
+    offset: int | None = None,
+) -> ChainError:
     """The error that `to_record` described.
 
     Args:
         name: class name; one that is not in the tree becomes a plain ChainError naming it.
         text: the message.
+        topic: see `ChainError`, like the rest.
+        partition: see there.
+        offset: see there.
     """
     found = _tree(ChainError).get(name)
-    return found(text) if found else ChainError(f"{name}: {text}")
+    error = found(text) if found else ChainError(f"{name}: {text}")
+    return error.at(topic, partition, offset)

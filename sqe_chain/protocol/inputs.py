@@ -56,7 +56,7 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
             raise CompactedInput(
                 f"input {topic!r} has cleanup.policy=compact: records vanish from it, so totals would depend on when "
                 "it is read; declare Flow(allow_compacted=True) if that is what you want"
-            )
+            ).at(topic)
     if flow.dead_letters and found[flow.dead_letter_topic].compacted:
         raise ConfigurationError(
             f"flow {flow.name!r}: the topic of its dead letters, {flow.dead_letter_topic!r}, is compacted: it would drop "
@@ -68,7 +68,7 @@ def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
                 f"output topic {topic!r} has {found[topic].partitions} partitions, declared are {number}. If this "
                 "output has published there before, its number is permanent: declare that, or give the output another name to "
                 "grow. If it has not, declare fewer, or add partitions to the topic (more than declared stay unused)"
-            )
+            ).at(topic)
     return found
 
 
@@ -126,7 +126,7 @@ def first_offsets(
             raise NoCommittedOffset(
                 f"flow {flow.name!r} has no position in {topic}[{partition}], whose log begins at {bound.begin}: "
                 "earlier records are gone; say --start earliest (what is there) or --start latest"
-            )
+            ).at(topic, partition)
         offsets[topic, partition] = bound.begin, bound.begin > 0
     return offsets
 
@@ -148,11 +148,11 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         raise RecreatedTopic(
             f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what was "
             f"read and what stands there now are different facts. The only way on is to {ANEW}"
-        )
+        ).at(known.topic, known.partition)
     if info.partitions <= known.partition:
         raise PartitionsMismatch(
             f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
-        )
+        ).at(known.topic, known.partition)
 
 
 def started_over(flow: Flow, known: PlannedRange, infos: Topics) -> bool:
@@ -191,13 +191,13 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
             f"{topic}[{partition}]: next to read is {next_offset}, but the log begins at {bound.begin}: "
             f"{bound.begin - next_offset} offsets were lost to retention before they were counted. Restore them, or "
             f"{ANEW} with --start earliest"
-        )
+        ).at(topic, partition, next_offset)
     if bound.stable_end < next_offset:
         raise TruncatedInput(
             f"{topic}[{partition}]: read was up to {next_offset}, but the log ends at {bound.stable_end}: it was "
             "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or "
             f"{ANEW}"
-        )
+        ).at(topic, partition, next_offset)
 
 
 def look(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
@@ -277,18 +277,18 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
     if not found:
         raise TruncatedInput(
             f"{where}: read before, but there is no record now: the log was truncated or compacted"
-        )
+        ).at(known.topic, known.partition, known.last_offset)
     epoch, timestamp_ms = stored_epoch(found[0].leader_epoch()), found[0].timestamp()[1]
     if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
         raise TruncatedInput(
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
             f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or {ANEW}"
-        )
+        ).at(known.topic, known.partition, known.last_offset)
     if known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc:
         raise TruncatedInput(
             f"{where}: another key or value stands there than was read, of the same leader epoch and time: the log was "
             f"truncated and written anew. Restore it, or {ANEW}"
-        )
+        ).at(known.topic, known.partition, known.last_offset)
     return True
 
 

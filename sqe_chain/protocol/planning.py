@@ -250,7 +250,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
             raise PartitionsMismatch(
                 f"{node.place}: output {node.name!r} was born with {partitions} partitions of {topic!r}, declared are "
                 f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
-            )
+            ).at(topic)
     declared = {stage.name: stage for stage in flow.stages()}
     for name, stored in known.stages.items():
         if name in declared and declared[name].buckets != stored.buckets:

@@ -291,7 +291,7 @@ class Republishing:
                 raise PartitionsMismatch(
                     f"{node.place}: output {node.name!r} was born with {found[1]} partitions of {found[0]!r}, declared are "
                     f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
-                )
+                ).at(node.topics[0])
 
     def _check_id(self, topic: str, known: bytes, info: TopicInfo | None) -> None:
         if info is None or info.topic_id != known:
@@ -300,7 +300,7 @@ class Republishing:
                 f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
                 "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
                 f"readers, Flow(recreated=...). Or {ANEW}"
-            )
+            ).at(topic)
 
     def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
         """What a commit remembers: the topic, where its log stood, the partitions of each output, marks."""

@@ -181,7 +181,7 @@ class ReplayFilter:
                 raise RecreatedTopic(
                     f"topic {marks.topic} has id {now.hex()}, the marks are for {marks.topic_id.hex()}: it was "
                     "deleted and created again; leave its marks out to begin anew"
-                )
+                ).at(marks.topic, marks.partition)
             replays._partitions[marks.topic, marks.partition] = marks
         return replays
 

@@ -285,7 +285,7 @@ class PartitionMarks:
                 f"{self._place(offset)}: another lane, but {len(self._marks)} are known and {self.max_lanes} "
                 "allowed. Each hop multiplies lanes by its partitions, a shuffle by its state partitions. "
                 f"Raise the limit, or see why the way {chain} is new"
-            )
+            ).at(self.topic, self.partition, offset)
         mark = Mark(position, of, offset, path_hash(chain, self.topic, self.topic_id, self.partition))
         root = chain.root
         topic, partition, topic_id = (
@@ -326,13 +326,13 @@ class PartitionMarks:
             f"it, but read was {known}: records are missing, or changed places. Look for them in "
             f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
             f"when they are lost for good, {ANEW} with --start earliest"
-        )
+        ).at(self.topic, self.partition, offset)
 
     def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:
         return MalformedField(
             f"{self._place(offset)}: the position has {len(head.position)} bytes, all others of its lane have "
             f"{len(mark.position)}: the service that writes {self.topic} does not follow the format"
-        )
+        ).at(self.topic, self.partition, offset)
 
     def _changed(self, mark: Mark, head: EnvelopeHead, offset: int) -> ChangedRepublisher:
         return ChangedRepublisher(
@@ -340,7 +340,7 @@ class PartitionMarks:
             f"but at offset {mark.offset} they were {mark.of}: the service that writes {self.topic} gave other "
             "outputs when it did the same input again (its code changed before it had finished, or is not "
             f"deterministic). Run its old code until it has finished; if that is too late, {ANEW}"
-        )
+        ).at(self.topic, self.partition, offset)
 
     def _recreated(self, chain: Chain, position: bytes, highest: bytes, offset: int) -> RecreatedTopic:
         between = ", ".join(link.topic for link in chain.links[1:]) or self.topic
@@ -349,7 +349,7 @@ class PartitionMarks:
             f"{highest.hex()}) on the same way, but with other topic ids: one of {between} was deleted and "
             f"created again. The way is {chain}. Declare Flow(recreated='skip') to ignore what was counted, "
             "or recreated='count' if these are other facts"
-        )
+        ).at(self.topic, self.partition, offset)
 
     def _place(self, offset: int) -> str:
         return f"{self.topic}[{self.partition}]@{offset}"

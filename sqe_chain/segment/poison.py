@@ -59,10 +59,11 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
     if flow.poison == "stop":
         kind = type(raised) if isinstance(raised, PoisonError) else PoisonError
         where = place_in_user_code(flow, raised)
-        raise kind(
+        stopped = kind(
             f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where and f', at {where}'}. Fix the code or "
             "the writer, or declare poison='dead_letter' or 'skip'"
-        ) from raised
+        )
+        raise stopped.at(origin.place.topic, origin.place.partition, origin.offset) from raised
     place, frame = origin.place, _own_frame(raised)
     where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
     kept = text[: TEXT_LIMIT - len(where)] + where

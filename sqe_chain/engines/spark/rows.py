@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from sqe_chain.errors import from_record
+from sqe_chain.errors import ErrorRecord, from_record
 from sqe_chain.ports import Output
 from sqe_chain.segment.results import Block, Outputs, Report, States, UnitRow, Units
 
@@ -56,9 +56,6 @@ _ARROW = pa.schema(
 Key = tuple[int, int, str, int, int, bytes]
 """The first six columns of a unit: its place in the order of units."""
 
-Failure = tuple[str, str]
-"""Class name and text of an error, as `ChainError.to_record` gives them."""
-
 
 @dataclass(slots=True)
 class Result:
@@ -78,7 +75,7 @@ class Result:
 
     level: int = 0
     report: Report | None = None
-    failure: Failure | None = None
+    failure: ErrorRecord | None = None
     outputs: list[Output] = field(default_factory=list)
     states: list[States] = field(default_factory=list)
     kept_outputs: bool = False
@@ -148,7 +145,7 @@ class Packer:
         self._result.states = self._states
         yield self._result.packed()
 
-    def failed(self, failure: Failure) -> Iterator[pa.RecordBatch]:
+    def failed(self, failure: ErrorRecord) -> Iterator[pa.RecordBatch]:
         """Tell the driver, and every task that would have worked on with this one's blocks."""
         yield Result(self._level, failure=failure).packed()
         blob = pickle.dumps(failure)

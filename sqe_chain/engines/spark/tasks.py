@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from sqe_chain.engines.spark.rows import Failure, Packer, Result, blobs_of, results_on, size_of, units_of
+from sqe_chain.engines.spark.rows import Packer, Result, blobs_of, results_on, size_of, units_of
 from sqe_chain.engines.spark.shipping import PackedFlow
-from sqe_chain.errors import ChainError
+from sqe_chain.errors import ChainError, ErrorRecord
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, Log, Message, Range, StateStore
@@ -278,10 +278,11 @@ def _settle(work: Work) -> None:
         gc.freeze()
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception) -> ErrorRecord:
     """An error as it goes to the driver; one that nobody expected with the end of its trace."""
     if isinstance(error, ChainError):
         return error.to_record()
     trace = traceback.format_exception(error)
     text = "".join(trace).strip().splitlines()[-_TRACE_LINES:]
-    return "ChainError", f"a task failed unexpectedly: {type(error).__name__}: {error}\n" + "\n".join(text)
+    said = f"a task failed unexpectedly: {type(error).__name__}: {error}\n" + "\n".join(text)
+    return ChainError(said).to_record()

@@ -208,7 +208,7 @@ class Reader:
             raise RecreatedTopic(
                 f"{_place(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
                 f"Its offsets belong to another topic. The only way on is to {ANEW}"
-            )
+            ).at(wanted.topic, wanted.partition, wanted.start)
         return asker.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
 
 
@@ -220,7 +220,7 @@ def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
     return LostOffsets(
         f"{_place(wanted)}: the log begins at {bounds.begin} now; offsets {position} to {bounds.begin - 1} "
         f"were deleted before they were read. Raise the topic's retention; restore them, or {ANEW} with --start earliest"
-    )
+    ).at(wanted.topic, wanted.partition, position)
 
 
 def _truncated(wanted: Range, found: str) -> TruncatedInput:
@@ -228,7 +228,7 @@ def _truncated(wanted: Range, found: str) -> TruncatedInput:
     return TruncatedInput(
         f"{_place(wanted)}: the log was truncated: {found}. Everything before {wanted.start} was read{epoch} "
         "and counted. Find out which broker lost its data before going on."
-    )
+    ).at(wanted.topic, wanted.partition, wanted.start)
 
 
 POOL: Pool[Reader] = Pool()

@@ -368,17 +368,27 @@ class MemoryLog:
 def _check(wanted: Range, topic: Topic | None) -> None:
     where = f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
     if topic is None or (wanted.topic_id and topic.info.topic_id != wanted.topic_id):
-        raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.")
+        raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
     place = topic.partitions[wanted.partition]
     if place.begin > wanted.start:
-        raise LostOffsets(f"{where}: the log begins at {place.begin} now.")
+        raise LostOffsets(f"{where}: the log begins at {place.begin} now.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
     if place.stable_end() < wanted.stop:
-        raise TruncatedInput(f"{where}: the log is stable up to {place.stable_end()} only.")
+        raise TruncatedInput(f"{where}: the log is stable up to {place.stable_end()} only.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
     if not wanted.leader_epoch:
         return
     end = place.end_of(wanted.leader_epoch - 1)
     if end is None:
-        raise TruncatedInput(f"{where}: the log has no leader epoch {wanted.leader_epoch - 1} any more.")
+        raise TruncatedInput(f"{where}: the log has no leader epoch {wanted.leader_epoch - 1} any more.").at(
+            wanted.topic, wanted.partition, wanted.start
+        )
     # A later epoch may begin before `start` if nothing of it can be seen: markers, aborted records.
     if any(end <= record.offset() < wanted.start for record in place.visible()):
-        raise TruncatedInput(f"{where}: from {end} on the log was written later, in another leader epoch.")
+        raise TruncatedInput(
+            f"{where}: from {end} on the log was written later, in another leader epoch."
+        ).at(wanted.topic, wanted.partition, wanted.start)
