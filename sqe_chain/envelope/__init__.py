@@ -1,6 +1,18 @@
 """Envelopes: messages wrapped with the chain of messages they came from. The only room that knows their bytes."""
 
-from sqe_chain.envelope.message import Envelope, read, wrap
-from sqe_chain.envelope.template import republish
+from sqe_chain.envelope.head import EnvelopeHead, check_head, parse_chain, parse_head
+from sqe_chain.envelope.message import Envelope, payloads_of, read, wrap
+from sqe_chain.envelope.template import OutputTemplate, republish
 
-__all__ = ["Envelope", "read", "republish", "wrap"]
+__all__ = [
+    "Envelope",
+    "EnvelopeHead",
+    "OutputTemplate",
+    "check_head",
+    "parse_chain",
+    "parse_head",
+    "payloads_of",
+    "read",
+    "republish",
+    "wrap",
+]
