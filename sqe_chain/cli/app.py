@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import dead_letters, dev, flows, move, peek, rebuild, run, state, store
+from sqe_chain.cli import dead_letters, dev, flows, move, peek, rebuild, run, show, state, store
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ def _command(
 
 
 app.command("run")(run.run)
+app.command("show")(show.show)
 app.command("state")(state.state)
 app.command("rebuild")(rebuild.rebuild)
 app.command("rewind")(rebuild.rewind)

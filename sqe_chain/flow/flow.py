@@ -18,6 +18,7 @@ from sqe_chain.flow.declaration import (
     wants_context,
 )
 from sqe_chain.flow.functions import Made, Payload, UserFunction
+from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.flow.stream import Filter, Stage, Stream
 from sqe_chain.flow.topology import Nulls, Topology
 
@@ -126,6 +127,18 @@ class Flow(Topology):
             nulls=nulls,
         )
         return Stream(self, node)
+
+    def to_text(self) -> str:
+        """The flow as a tree of text, sources first: what ``sqe-chain show`` prints."""
+        return as_text(self)
+
+    def to_svg(self) -> str:
+        """The flow as a picture, from left to right."""
+        return as_svg(self)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        return as_svg(self)
 
     def _topics(self, topics: object, where: str) -> tuple[str, ...]:
         """The topics of a source, checked."""

@@ -558,3 +558,18 @@ def test_keys_that_are_no_text_are_written_as_hexadecimal(
     assert rows == [("", "00ff"), ("", "610a62"), ("one", None)]
     lines = [json.loads(line)["key"] for line in command(*asked, "--json").stdout.splitlines()]
     assert all(key in lines for key in ("one", {"hex": "00ff"}, {"hex": "610a62"}))
+
+
+def test_a_flow_is_shown_and_written_as_a_picture(
+    flows: ModuleType, command: Command, tmp_path: Path
+) -> None:
+    shown = command("show", "cli_flows:counts")
+    assert shown.exit_code == 0
+    assert shown.stdout.splitlines()[:2] == [
+        "flow cli-counts",
+        "└─ source words: google.protobuf.StringValue",
+    ]
+    assert command("show", "cli_flows:counts", "--svg", "flow.svg").exit_code == 0
+    assert (tmp_path / "flow.svg").read_text(encoding="utf-8").startswith("<svg")
+    again = command("show", "cli_flows:counts", "--svg", "flow.svg")
+    assert (again.exit_code, "flow.svg" in again.stderr) == (2, True)

@@ -1,0 +1,33 @@
+"""`sqe-chain show`: what a flow does, as a tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from sqe_chain.cli.console import OUT, reported
+from sqe_chain.cli.files import appearing, check_new
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import FlowArgument, TracebackOption
+
+
+def show(
+    target: FlowArgument,
+    *,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture to a new file.")
+    ] = None,
+    traceback: TracebackOption = False,
+) -> None:
+    """Show a flow: its sources, steps, stages and outputs. Nothing is connected, nothing runs."""
+    with reported(traceback=traceback):
+        flow = load_flow(target)
+        if svg is None:
+            OUT.print(Text(flow.to_text()), soft_wrap=True)
+            return
+        check_new(svg)
+        with appearing(svg) as partial:
+            partial.write_text(flow.to_svg(), encoding="utf-8")

@@ -1,0 +1,118 @@
+"""A flow as a picture: a tree of text for terminals, SVG for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from typing import Final
+
+from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.topology import STAGES, Node, Topology
+
+_WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 190, 46, 60, 18, 12
+_FILLS: Final = {"source": "#e3f2fd", "output": "#e8f5e9"}
+_STAGE_FILL, _STEP_FILL = "#fff3e0", "#fafafa"
+
+
+def as_text(flow: Topology) -> str:
+    """The flow as a tree, sources first. What has two parents stands below the first and is named below the second.
+
+    >>> from google.protobuf.wrappers_pb2 import Int64Value
+    >>> from sqe_chain.flow import Flow
+    >>> flow = Flow("screws")
+    >>> stage = flow.source("raw", Int64Value).aggregate("per-key", state=Int64Value, fold=lambda total, one: None)
+    >>> stage.changes().to("totals", partitions=1)
+    >>> print(as_text(flow))
+    flow screws
+    └─ source raw: google.protobuf.Int64Value
+       └─ aggregate per-key: google.protobuf.Int64Value
+          └─ changes
+             └─ to totals: 1 partition
+
+    Args:
+        flow: the flow.
+    """
+    return "\n".join([f"flow {flow.name}", *_branches(flow, list(flow.sources()), "", None)])
+
+
+def as_svg(flow: Topology) -> str:
+    """The flow as SVG, from left to right: one column for each step behind the sources.
+
+    Args:
+        flow: the flow.
+    """
+    depth: dict[int, int] = {}
+    rows: dict[int, int] = {}
+    for node in flow.nodes:
+        depth[node.index] = max((depth[parent] + 1 for parent in node.parents), default=0)
+        above = [rows[parent] for parent in node.parents]
+        taken = [rows[other] for other in rows if depth[other] == depth[node.index]]
+        rows[node.index] = max([*(min(above, default=0),), *(row + 1 for row in taken)])
+    places = {
+        index: (_MARGIN + depth[index] * (_WIDTH + _ACROSS), _MARGIN + rows[index] * (_HEIGHT + _DOWN))
+        for index in depth
+    }
+    width = max((x for x, _ in places.values()), default=0) + _WIDTH + _MARGIN
+    height = max((y for _, y in places.values()), default=0) + _HEIGHT + _MARGIN
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img"'
+    parts = [f'{head} font-family="sans-serif" font-size="12"><title>flow {escape(flow.name)}</title>']
+    for node in flow.nodes:
+        parts += [_line(places[parent], places[node.index]) for parent in node.parents]
+    parts += [_box(node, places[node.index]) for node in flow.nodes]
+    return "".join([*parts, "</svg>"])
+
+
+def label(node: Node) -> tuple[str, str]:
+    """What a node is, and what of it, in the words of whoever declared it."""
+    kind = node.spec.method if node.spec else "to" if node.kind == "output" else node.kind
+    if node.kind == "source":
+        content = node.payload.DESCRIPTOR.full_name if node.payload else _name(node.function)
+        return f"source {', '.join(node.topics)}", ", ".join(
+            filter(None, (content, "raw" if node.raw else ""))
+        )
+    if node.kind == "output":
+        return f"to {node.topics[0]}", f"{node.partitions} partition{'s' if node.partitions != 1 else ''}"
+    if node.kind in STAGES:
+        return f"{kind} {node.name}", node.payload.DESCRIPTOR.full_name if node.payload else ""
+    return kind, _name(node.function or node.key)
+
+
+def _branches(flow: Topology, nodes: list[Node], indent: str, parent: int | None) -> Iterator[str]:
+    for node in nodes:
+        last = node is nodes[-1]
+        what, more = label(node)
+        known = bool(node.parents) and node.parents[0] != parent
+        yield f"{indent}{'└─' if last else '├─'} {what}{f': {more}' if more else ''}{' (above)' if known else ''}"
+        if not known:
+            children = list(flow.children(node.index))
+            yield from _branches(flow, children, indent + ("   " if last else "│  "), node.index)
+
+
+def _name(function: UserFunction | None) -> str:
+    name = getattr(function, "__name__", type(function).__name__) if function is not None else ""
+    return "" if name == "<lambda>" else name
+
+
+def _box(node: Node, place: tuple[int, int]) -> str:
+    x, y = place
+    what, more = label(node)
+    fill = _FILLS.get(node.kind, _STAGE_FILL if node.kind in STAGES else _STEP_FILL)
+    frame = (
+        f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" fill="{fill}" stroke="#607d8b"/>'
+    )
+    return (
+        f"<g><title>{escape(f'{what} {more}'.strip())}, declared at {escape(node.place)}</title>{frame}"
+        f"{_text(x, y + (19 if more else 28), what, 'bold')}{_text(x, y + 36, more, 'normal') if more else ''}</g>"
+    )
+
+
+def _text(x: int, y: int, text: str, weight: str) -> str:
+    longest = 27
+    shown = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return f'<text x="{x + 10}" y="{y}" font-weight="{weight}" fill="#263238">{escape(shown)}</text>'
+
+
+def _line(start: tuple[int, int], end: tuple[int, int]) -> str:
+    x1, y1, x2, y2 = start[0] + _WIDTH, start[1] + _HEIGHT // 2, end[0], end[1] + _HEIGHT // 2
+    middle = (x1 + x2) // 2
+    return f'<path d="M{x1} {y1} C{middle} {y1} {middle} {y2} {x2} {y2}" fill="none" stroke="#607d8b"/>'
