@@ -169,7 +169,10 @@ class Aggregation:
                 verify_rest(around, part.due, bounds)
                 clock_ms, left_out = part.due.clock_ms, part.due.exclusions
             step = self._step_after(last)
-            batch = Batch(step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out)
+            again_said = part.due is not None  # of an interrupted batch, in front of a rebuild
+            batch = Batch(
+                step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out, sealed=again_said
+            )
             try:
                 with around.step(PROCESS):
                     return clock_ms, part, *self._processing.run(batch)
@@ -282,7 +285,7 @@ class Aggregation:
         report = Report()
         if any(planned.start != planned.stop for planned in plan.ranges):  # else it only brings in a layout
             step = self._step_after(redo.before)
-            batch = Batch(step, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level)
+            batch = Batch(step, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True)
             report = self._processing.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         self._applying().finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)

@@ -43,6 +43,7 @@ class Batch:
         infos: input topic -> what the broker says of it.
         top_level: the last level whose stages are wanted.
         exclusions: inputs that are left out whatever happens: they were, when the batch was sealed before.
+        sealed: its plan is: what it said is said again, whatever its topics accept by now.
     """
 
     step: Step
@@ -52,6 +53,7 @@ class Batch:
     infos: Mapping[str, TopicInfo]
     top_level: int
     exclusions: Sequence[Exclusion] = ()
+    sealed: bool = False
 
 
 class Suspects:
@@ -169,7 +171,7 @@ class Processing:
                 batch.clock_ms,
                 self._in_place and self._fits_in_place(infos),
                 batch.top_level,
-                infos,
+                {} if batch.sealed else infos,
                 inputs.compacted(infos),
                 tried,
             )

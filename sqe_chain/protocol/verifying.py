@@ -160,6 +160,11 @@ def check_redone(redo: Redo, report: Report) -> None:
             f"plan {plan.number}: user code fails on {(report.failed + report.excluded)[0]}, on which it did not fail "
             "when the plan was sealed; run the code that sealed it until it has finished"
         )
+    if report.broken:
+        raise PlanMismatch(
+            f"plan {plan.number} was sealed, and doing it again fails where it did not fail then: {report.broken[0]}. Run the "
+            "code that sealed it until it has finished"
+        )
     marks = marks_after(redo.before, report)
     if marks != plan.marks:
         off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
