@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos_flows import LINES, ROBOTS, split
+from parsed import payloads_of
 from runs import TIMEOUT_S, Run, Runs
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
@@ -221,7 +222,7 @@ class Plant(Runs):
         received: dict[str, Sums] = {}
         for message in self.records("deltas"):
             if accepts.accept(message):  # type: ignore[arg-type]
-                for delta in read(message.value() or b"", strict=True).payloads_as(LineDelta):
+                for delta in payloads_of(LineDelta, read(message.value() or b"", strict=True)):
                     events, fastened, torque = received.get(delta.line, (0, 0, 0))
                     received[delta.line] = (
                         events + 1, fastened + delta.fastened, torque + delta.torque_mnm,

@@ -16,7 +16,7 @@ from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.rehearsal import SteppingClock
+from sqe_chain.testing.clock import SteppingClock
 
 TAKES = Settings(allow_weak_durability=True, takeover=True)
 WAITS = Settings(allow_weak_durability=True, standby_ms=1_000)

@@ -70,7 +70,7 @@ def test_kinds_that_read_each_other_are_compatible(was: str, now: str) -> None:
 @pytest.mark.parametrize(("was", "now"), [pair for pair in ALIKE if set(pair) <= set(NUMBERS)])
 def test_numbers_that_are_compatible_are_read_as_they_were_written(was: str, now: str) -> None:
     one, other = (message_type(state(kind)) for kind in (was, now))
-    written = one(name="a", value=0 if "enum" in (was, now) else 1)  # type: ignore[call-arg]
+    written = one(name="a", value=0 if "enum" in (was, now) else 1)
     read = other.FromString(written.SerializeToString())
     assert (read.value, read.HasField("value")) == (written.value, True)  # type: ignore[attr-defined]
 

@@ -11,14 +11,14 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from notes import everything, first_letter, note, notes
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow import Flow, Stream
+from sqe_chain.flow import Flow, Stage, Stream
 
 
-def words(flow: Flow) -> Stream:
+def words(flow: Flow) -> Stream[StringValue]:
     return flow.source("words", StringValue)
 
 
-def keyed(flow: Flow) -> Stream:
+def keyed(flow: Flow) -> Stage[StringValue, StringValue]:
     return words(flow).aggregate("letters", key=first_letter, state=StringValue, fold=note)
 
 
@@ -27,7 +27,7 @@ def twice(step: Callable[[], Any]) -> None:
     step()
 
 
-def with_itself(stream: Stream) -> Stream:
+def with_itself(stream: Stream[StringValue]) -> Stream[StringValue]:
     return stream.merge(stream)
 
 
@@ -38,8 +38,8 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "topic's alphabet": ("'wörds'", lambda flow: flow.source("wörds", StringValue)),
     "topic's length": ("1 to 249", lambda flow: flow.source("w" * 250, StringValue)),
     "no payload": ("needs a protobuf type or a decoder", lambda flow: flow.source("words")),
-    "payload not protobuf": ("needs a protobuf type or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[arg-type]
-    "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),  # type: ignore[arg-type]
+    "payload not protobuf": ("needs a protobuf type or a decoder", lambda flow: flow.source("words", 7)),
+    "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),
     "nulls without decoder": (
         "needs a decoder",
         lambda flow: flow.source("words", StringValue, nulls="decode"),
@@ -55,34 +55,34 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "state not protobuf": (
         "must be a protobuf type",
         lambda flow: words(flow).aggregate("s", key=everything, state=dict, fold=note),
-    ),  # type: ignore[arg-type]
+    ),
     "fold no function": (
         "fold needs a function",
         lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=7),
-    ),  # type: ignore[arg-type]
+    ),
     "key no function": (
         "key needs a function",
         lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=note),
-    ),  # type: ignore[arg-type]
+    ),
     "fold of one argument": (
         "must take 2",
         lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=everything),
     ),
     "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),
     "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),
-    "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[arg-type]
+    "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),
     "stage behind changes": (
         "cannot stand behind changes",
         lambda flow: keyed(flow).changes().aggregate("s", key=everything, state=StringValue, fold=note),
-    ),  # type: ignore[attr-defined]
+    ),
     "stage behind a map of changes": (
         "cannot stand behind changes",
         lambda flow: (
             keyed(flow).changes().map(id).aggregate("s", key=everything, state=StringValue, fold=note)
         ),
-    ),  # type: ignore[attr-defined]
-    "flat_map behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().flat_map(list)),  # type: ignore[attr-defined]
-    "key_by behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),  # type: ignore[attr-defined]
+    ),
+    "flat_map behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().flat_map(list)),
+    "key_by behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),
     "output twice": ("output 'out' exists already", lambda flow: fan(flow, "out", "out")),
     "output into its input": ("that would be a loop", lambda flow: words(flow).to("words", partitions=1)),
     "input from its output": (
@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         lambda flow: (words(flow).to("back", partitions=1), flow.source("back", StringValue)),
     ),
     "output's partitions": ("partitions=0", lambda flow: words(flow).to("out", partitions=0)),
-    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[arg-type]
+    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),
     "merge with itself": ("with itself", lambda flow: with_itself(words(flow))),
     "merge with another flow": (
         "another flow|of flow 'other'",
@@ -102,8 +102,8 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "flow's name": ("flow name 'a b'", lambda _flow: Flow("a b")),
     "flow's name empty": ("flow name ''", lambda _flow: Flow("")),
-    "poison unknown": ("poison='ignore'", lambda _flow: Flow("x", poison="ignore")),  # type: ignore[arg-type]
-    "recreated unknown": ("recreated='yes'", lambda _flow: Flow("x", recreated="yes")),  # type: ignore[arg-type]
+    "poison unknown": ("poison='ignore'", lambda _flow: Flow("x", poison="ignore")),
+    "recreated unknown": ("recreated='yes'", lambda _flow: Flow("x", recreated="yes")),
     "no state partitions": ("state_partitions=0", lambda _flow: Flow("x", state_partitions=0)),
     "no lanes": ("max_lanes=0", lambda _flow: Flow("x", max_lanes=0)),
 }
@@ -130,9 +130,9 @@ def test_what_cannot_work_is_refused_at_the_users_line(what: str) -> None:
 def test_the_place_is_the_very_line() -> None:
     flow = Flow("flow")
     stream = words(flow)
-    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    line = inspect.currentframe().f_lineno + 2
     with pytest.raises(FlowError) as caught:
-        stream.map(7)  # type: ignore[arg-type]
+        stream.map(7)
     assert str(caught.value).startswith(f"{__file__}:{line}:")
 
 

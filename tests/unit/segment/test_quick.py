@@ -283,10 +283,15 @@ def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, w
     monkeypatch.setattr(quick, "WORTHWHILE", worthwhile)
     runs: list[tuple[int, int]] = []
     fold = quick.Quick._fold
+
+    def noted(own: quick.Quick, block: Any, begin: int, end: int) -> Any:
+        runs.append((begin, end))
+        return fold(own, block, begin, end)
+
     monkeypatch.setattr(
         quick.Quick,
         "_fold",
-        lambda own, block, begin, end: (runs.append((begin, end)), fold(own, block, begin, end)),
+        noted,
     )
     records = records_of([(number % 3, "plain", ["ant", "bee"]) for number in range(30)])
     outcome(records, [6], changes=False)
@@ -336,11 +341,12 @@ def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> No
         assert found.ordinary[index] == plain
         if plain:
             start = found.start[index]
-            field = lambda at, end: value[at - start : end - start]  # noqa: B023, E731
-            assert field(found.payload[index], found.payload_end[index]) == head.payload
+            at, end = found.payload[index], found.payload_end[index]
+            assert value[at - start : end - start] == head.payload
             assert int(found.lane[index]) == head.lane
             for name in ("position", "previous"):
                 at = getattr(found, name)[index]
-                assert field(at, at + getattr(found, f"{name}_size")[index]) == getattr(head, name)
+                end = at + getattr(found, f"{name}_size")[index]
+                assert value[at - start : end - start] == getattr(head, name)
             if head.chain:
                 assert value[: found.chain_end[index] - start].endswith(head.chain)

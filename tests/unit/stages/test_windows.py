@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -292,7 +293,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
                 expected[0].extend(verdicts)
                 expected[1].extend(results)
             assert run(MemoryTable(rows), batch, windows, **options) == expected
-            rows = torn(rows, lambda table, batch=batch: run(table, batch, windows, **options))
+            rows = torn(rows, partial(run, batch=batch, windows=windows, **options))
             closed += expected[1]
             retained = [one for one in closed if naive.closes_ms(one[1]) + retention_ms > (naive.now_ms or 0)]
             assert told(results_in(rows, StringValue)) == sorted(retained + naive.opened)
