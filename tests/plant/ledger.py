@@ -395,8 +395,8 @@ class Ledger:
             return
         found: dict[Inputs, tuple[object, object]] = {}
         for message in self.log.records(self.flow.dead_letter_topic):
-            said = dict(message.headers() or [])
-            place = (said["sqe-topic"].decode(), int(said["sqe-partition"]), int(said["sqe-offset"]))  # type: ignore[union-attr]
+            said = {name: value or b"" for name, value in message.headers() or []}
+            place = (said["sqe-topic"].decode(), int(said["sqe-partition"]), int(said["sqe-offset"]))
             content = message.value(), message.key()
             assert found.setdefault(place, content) == content, "9: one input, one dead letter"
         assert set(found) == excluded, "9: dead letters are the excluded inputs"

@@ -13,6 +13,7 @@ from fnmatch import fnmatch
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.logs.memory._broker import Broker
 from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.surroundings import When
 from sqe_chain.stores.memory import MemoryStore
@@ -104,7 +105,7 @@ class PointedLog(MemoryLog):
 
     points: Points | None = None
 
-    def _up(self):  # noqa: ANN202
+    def _up(self) -> Broker:
         if self.points is not None:
             self.points.point("ask the broker")
         return super()._up()

@@ -79,7 +79,7 @@ class Plant(Runs):
         topics: dict[str, int] | None = None,
     ) -> None:
         super().__init__("chaos_flows", kafka, store, directory, TOPICS if topics is None else topics)
-        self.options = options or {}
+        self.options: dict[str, dict[str, object]] = options or {}
         self.expected = Expected()
         self._random = random.Random(7)  # the same events in every run of the tests
         self._reports = 0

@@ -29,7 +29,7 @@ def add(total: Int64Value, number: Int64Value) -> list[Int64Value]:
     return [number]
 
 
-def keep(_total: Int64Value, _number: Int64Value) -> None:
+def keep(_total: object, _number: object) -> None:
     pass
 
 

@@ -37,7 +37,7 @@ def service_of(declare: Declare, name: str, max_rows: int = 5_000, **options: ob
     return Rehearsal(flow, store=store, partitions={"words": 2})
 
 
-def count(total: Int64Value, _: StringValue) -> None:
+def count(total: Int64Value, _: object) -> None:
     total.value += 1
 
 

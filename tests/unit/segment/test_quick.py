@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -16,7 +16,7 @@ from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Range
+from sqe_chain.ports import Header, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment import quick
 from sqe_chain.segment.columns import Columns
@@ -91,7 +91,10 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
     store: Any = Store(header)
     reading = Reading(flow, job, lambda _: store)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0).to_json())
-    found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
+    found: list[Any] = [
+        *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
+        *reading.finish(),
+    ]
     assert isinstance(found[-1], Report)
     rows = [row for block in found if isinstance(block, States) for row in block.rows]
     return {key.decode(): StringValue.FromString(state or b"").value.strip() for key, state in rows}
@@ -218,7 +221,10 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
         blocks.append(list(records[begin : begin + size]))
         begin += size
     try:
-        found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
+        found: list[Any] = [
+            *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
+            *reading.finish(),
+        ]
     except ChainError as error:
         return Stopped(type(error).__name__, str(error))
     return [repr(block) for block in found]

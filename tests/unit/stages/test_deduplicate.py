@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -394,7 +395,7 @@ def run(table: Table, batch: list[Step], **options: object) -> list[bool]:
     return forwarded
 
 
-def in_batches(lists: list[list[Step]], **options: object) -> tuple[list[bool], Rows]:
+def in_batches(lists: list[list[Step]], **options: Any) -> tuple[list[bool], Rows]:
     """Each batch with an object of its own, and torn wherever it can be."""
     rows: Rows = {}
     forwarded: list[bool] = []

@@ -100,7 +100,7 @@ def test_two_stages_of_one_level_behind_a_shuffle_need_different_things_of_their
 def no_marks(patch: Patch) -> None:
     real = PartitionMarks.from_json.__func__  # type: ignore[attr-defined]
 
-    def from_json(cls: type[Any], record: Any, **settings: Any) -> Any:
+    def from_json(cls: type[Any], /, record: Any, **settings: Any) -> Any:
         return real(cls, {**record, "lanes": [], "roots": []}, **settings)
 
     patch.setattr(PartitionMarks, "from_json", classmethod(from_json))
