@@ -113,7 +113,7 @@ def transactional(broker: KafkaServer) -> Producer:
 def begin(producer: Producer, plant: Plant) -> list[Fastening]:
     """A transaction with records in every partition of raw and mid; what they are worth."""
     producer.begin_transaction()
-    units = []
+    units: list[Fastening] = []
     for number in range(12):
         fastening = plant.fastening(gateway=number % 4)
         producer.produce(plant.topic("raw"), plant.wrapped(fastening), partition=number % 2)

@@ -30,7 +30,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.surroundings import Engine, Settings, Surroundings
 from sqe_chain.stores import open_store
-from sqe_chain.testing.rehearsal import SteppingClock
+from sqe_chain.testing.clock import SteppingClock
 
 Declare = Callable[["Names"], Flow]
 Made = Callable[[Flow, KafkaLog, Mapping[str, StateStore]], Engine]
@@ -356,7 +356,7 @@ SWOLLEN = [("swollen", declare) for declare in (two_stages, two_stages_in_place)
 
 @pytest.mark.parametrize(
     ("on_spark", "declare"),
-    EVERY_WAY + SWOLLEN,
+    [*EVERY_WAY, *SWOLLEN],
     indirect=["on_spark"],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
@@ -90,8 +90,9 @@ def shown(url: str, flow: str, part: int) -> dict[bytes, object]:
         client = CassandraClient.of_this_process(open_store(url).settings)  # type: ignore[attr-defined]
         return {key: view for key, view in client.rows((select, (flow, part))) if view is not None}
     kind = redis.RedisCluster if "cluster" in scheme else redis.Redis
-    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0])) as client:
-        return {key: view.decode() for key, view in client.hgetall(f"sqe:{{{flow}/s/{part}}}:json").items()}
+    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0])) as server:
+        shown: Any = server.hgetall(f"sqe:{{{flow}/s/{part}}}:json")
+        return {key: view.decode() for key, view in shown.items()}
 
 
 def test_views_are_written_and_deleted_with_their_states(url: str, store: StateStore, flow: str) -> None:

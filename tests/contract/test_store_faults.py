@@ -159,7 +159,9 @@ def target(tmp_path: Path, servers: Servers) -> Iterator[Make]:
             if kind == "sqlite":
                 return Target(f"sqlite://{disk or tmp_path}/states.db?timeout_s={TIMEOUT_S}", flow)
             if disk is not None:
-                return _of(opened.enter_context(_started(kind, disk)), flow, opened)
+                server = _started(kind, disk)
+                opened.enter_context(server)
+                return _of(server, flow, opened)
             if kind not in servers:
                 servers[kind] = _started(kind).__enter__()
             return _of(servers[kind], flow, opened)

@@ -626,7 +626,8 @@ def test_servers_come_up_are_used_and_go_down(plants: Callable[[str, str], Plant
             check=True,
             timeout=TIMEOUT_S,
         )
-        return json.loads(done.stdout)
+        told: dict[str, dict[str, object]] = json.loads(done.stdout)
+        return told
 
     try:
         machine = dev("up")

@@ -213,13 +213,13 @@ def test_scripts_are_sent_again_to_nodes_that_were_restarted(
     header = store.write("restart", "s", 0, None, BORN, rows(BORN))
     assert header is not None
     node = cluster.owner(layout.header_key("restart", "s", 0))
-    header = step(store, "restart", header)
+    before = step(store, "restart", header)
     node.kill()
     with pytest.raises(Unavailable):
-        step(store, "restart", header)
+        step(store, "restart", before)
     node.start()
     assert described(node, "memory")["number_of_cached_scripts"] == 0
-    header = until_available(lambda: step(store, "restart", header))
+    header = until_available(lambda: step(store, "restart", before))
     assert described(node, "memory")["number_of_cached_scripts"] != 0
     check(store, "restart", header)
     require(cluster.settled, "all nodes see the restarted one")

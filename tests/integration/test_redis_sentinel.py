@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patience import until_available
-from redis_servers import HOST, SERVICE, SentinelGroup, administer, require
+from redis_servers import SERVICE, SentinelGroup, administer, require
 
-from sqe_chain.dev.server import free_port
+from sqe_chain.dev.server import HOST, free_port
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header
 from sqe_chain.stores import open_store

@@ -115,7 +115,10 @@ def test_sigterm_ends_it_after_the_batch(
     with output.open("ab") as file:
         command = [sys.executable, "totals.py", name, kafka, redis_url]
         process = subprocess.Popen(command, cwd=tmp_path, stderr=file)
-    text = lambda: output.read_text(encoding="utf-8")  # noqa: E731
+
+    def text() -> str:
+        return output.read_text(encoding="utf-8")
+
     assert wait_until(lambda: '"caught_up"' in text() or process.poll() is not None, 120), text()
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0, text()

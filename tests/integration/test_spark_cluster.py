@@ -96,7 +96,7 @@ from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import PUBLISH, Settings, Surroundings
 from sqe_chain.stores import open_store
-from sqe_chain.testing.rehearsal import SteppingClock
+from sqe_chain.testing.clock import SteppingClock
 
 bootstrap, url, master, signs = sys.argv[1:]
 

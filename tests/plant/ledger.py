@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from google.protobuf.wrappers_pb2 import StringValue
+from parsed import payloads_of
 from points import PointedLog, PointedStore, Points
 
 from services._proto.fastening_pb2 import Fastening
@@ -287,7 +288,7 @@ class Ledger:
         if position <= books.marks.get(lane, ()):
             return True
         books.marks[lane] = position
-        units = envelope.payloads_as(Fastening)
+        units = payloads_of(Fastening, envelope)
         if any(unit.failed in kinds(len(books.stages)) for unit in units):
             return False
         for unit in units:
@@ -357,7 +358,7 @@ class Ledger:
                 fresh = accepts.accept(message)
                 if fresh and topic == "notes":
                     stage = "second" if envelope.chain.links[-1].output.endswith("second.notes") else "first"
-                    names = [entry(unit).strip() for unit in envelope.payloads_as(Fastening)]
+                    names = [entry(unit).strip() for unit in payloads_of(Fastening, envelope)]
                     received = self.received.setdefault(stage, set())
                     assert not received.intersection(names), "a receiver counts twice"
                     received.update(names)
@@ -394,8 +395,8 @@ class Ledger:
             return
         found: dict[Inputs, tuple[object, object]] = {}
         for message in self.log.records(self.flow.dead_letter_topic):
-            said = dict(message.headers() or [])
-            place = (said["sqe-topic"].decode(), int(said["sqe-partition"]), int(said["sqe-offset"]))  # type: ignore[union-attr]
+            said = {name: value or b"" for name, value in message.headers() or []}
+            place = (said["sqe-topic"].decode(), int(said["sqe-partition"]), int(said["sqe-offset"]))
             content = message.value(), message.key()
             assert found.setdefault(place, content) == content, "9: one input, one dead letter"
         assert set(found) == excluded, "9: dead letters are the excluded inputs"
@@ -414,13 +415,13 @@ def coordinates(plan: Plan) -> set[Inputs]:
 
 
 def names_of(message: Message) -> set[str]:
-    return {entry(unit).strip() for unit in read(message.value()).payloads_as(Fastening)}
+    return {entry(unit).strip() for unit in payloads_of(Fastening, read(message.value()))}
 
 
 def spoiled(message: Message, stages: int) -> set[str]:
     """The units of an input that cannot be processed."""
     try:
-        units = read(message.value()).payloads_as(Fastening)
+        units = payloads_of(Fastening, read(message.value()))
     except EnvelopeError:
         return set()
     return names_of(message) if any(unit.failed in kinds(stages) for unit in units) else set()

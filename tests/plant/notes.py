@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from google.protobuf.wrappers_pb2 import StringValue
+from parsed import payloads_of, states_as
 
 from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow, Stage
@@ -28,16 +29,18 @@ def note(ledger: StringValue, value: StringValue) -> list[StringValue]:
     return [value]
 
 
-def notes(flow: Flow, topic: str = "words", stage: str = "letters") -> Stage:
+def notes(flow: Flow, topic: str = "words", stage: str = "letters") -> Stage[StringValue, StringValue]:
     """A source of words and a stage per first letter."""
     return flow.source(topic, StringValue).aggregate(stage, key=first_letter, state=StringValue, fold=note)
 
 
 def ledger(rehearsal: Rehearsal, stage: str = "letters") -> dict[str, str]:
     """What stands in a stage: key -> words."""
-    return {key.decode(): state.value.strip() for key, state in rehearsal.states(stage).items()}  # type: ignore[attr-defined]
+    return {
+        key.decode(): state.value.strip() for key, state in states_as(StringValue, rehearsal, stage).items()
+    }
 
 
 def said(message: Message) -> list[str]:
     """The words in an envelope."""
-    return [payload.value for payload in read(message.value()).payloads_as(StringValue)]
+    return [payload.value for payload in payloads_of(StringValue, read(message.value()))]

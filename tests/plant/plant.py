@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from parsed import payloads_of, states_as
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
@@ -114,12 +115,12 @@ class Plant:
 
     def check(self) -> None:
         """Totals are exact, and so is what a receiver of the outputs makes of them."""
-        robots = self.totals.states("per-robot")
+        robots = states_as(RobotTotal, self.totals, "per-robot")
         found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in robots.items()}
         assert found == {key: Counter(e) for key, e in self.expected.robots.items()}
         names = [stage.name for stage in self.totals.flow.stages()]
         if "per-line" in names:
-            lines = self.totals.states("per-line")
+            lines = states_as(LineTotal, self.totals, "per-line")
             found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in lines.items()}
             assert found == {key: Counter(e) for key, e in self.expected.lines.items()}
         self.check_receivers()
@@ -131,7 +132,7 @@ class Plant:
         accepts = ReplayFilter({"deltas": infos["deltas"].topic_id})
         for message in self.log.records("deltas"):
             if accepts.accept(message):
-                for delta in read(message.value(), strict=True).payloads_as(LineDelta):
+                for delta in payloads_of(LineDelta, read(message.value(), strict=True)):
                     received[delta.line]["events"] += 1
                     received[delta.line]["fastened"] += delta.fastened
         assert received == {key: Counter(e) for key, e in self.expected.lines.items()}

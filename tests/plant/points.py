@@ -7,12 +7,14 @@ returns: then the run at whose point this happened was paused all the while, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 
 from sqe_chain.errors import Unavailable
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.logs.memory._broker import Broker
+from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.surroundings import When
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash
@@ -75,19 +77,21 @@ class PointedStore(MemoryStore):
 
     points: Points | None = None
 
-    def home(self, flow: str):  # noqa: ANN201 - as the port says
+    def home(self, flow: str) -> tuple[Home | None, int]:
         self._point("read home")
         return super().home(flow)
 
-    def plan(self, flow: str, number: int):  # noqa: ANN201
+    def plan(self, flow: str, number: int) -> bytes | None:
         self._point(f"read plan {number}")
         return super().plan(flow, number)
 
-    def headers(self, flow: str, stage: str, parts):  # noqa: ANN001, ANN201
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         self._point(f"read headers of {stage}")
         return super().headers(flow, stage, parts)
 
-    def read(self, flow: str, stage: str, part: int, keys):  # noqa: ANN001, ANN201
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
         self._point(f"read {stage}/{part}")
         return super().read(flow, stage, part, keys)
 
@@ -101,7 +105,7 @@ class PointedLog(MemoryLog):
 
     points: Points | None = None
 
-    def _up(self):  # noqa: ANN202
+    def _up(self) -> Broker:
         if self.points is not None:
             self.points.point("ask the broker")
         return super()._up()

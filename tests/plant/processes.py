@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos_flows import LINES, ROBOTS, split
+from parsed import payloads_of
 from runs import TIMEOUT_S, Run, Runs
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
@@ -78,7 +79,7 @@ class Plant(Runs):
         topics: dict[str, int] | None = None,
     ) -> None:
         super().__init__("chaos_flows", kafka, store, directory, TOPICS if topics is None else topics)
-        self.options = options or {}
+        self.options: dict[str, dict[str, object]] = options or {}
         self.expected = Expected()
         self._random = random.Random(7)  # the same events in every run of the tests
         self._reports = 0
@@ -221,7 +222,7 @@ class Plant(Runs):
         received: dict[str, Sums] = {}
         for message in self.records("deltas"):
             if accepts.accept(message):  # type: ignore[arg-type]
-                for delta in read(message.value() or b"", strict=True).payloads_as(LineDelta):
+                for delta in payloads_of(LineDelta, read(message.value() or b"", strict=True)):
                     events, fastened, torque = received.get(delta.line, (0, 0, 0))
                     received[delta.line] = (
                         events + 1, fastened + delta.fastened, torque + delta.torque_mnm,

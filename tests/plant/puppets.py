@@ -95,7 +95,7 @@ def run_interleaved(seed: int, *, acts: int = 40) -> Ledger:
     points = PuppetPoints()
     points.look = found.look
     found.points = found.service.script = points
-    found.service.log.points = found.service.stores[""].points = points  # type: ignore[attr-defined,union-attr]
+    found.service.log.points = found.service.stores[""].points = points  # type: ignore[attr-defined]
     poison = 0.0 if found.flow.poison == "stop" else 0.1
     puppets: list[Puppet] = []
     for _ in range(acts):

@@ -33,7 +33,7 @@ _SETTLE_S = 30
 def administer(server: RedisServer, *command: str | int) -> object:
     """Send a command past the store."""
     with Redis(port=server.port, protocol=2, decode_responses=True) as client:
-        return client.execute_command(*command)  # type: ignore[no-untyped-call]
+        return client.execute_command(*command)
 
 
 def described(server: RedisServer, section: str) -> dict[str, object]:

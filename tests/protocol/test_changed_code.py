@@ -29,7 +29,7 @@ def add(total: Int64Value, number: Int64Value) -> list[Int64Value]:
     return [number]
 
 
-def keep(_total: Int64Value, _number: Int64Value) -> None:
+def keep(_total: object, _number: object) -> None:
     pass
 
 
@@ -41,7 +41,9 @@ def everything(_number: Int64Value) -> str:
     return "all"
 
 
-Change = Callable[[Flow, Stream, Stage, Stage], object]
+Numbers = Stream[Int64Value]
+Counts = Stage[Int64Value, Int64Value]
+Change = Callable[[Flow, Numbers, Counts, Stage[Int64Value, Any]], object]
 
 
 def flow_of(change: Change = lambda *_: None, **settings: Any) -> Flow:
@@ -137,10 +139,10 @@ def test_code_with_less_in_it_waits_too(what: str, step: int, when: When) -> Non
 
 
 def test_when_a_stage_is_fed_from_elsewhere_the_plan_is_finished_first() -> None:
-    def beside(_flow: Flow, source: Stream, first: Stage, _second: Stage) -> None:
+    def beside(_flow: Flow, source: Numbers, first: Counts, _second: Counts) -> None:
         source.aggregate("more", key=everything, state=Int64Value, fold=add)
 
-    def behind(_flow: Flow, source: Stream, first: Stage, _second: Stage) -> None:
+    def behind(_flow: Flow, source: Numbers, first: Counts, _second: Counts) -> None:
         first.aggregate("more", key=everything, state=Int64Value, fold=add)
 
     found = crashed(6, "after", beside)  # else: "a store lost acknowledged writes"
@@ -179,7 +181,7 @@ def test_a_plan_that_only_brings_in_a_stage_may_be_finished_by_code_with_one_mor
     found.crash(step=6)
     found.run_until_crash()
 
-    def two(flow: Flow, source: Stream, first: Stage, second: Stage) -> None:
+    def two(flow: Flow, source: Numbers, first: Counts, second: Counts) -> None:
         CHANGES["stage of level 1"][0](flow, source, first, second)
         source.aggregate("third", key=everything, state=Int64Value, fold=keep)
 
@@ -324,7 +326,7 @@ def test_a_layout_without_types_learns_them_and_is_compared_from_then_on() -> No
 
 def test_windows_and_aggregates_are_no_states_of_each_other() -> None:
     found = counted(WHOLE)
-    windows = {"windows": Tumbling(1_000)}
+    windows: dict[str, Any] = {"windows": Tumbling(1_000)}
     found.flow = totals_of(WHOLE, **windows)
     found.log.create_topic("out", 1)
     with pytest.raises(ChangedType, match="it was aggregate, now it is windows"):
@@ -332,7 +334,7 @@ def test_windows_and_aggregates_are_no_states_of_each_other() -> None:
 
 
 def test_states_of_windows_are_compared() -> None:
-    windows = {"windows": Tumbling(1_000)}
+    windows: dict[str, Any] = {"windows": Tumbling(1_000)}
     found = Rehearsal(totals_of(WHOLE, **windows))
     found.start()
     found.flow = totals_of(FLOATING, **windows)

@@ -19,7 +19,7 @@ def test_without_a_crash_totals_are_exact_through_replays(stages: int, in_place:
         load(found)
         found.totals.run_until_caught_up()
     found.check()
-    assert sum(int(event["replays"]) for event in found.totals.events("committed")) > 0
+    assert sum(int(str(event["replays"])) for event in found.totals.events("committed")) > 0
 
 
 @pytest.mark.parametrize(("step", "when"), POINTS)

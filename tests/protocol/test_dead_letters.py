@@ -93,7 +93,7 @@ def crash_everywhere(make: Callable[[], Plant], to: str | None = None, least: in
         for when in ("before", "after"):
             plant = make()
             try:
-                plant.resend(FaultyLog(plant.service.log, Script(writes={(number, when)})), to)  # type: ignore[arg-type]
+                plant.resend(FaultyLog(plant.service.log, Script(writes={(number, when)})), to)
             except Crash:
                 plant.resend(to=to)
                 assert plant.counted() == WORDS, (number, when)
@@ -186,11 +186,11 @@ def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
     plant = rewound()
     script = Script()
     before = plant.service.log.snapshot()
-    plant.resend(FaultyLog(plant.service.log, script))  # type: ignore[arg-type]
+    plant.resend(FaultyLog(plant.service.log, script))
     plant.service.log.restore(before)
     commits = [number for number, what in enumerate(script.written) if what.startswith("commit")]
     with pytest.raises(Crash):
-        plant.resend(FaultyLog(plant.service.log, Script(writes={(commits[2], "after")})))  # type: ignore[arg-type]
+        plant.resend(FaultyLog(plant.service.log, Script(writes={(commits[2], "after")})))
     plant.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match="letters before 1 are gone"):
         plant.resend()  # not for the letter that began the round, but for the next, which was sent before
@@ -233,7 +233,7 @@ def test_another_topic_is_not_taken_in_the_middle() -> None:
     plant = Plant("b", "e", again=True).read().corrected()
     script = Script(writes={(2, "before")})
     with pytest.raises(Crash):
-        plant.resend(FaultyLog(plant.service.log, script))  # type: ignore[arg-type]
+        plant.resend(FaultyLog(plant.service.log, script))
     with pytest.raises(ConfigurationError, match="with the same --to"):
         plant.resend(to="words.again")
     plant.resend()

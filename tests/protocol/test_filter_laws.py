@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from google.protobuf.message import Message
@@ -34,7 +35,7 @@ def join(state: StringValue, text: StringValue) -> None:
     state.value += text.value
 
 
-FILTERS: dict[str, Callable[[Stream], Filter]] = {
+FILTERS: dict[str, Callable[[Stream[StringValue]], Filter[StringValue]]] = {
     "sqe": lambda said: said.key_by(sqe_key).drop_replays("filter"),
     "root": lambda said: said.drop_replays("filter", by="key"),
     "kuka": lambda said: said.drop_replays("filter", by="key", compat="kuka"),
@@ -48,7 +49,7 @@ FILTERS: dict[str, Callable[[Stream], Filter]] = {
     "tumbling": lambda said: said.distinct("filter", Tumbling(30), grace_ms=10),
     "sessions": lambda said: said.distinct("filter", Sessions(15)),
 }
-WINDOWS: dict[str, Callable[[Stream], Filter]] = {
+WINDOWS: dict[str, Callable[[Stream[StringValue]], Filter[WindowResult]]] = {
     "hopping": lambda said: said.windowed(
         "filter", Hopping(30, 10), state=StringValue, fold=join, lateness_ms=10
     ),
@@ -86,7 +87,7 @@ class Told:
     rows: list[bytes]
 
 
-def told(declare: Callable[[Stream], Filter], said: list[Word], *, kills: bool) -> Told:
+def told(declare: Callable[[Stream[StringValue]], Filter[Any]], said: list[Word], *, kills: bool) -> Told:
     """Everything of a run; without kills the service reads each fact once."""
     relaying, flow = Flow("relay"), Flow("service", state_partitions=2)
     relaying.source("said", StringValue).to("relayed", partitions=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from parsed import payloads_of, states_as
 
 from sqe_chain import Flow, ReplayFilter
 from sqe_chain.envelope.message import read
@@ -18,7 +19,7 @@ from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 
-Declare = Callable[[Stream], Filter]
+Declare = Callable[[Stream[StringValue]], Filter[StringValue]]
 
 
 def word(text: str) -> StringValue:
@@ -36,19 +37,19 @@ def service_of(declare: Declare, name: str, max_rows: int = 5_000, **options: ob
     return Rehearsal(flow, store=store, partitions={"words": 2})
 
 
-def count(total: Int64Value, _: StringValue) -> None:
+def count(total: Int64Value, _: object) -> None:
     total.value += 1
 
 
 def counted(service: Rehearsal) -> dict[str, int]:
-    return {key.decode(): state.value for key, state in service.states("per-word").items()}
+    return {key.decode(): state.value for key, state in states_as(Int64Value, service, "per-word").items()}
 
 
 def dropped(service: Rehearsal) -> list[Dropped]:
     return [
         payload
         for message in service.log.records("dropped")
-        for payload in read(message.value()).payloads_as(Dropped)
+        for payload in payloads_of(Dropped, read(message.value()))
     ]
 
 
@@ -208,7 +209,7 @@ def test_screws_of_each_robot_and_hour() -> None:
     results = [
         payload
         for message in service.log.records("hours")
-        for payload in read(message.value()).payloads_as(WindowResult)
+        for payload in payloads_of(WindowResult, read(message.value()))
     ]
     found = [(one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value) for one in results]
     assert found == [(b"robot-7", 0, 4), (b"robot-7", 1, 3)]
@@ -273,7 +274,7 @@ def test_a_fold_that_takes_no_value_twice_is_exact_through_crashes(max_rows: int
         service.crash_at_write(number, "after" if number % 2 else "before")
         service.run_until_caught_up()
     results = {  # a crash behind a publication publishes again, at the same positions
-        payload.value for one in service.published("results") for payload in one.payloads_as(StringValue)
+        payload.value for one in service.published("results") for payload in payloads_of(StringValue, one)
     }
     assert results == {
         " ".join(sorted(f"{key}{number}" for number in range(start, start + 5)))
@@ -306,7 +307,10 @@ def test_steps_behind_a_filter_see_nothing_in_a_redo_that_they_did_not_see_befor
         service.feed("words", word("first"), key="y", timestamp_ms=10_000)
         service.crash_at_write(number, "after")
         service.run_until_caught_up()
-        assert {key: state.value for key, state in service.states("words").items()} == {b"x": 1, b"y": 1}
+        assert {key: state.value for key, state in states_as(Int64Value, service, "words").items()} == {
+            b"x": 1,
+            b"y": 1,
+        }
         crashes += service.crashes
     assert crashes > 5
 
@@ -336,7 +340,7 @@ def hours_told(service: Rehearsal) -> list[tuple[bytes, int, int]]:
         (one.key, one.start_ms // 3_600_000, Int64Value.FromString(one.state).value)
         for message in service.log.records("hours")
         if accepts.accept(message)
-        for one in read(message.value()).payloads_as(WindowResult)
+        for one in payloads_of(WindowResult, read(message.value()))
     )
 
 
@@ -380,7 +384,7 @@ def test_results_of_one_heartbeat_are_no_repetitions_of_each_other() -> None:
         service.feed("words", word(f"word-{number}"), timestamp_ms=number)
     service.feed("words", word("tick"), timestamp_ms=60_000)
     service.run_until_caught_up()
-    assert sum(total.value for total in service.states("results").values()) == 1
+    assert sum(total.value for total in states_as(Int64Value, service, "results").values()) == 1
 
 
 @pytest.mark.parametrize("max_rows", [1, 3, 5_000])
@@ -487,7 +491,7 @@ def test_filters_give_the_same_wherever_they_run(partitions: int) -> None:
         if number % 20 == 0:
             service.run_until_caught_up()
     service.run_until_caught_up()
-    states = {key.decode(): state.value for key, state in service.states("per-key").items()}
+    states = {key.decode(): state.value for key, state in states_as(Int64Value, service, "per-key").items()}
     # Each key comes every 6 s: of any three the first goes on, 12 s later the next; numbers rise.
     assert sum(states.values()) == 30
     assert states == dict.fromkeys("01234", 6)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -56,10 +57,10 @@ class Plant:
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
-        settings: dict[str, object] = {"is_dead": lambda _: False, "wait": lambda _: None, **more}
+        settings: dict[str, Any] = {"is_dead": lambda _: False, "wait": lambda _: None, **more}
         return Forgetting(
             "first", stores, FaultyLog(self.first.log, script), topics, "forgets", **settings
-        ).run()  # type: ignore[arg-type]
+        ).run()
 
     def left(self) -> set[str]:
         """Everything that is stored, or committed, by the name of its flow."""
@@ -102,7 +103,7 @@ def test_killed_at_every_write_and_repeated_it_is_complete() -> None:
         for when in ("before", "after"):
             plant = Plant()
             try:
-                plant.forget(Script(writes={(number, when)}))  # type: ignore[arg-type]
+                plant.forget(Script(writes={(number, when)}))
             except Crash:
                 if known_flow(plant.stores[""], "first") is not None:
                     plant.forget()

@@ -54,9 +54,9 @@ def passing(**options: object) -> Rehearsal:
 BOTH = pytest.mark.parametrize("service", [counting, passing])
 
 
-def feed(found: Rehearsal, words: list[str] = WORDS, **options: int) -> None:
+def feed(found: Rehearsal, words: list[str] = WORDS) -> None:
     for text in words:
-        found.feed("words", word(text), **options)
+        found.feed("words", word(text))
 
 
 def counted(found: Rehearsal) -> Counter[str]:

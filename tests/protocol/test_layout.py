@@ -69,6 +69,11 @@ def rehearsal(flow: Flow, before: Rehearsal | None = None, settings: Settings | 
     return found
 
 
+def points_of(found: Rehearsal) -> Points:
+    assert isinstance(found.script, Points)
+    return found.script
+
+
 def feed(found: Rehearsal, topic: str = "words", words: list[str] = WORDS) -> None:
     for text in words:
         found.feed(topic, word(text), key=text[0])
@@ -101,7 +106,7 @@ def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
         if also:
             also(found)
         feed(found, words=["asp", "boa"])
-        found.script.at(number, die)
+        points_of(found).at(number, die)
         for _ in range(3):
             try:
                 found.start()
@@ -109,8 +114,8 @@ def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
                 break
             except Crash:
                 continue
-        unreached = bool(found.script.actions)
-        found.script.actions.clear()
+        unreached = bool(points_of(found).actions)
+        points_of(found).actions.clear()
         results.append({stage.name: ledger(found, stage.name) for stage in found.flow.stages()})
         if unreached:
             break
@@ -124,7 +129,7 @@ def test_a_flow_is_born_whatever_crashes_meanwhile() -> None:
     for number in itertools.count():
         found = rehearsal(declared(two_stages))
         feed(found)
-        found.script.at(number, die)
+        points_of(found).at(number, die)
         for _ in range(3):
             try:
                 found.start()
@@ -132,8 +137,8 @@ def test_a_flow_is_born_whatever_crashes_meanwhile() -> None:
                 break
             except Crash:
                 continue
-        unreached = bool(found.script.actions)
-        found.script.actions.clear()
+        unreached = bool(points_of(found).actions)
+        points_of(found).actions.clear()
         assert ledger(found) == {"a": "ant ape", "b": "bee bat", "c": "cat"}
         if unreached:
             assert number > 40

@@ -311,7 +311,7 @@ def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None
 
 
 def test_code_that_fails_only_when_a_plan_is_redone_stops() -> None:
-    fails = []
+    fails: list[bool] = []
 
     def fold(ledger: StringValue, value: StringValue) -> None:
         if fails:

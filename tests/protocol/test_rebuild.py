@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from notes import everything, first_letter, ledger, note, word
+from parsed import payloads_of
 
 from sqe_chain.errors import (
     ConfigurationError,
@@ -32,9 +34,9 @@ BEFORE = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
 AFTER = ["asp", "boa", "dog"]
 
 
-def flow_of(state_partitions: int = 2, buckets: int = 1, **source: object) -> Flow:
+def flow_of(state_partitions: int = 2, buckets: int = 1, **source: Any) -> Flow:
     flow = Flow("notes", state_partitions=state_partitions)
-    first = flow.source("words", StringValue, **source).aggregate(  # type: ignore[arg-type]
+    first = flow.source("words", StringValue, **source).aggregate(
         "letters", key=first_letter, state=StringValue, fold=note, buckets=buckets
     )
     first.to("said", key=first_letter, partitions=2)
@@ -73,7 +75,7 @@ class Plant:
     def said(self) -> Counter[str]:
         """What was published per word."""
         return Counter(
-            payload.value for one in self.found.published("said") for payload in one.payloads_as(StringValue)
+            payload.value for one in self.found.published("said") for payload in payloads_of(StringValue, one)
         )
 
     def check(self) -> None:

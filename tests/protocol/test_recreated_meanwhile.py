@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from parsed import states_as
 
 from sqe_chain import wrap
 from sqe_chain.errors import RecreatedTopic
@@ -70,4 +71,4 @@ def test_a_raw_input_recreated_between_two_questions_is_read_from_its_beginning(
     service.batch()
     log.append("words", 0, b"a")
     service.run_until_caught_up()
-    assert service.states("per-word")[b"a"].value == 2
+    assert states_as(Int64Value, service, "per-word")[b"a"].value == 2

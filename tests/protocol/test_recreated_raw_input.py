@@ -8,6 +8,7 @@ from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
+from parsed import states_as
 
 from sqe_chain.errors import PartitionsMismatch, RecreatedTopic
 from sqe_chain.flow import Flow
@@ -40,7 +41,7 @@ def test_a_raw_topic_created_again_is_counted_from_its_beginning() -> None:
     rehearsal.run_until_caught_up()
     rehearsal.restart()
     rehearsal.run_until_caught_up()
-    assert rehearsal.states("sum")[b"all"].value == 16
+    assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 16
 
 
 def republishing() -> Flow:
@@ -72,7 +73,7 @@ def test_it_may_have_other_partitions_and_everybody_is_told(
         rehearsal.restart()
     rehearsal.run_until_caught_up()
     if rehearsal.flow.stages():
-        assert rehearsal.states("sum")[b"all"].value == 10
+        assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
         assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
     assert not rehearsal.events("waiting") or running
@@ -100,7 +101,7 @@ def test_a_topic_made_smaller_before_the_commit_is_not_waited_for(flow: Callable
     rehearsal.run_until_caught_up()
     assert log.armed == []
     if rehearsal.flow.stages():
-        assert rehearsal.states("sum")[b"all"].value == 10
+        assert states_as(Int64Value, rehearsal, "sum")[b"all"].value == 10
     else:
         assert [one.payload_as(Int64Value).value for one in rehearsal.published("out")] == [3, 3, 4]
 

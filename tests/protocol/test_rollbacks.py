@@ -83,7 +83,7 @@ def test_states_that_went_back_are_redone_from_the_plan_log(
     recovered = past.found.events("recovered")[-1]["redone"]
     assert recovered in ([4 - i for i in range(batches)][::-1], [*range(5 - batches, 6)])
     texts = [str(event["text"]) for event in past.found.events("notice")]
-    assert any("lost acknowledged writes" in text for text in texts) == (len(recovered) > 1)  # type: ignore[arg-type]
+    assert any("lost acknowledged writes" in text for text in texts) == (len(recovered) > 1)
 
 
 @pytest.mark.parametrize("batches", [1, 2])

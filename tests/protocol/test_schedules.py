@@ -16,7 +16,7 @@ from schedules import run_schedule
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError
-from sqe_chain.protocol import aggregation, applying, recover
+from sqe_chain.protocol import aggregation, applying, planning, recover
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.plan import Plan
@@ -65,7 +65,7 @@ def marks_not_advanced_by_exclusions(patch: Patch) -> None:
 
 
 def _plan_with(change: Callable[[Plan, Plan], Plan]) -> Callable[..., Plan]:
-    real = aggregation.batch_plan
+    real = planning.batch_plan
 
     def plan(last: Plan, *args: Any, **options: Any) -> Plan:
         return change(last, real(last, *args, **options)).identified()

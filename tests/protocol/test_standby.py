@@ -16,7 +16,7 @@ from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.rehearsal import SteppingClock
+from sqe_chain.testing.clock import SteppingClock
 
 TAKES = Settings(allow_weak_durability=True, takeover=True)
 WAITS = Settings(allow_weak_durability=True, standby_ms=1_000)
@@ -96,10 +96,10 @@ def test_of_two_standbys_the_second_waits_for_the_first() -> None:
         seen = real_home(flow)
         store.home = real_home  # type: ignore[method-assign]
         first = Rehearsal(found.flow, log=found.log, store=found.stores).start(TAKES)
-        found.clock.acts = dict.fromkeys(range(6, 40), first.beat)
+        clock.acts = dict.fromkeys(range(6, 40), first.beat)
         return seen
 
-    found.clock = Acting({5: lambda: setattr(store, "home", home_before_the_other_claims)})
+    found.clock = clock = Acting({5: lambda: setattr(store, "home", home_before_the_other_claims)})
     found.start(WAITS)
     assert found.clock.waits > 40, "it has waited for the first standby too"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from google.protobuf.wrappers_pb2 import Int64Value
+from parsed import states_as
 
 from sqe_chain import Flow
 from sqe_chain.ports import Header, Rows, Views
@@ -63,5 +64,5 @@ def test_in_steady_state_a_key_is_written_once_an_interval() -> None:
         assert store.stamped == dict.fromkeys(
             [(stage, part) for stage in ("first", "second") for part in (0, 1)], 1
         )
-    counted = sum(state.value for state in service.states("first").values())
+    counted = sum(state.value for state in states_as(Int64Value, service, "first").values())
     assert counted == BATCHES * sum(range(MESSAGES))

@@ -45,6 +45,7 @@ def texts(tree: ast.AST) -> Iterator[ast.Constant]:
 def test_no_text_uses_a_word_of_the_code(file: Path) -> None:
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for constant in texts(tree):
+        assert isinstance(constant.value, str)
         assert not OURS.search(constant.value), f"{file}:{constant.lineno}: {constant.value}"
 
 

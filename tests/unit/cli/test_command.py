@@ -106,11 +106,11 @@ def test_missing_topics_are_named_or_created(
         log.delete(topic)
     refused = command(*stateful(store))
     assert refused.exit_code == 2
-    assert "input topic 'words', output topic 'totals' not found" in events(refused)[-1]["text"]
+    assert "input topic 'words', output topic 'totals' not found" in str(events(refused)[-1]["text"])
     without_input = command(*stateful(store, "--create-topics", "0"))
     assert without_input.exit_code == 2
-    assert "'words'" in events(without_input)[-1]["text"]
-    assert "'totals'" not in events(without_input)[-1]["text"]
+    assert "'words'" in str(events(without_input)[-1]["text"])
+    assert "'totals'" not in str(events(without_input)[-1]["text"])
     assert command(*stateful(store, "--create-topics", "3")).exit_code == 0
     found = log.describe(["words", "totals"])
     assert {name: info.partitions for name, info in found.items()} == {"words": 3, "totals": 1}
@@ -206,7 +206,7 @@ def test_an_error_is_one_line_and_no_traceback(
 def test_a_traceback_is_shown_when_asked_for(flows: ModuleType, log: MemoryLog, command: Command) -> None:
     arguments = ("run", "cli_flows:nothing", "--kafka", "broker:9092")
     assert "Traceback" in command(*arguments, "--traceback").stderr
-    assert "Traceback" in events(command(*arguments, "--traceback", "--log-json"))[-1]["traceback"]
+    assert "Traceback" in str(events(command(*arguments, "--traceback", "--log-json"))[-1]["traceback"])
 
 
 def test_the_traceback_of_a_task_is_shown_when_asked_for(

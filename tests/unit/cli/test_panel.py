@@ -24,7 +24,7 @@ from sqe_chain.runtime.metrics import Metrics, serving
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.telling import Hearers, logging_to
 
-BATCH = (
+BATCH: tuple[tuple[str, dict[str, object]], ...] = (
     ("claimed", {"epoch": 4, "run_id": "ab"}),
     ("recovered", {"plan": 7, "redone": [7]}),
     ("sealed", {"plan": 8, "id": "cd"}),
@@ -45,9 +45,10 @@ def tell(*observers: Observer) -> None:
 
 
 def shown(statistics: Statistics) -> str:
-    console = Console(file=io.StringIO(), width=100, force_terminal=False)
+    text = io.StringIO()
+    console = Console(file=text, width=100, force_terminal=False)
     console.print(panel(statistics, "totals", "localhost:9092"))
-    return console.file.getvalue()  # type: ignore[attr-defined] # the StringIO above
+    return text.getvalue()
 
 
 def test_a_step_that_waits_for_servers_is_called_slow_once() -> None:

@@ -6,8 +6,11 @@ Method: types made at run time; where two are said to be compatible, what one wr
 from __future__ import annotations
 
 import json
+from typing import cast
 
 import pytest
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
 from made_types import message_type
 
 from sqe_chain.codecs.shape import LENGTH_LIMIT, misread, shape_of
@@ -52,10 +55,15 @@ UNLIKE = [
 ]
 
 
+def described(kind: type[Message]) -> Descriptor:
+    """The stubs give it as one of two classes with the same methods."""
+    return cast("Descriptor", kind.DESCRIPTOR)
+
+
 def difference(was: dict[str, str], now: dict[str, str], names: tuple[str, str] = ("State", "State")) -> str:
     one, other = (message_type(fields, name) for fields, name in zip((was, now), names, strict=True))
-    stored = json.loads(json.dumps(shape_of(one.DESCRIPTOR)))
-    return misread(stored, shape_of(other.DESCRIPTOR), (one.DESCRIPTOR.full_name, other.DESCRIPTOR.full_name))
+    stored = json.loads(json.dumps(shape_of(described(one))))
+    return misread(stored, shape_of(described(other)), (one.DESCRIPTOR.full_name, other.DESCRIPTOR.full_name))
 
 
 def state(kind: str, leg: str = "int64 miles = 1") -> dict[str, str]:
@@ -70,7 +78,7 @@ def test_kinds_that_read_each_other_are_compatible(was: str, now: str) -> None:
 @pytest.mark.parametrize(("was", "now"), [pair for pair in ALIKE if set(pair) <= set(NUMBERS)])
 def test_numbers_that_are_compatible_are_read_as_they_were_written(was: str, now: str) -> None:
     one, other = (message_type(state(kind)) for kind in (was, now))
-    written = one(name="a", value=0 if "enum" in (was, now) else 1)  # type: ignore[call-arg]
+    written = one(name="a", value=0 if "enum" in (was, now) else 1)
     read = other.FromString(written.SerializeToString())
     assert (read.value, read.HasField("value")) == (written.value, True)  # type: ignore[attr-defined]
 
@@ -129,7 +137,7 @@ def test_fields_that_become_alternatives_are_told_and_others_may_join() -> None:
 
 def test_what_a_removed_field_has_written_is_remembered() -> None:
     first, second, third = (
-        message_type({"State": f"string name = 1{more}"}).DESCRIPTOR
+        described(message_type({"State": f"string name = 1{more}"}))
         for more in ("; int64 miles = 2", "", "; double miles = 2")
     )
     stored = shape_of(second, shape_of(first))
@@ -138,7 +146,7 @@ def test_what_a_removed_field_has_written_is_remembered() -> None:
 
 
 def test_a_shape_does_not_change_when_it_is_made_again() -> None:
-    descriptor = message_type({"State": "Leg leg = 1", "Leg": "int64 a = 1"}).DESCRIPTOR
+    descriptor = described(message_type({"State": "Leg leg = 1", "Leg": "int64 a = 1"}))
     assert shape_of(descriptor, shape_of(descriptor)) == shape_of(descriptor)
 
 
@@ -146,7 +154,7 @@ def test_a_shape_does_not_change_when_it_is_made_again() -> None:
 def test_shapes_are_bounded_and_what_is_met_first_is_compared(within: bool) -> None:
     messages = {f"Leg{number}": f"int64 {'x' * 20} = 1" for number in range(2_000)}
     fields = "; ".join(f"Leg{number} leg{number} = {number + 1}" for number in range(2 if within else 2_000))
-    shape = shape_of(message_type({"State": fields, **messages}).DESCRIPTOR)
+    shape = shape_of(described(message_type({"State": fields, **messages})))
     assert len(json.dumps(shape)) < (200 if within else 2_000 * 30 + LENGTH_LIMIT)
     assert len(shape) == (3 if within else 1)
-    assert shape_of(message_type({"State": fields, **messages}).DESCRIPTOR, shape) == shape
+    assert shape_of(described(message_type({"State": fields, **messages})), shape) == shape

@@ -102,7 +102,7 @@ def test_units_beyond_what_is_held_are_given_at_once() -> None:
 def test_a_failure_reaches_every_task_behind_the_shuffle_before_any_unit() -> None:
     packer = Packer(3, 0, 0)
     early = list(packer.add(Units(1, [unit(2, 1, "t", 0, n, b"\0\0\0\0") for n in range(1_000)])))
-    failed = list(packer.failed(("GapError", "a hole")))
+    failed = list(packer.failed(("GapError", "a hole", None, None, None)))
     assert early
     for part in range(3):
         batches = [

@@ -117,8 +117,8 @@ def test_a_type_made_at_run_time_goes_by_its_file() -> None:
     message.field.add(name="at", number=2, type=11, label=1, type_name=".google.protobuf.Timestamp")
     importlib.import_module("google.protobuf.timestamp_pb2")
     pool = descriptor_pool.Default()
-    pool.Add(file)  # type: ignore[no-untyped-call]
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("made.Total"))  # type: ignore[no-untyped-call]
+    pool.Add(file)
+    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("made.Total"))
     flow = Flow("typed")
     flow.source("t", made).to("u", partitions=1)
     code = (

@@ -371,7 +371,7 @@ def test_every_setting_of_every_declaration_is_tried() -> None:
 def test_numbers_that_would_leave_64_bits_or_never_end_are_refused() -> None:
     most = 10**15
     assert Tumbling(most).size_ms == most
-    for declare in (
+    declarations: list[Callable[[], object]] = [
         lambda: Tumbling(most + 1),
         lambda: Hopping(most, 1),
         lambda: Hopping(5, 6),
@@ -380,7 +380,8 @@ def test_numbers_that_would_leave_64_bits_or_never_end_are_refused() -> None:
         lambda: Flow("flow", state_partitions=65_537),
         lambda: on_stream("to")(topic="out", partitions=100_001),
         lambda: on_stream("deduplicate_by_key")(name="stage", interval_ms=most + 1),
-    ):
+    ]
+    for declare in declarations:
         with pytest.raises(FlowError):
             declare()
 
@@ -399,7 +400,7 @@ def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
         with pytest.raises(FlowError, match="never close"):
             declare()
     with pytest.raises(FlowError, match="juplo"):
-        stream.drop_stale("stage", sequence=one, compat="juplo", window=2)
+        stream.drop_stale("stage", sequence=lambda _: 1, compat="juplo", window=2)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +421,7 @@ def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
     ],
 )  # fmt: skip
 def test_what_leads_nowhere_is_named_as_it_was_declared(
-    declare: Callable[[Stream], object], said: str
+    declare: Callable[[Stream[StringValue]], object], said: str
 ) -> None:
     flow = Flow("flow")
     declare(flow.source("words", StringValue))

@@ -11,15 +11,23 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from notes import everything, first_letter, note, notes
 
 from sqe_chain.errors import FlowError
-from sqe_chain.flow import Flow, Stream
+from sqe_chain.flow import Flow, Stage, Stream
 
 
-def words(flow: Flow) -> Stream:
+def words(flow: Flow) -> Stream[StringValue]:
     return flow.source("words", StringValue)
 
 
-def keyed(flow: Flow) -> Stream:
+def keyed(flow: Flow) -> Stage[StringValue, StringValue]:
     return words(flow).aggregate("letters", key=first_letter, state=StringValue, fold=note)
+
+
+def same(value: StringValue) -> StringValue:
+    return value
+
+
+def count(total: Int64Value, _: StringValue) -> None:
+    total.value += 1
 
 
 def twice(step: Callable[[], Any]) -> None:
@@ -27,7 +35,7 @@ def twice(step: Callable[[], Any]) -> None:
     step()
 
 
-def with_itself(stream: Stream) -> Stream:
+def with_itself(stream: Stream[StringValue]) -> Stream[StringValue]:
     return stream.merge(stream)
 
 
@@ -37,12 +45,12 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "no topic": ("at least one topic", lambda flow: flow.source([], StringValue)),
     "topic's alphabet": ("'wörds'", lambda flow: flow.source("wörds", StringValue)),
     "topic's length": ("1 to 249", lambda flow: flow.source("w" * 250, StringValue)),
-    "no payload": ("needs a protobuf type or a decoder", lambda flow: flow.source("words")),
-    "payload not protobuf": ("needs a protobuf type or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[arg-type]
-    "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),  # type: ignore[arg-type]
+    "no payload": ("needs a protobuf type or a decoder", lambda flow: flow.source("words")),  # type: ignore[call-overload]
+    "payload not protobuf": ("needs a protobuf type or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[call-overload]
+    "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),  # type: ignore[call-overload]
     "nulls without decoder": (
         "needs a decoder",
-        lambda flow: flow.source("words", StringValue, nulls="decode"),
+        lambda flow: flow.source("words", StringValue, nulls="decode"),  # type: ignore[call-overload]
     ),
     "stage twice": (
         "stage 'letters' exists already",
@@ -55,34 +63,37 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "state not protobuf": (
         "must be a protobuf type",
         lambda flow: words(flow).aggregate("s", key=everything, state=dict, fold=note),
-    ),  # type: ignore[arg-type]
+    ),
     "fold no function": (
         "fold needs a function",
-        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=7),
-    ),  # type: ignore[arg-type]
+        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=7),  # type: ignore[call-overload]
+    ),
     "key no function": (
         "key needs a function",
-        lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=note),
-    ),  # type: ignore[arg-type]
+        lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=note),  # type: ignore[call-overload]
+    ),
     "fold of one argument": (
         "must take 2",
-        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=everything),
+        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=everything),  # type: ignore[arg-type]
     ),
-    "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),
-    "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),
-    "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[arg-type]
+    "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),  # type: ignore[arg-type,misc]
+    "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),  # type: ignore[arg-type,misc]
+    "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[call-overload]
     "stage behind changes": (
         "cannot stand behind changes",
         lambda flow: keyed(flow).changes().aggregate("s", key=everything, state=StringValue, fold=note),
-    ),  # type: ignore[attr-defined]
+    ),
     "stage behind a map of changes": (
         "cannot stand behind changes",
         lambda flow: (
-            keyed(flow).changes().map(id).aggregate("s", key=everything, state=StringValue, fold=note)
+            keyed(flow).changes().map(same).aggregate("s", key=everything, state=StringValue, fold=note)
         ),
-    ),  # type: ignore[attr-defined]
-    "flat_map behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().flat_map(list)),  # type: ignore[attr-defined]
-    "key_by behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),  # type: ignore[attr-defined]
+    ),
+    "flat_map behind changes": (
+        "map, filter and to",
+        lambda flow: keyed(flow).changes().flat_map(lambda value: [value]),
+    ),
+    "key_by behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),
     "output twice": ("output 'out' exists already", lambda flow: fan(flow, "out", "out")),
     "output into its input": ("that would be a loop", lambda flow: words(flow).to("words", partitions=1)),
     "input from its output": (
@@ -90,7 +101,7 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         lambda flow: (words(flow).to("back", partitions=1), flow.source("back", StringValue)),
     ),
     "output's partitions": ("partitions=0", lambda flow: words(flow).to("out", partitions=0)),
-    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[arg-type]
+    "output's key": ("key needs a function", lambda flow: words(flow).to("out", partitions=1, key=b"k")),  # type: ignore[call-overload]
     "merge with itself": ("with itself", lambda flow: with_itself(words(flow))),
     "merge with another flow": (
         "another flow|of flow 'other'",
@@ -130,9 +141,11 @@ def test_what_cannot_work_is_refused_at_the_users_line(what: str) -> None:
 def test_the_place_is_the_very_line() -> None:
     flow = Flow("flow")
     stream = words(flow)
-    line = inspect.currentframe().f_lineno + 2  # type: ignore[union-attr]
+    frame = inspect.currentframe()
+    assert frame is not None
+    line = frame.f_lineno + 2
     with pytest.raises(FlowError) as caught:
-        stream.map(7)  # type: ignore[arg-type]
+        stream.map(7)  # type: ignore[call-overload]
     assert str(caught.value).startswith(f"{__file__}:{line}:")
 
 
@@ -175,7 +188,7 @@ def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> No
 def test_levels_and_parents_are_data() -> None:
     flow = Flow("flow")
     first = notes(flow)
-    second = first.map(everything).aggregate("all", key=everything, state=Int64Value, fold=note)
+    second = first.map(same).aggregate("all", key=everything, state=Int64Value, fold=count)
     assert [flow.level(stage) for stage in flow.stages()] == [1, 2]
     assert flow.stage_of(second.node) == first.node
     assert [node.kind for node in flow.nodes] == ["source", "aggregate", "map", "aggregate"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -118,7 +119,7 @@ def test_what_ends_a_producer_is_explained_by_the_report_that_follows(
     found, driver = sender(writer, call, failing("_GAPLESS_GUARANTEE", fatal=True))
     for one in ("_PURGE_QUEUE", name, "_PURGE_QUEUE"):
         error = failing(one).args[0]
-        driver.reports.append(lambda error=error: found._delivered(error, Report(error)))  # type: ignore[misc]
+        driver.reports.append(partial(found._delivered, error, Report(error)))  # type: ignore[arg-type]
     driver.once = True
     with pytest.raises(OutputRefused, match=rf"Writing t\[0\].*{name}"):  # noqa: PT012 - as above
         writer.write([("t", 0, None, b"", None, 0)])

@@ -240,13 +240,13 @@ def test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle()
             assert partition.accept(made(9, previous=8))
 
 
-@pytest.mark.parametrize("first", [{}, {"previous": 1}])
+@pytest.mark.parametrize("previous", [None, 1])
 def test_having_entered_in_the_middle_excuses_one_hole_on_a_lane_and_no_second_one(
-    first: dict[str, int],
+    previous: int | None,
 ) -> None:
     """It is of the batch that was being written then. What is before the lane's first message is no hole."""
     partition = Partition(fresh(entered_in_middle=True))
-    assert partition.accept(made(2, **first))
+    assert partition.accept(made(2, previous=previous))
     assert partition.accept(made(5, previous=4))
     assert partition.accept(made(7, previous=5))
     with pytest.raises(GapError):

@@ -83,7 +83,8 @@ def test_in_the_background_states_are_a_mapping(log: MemoryLog) -> None:
             found["cc"]
         frame = found.to_pandas().sort_values("key")
         assert frame[["key", "value"]].values.tolist() == [["a", 1], ["bb", 4]]
-        assert service.alive
+        before = service.alive
+        assert before
     assert not service.alive
     assert not [thread for thread in threading.enumerate() if thread.name == "sqe-chain counts"]
 
@@ -167,4 +168,4 @@ def test_what_cannot_work_is_said(log: MemoryLog, arguments: dict[str, object], 
 
 def test_what_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        sqe_chain.nothing  # type: ignore[attr-defined]  # noqa: B018
+        sqe_chain.nothing  # noqa: B018

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -18,7 +19,12 @@ LONG_S = 60.0
 def test_the_first_reason_stands_and_every_wait_ends() -> None:
     stop = Stop()
     assert not stop.wait(0.001)
-    threading.Timer(0.05, lambda: (stop.request("SIGTERM"), stop.request("again"))).start()
+
+    def request() -> None:
+        stop.request("SIGTERM")
+        stop.request("again")
+
+    threading.Timer(0.05, request).start()
     assert stop.wait(LONG_S)
     assert stop.wait(LONG_S)
     assert stop.reason == "SIGTERM"
@@ -63,7 +69,8 @@ def test_a_loop_is_quiet_while_it_neither_waits_nor_gets_on(monkeypatch: pytest.
     clock.wait(3_600_000)
     assert seen == [0]
     assert clock.quiet_ms() == 0
-    for move in (lambda: clock.step(3, "before"), lambda: clock.event("notice", {})):
+    moves: list[Callable[[], None]] = [lambda: clock.step(3, "before"), lambda: clock.event("notice", {})]
+    for move in moves:
         now[0] += 3_600_000
         assert clock.quiet_ms() == 3_600_000
         move()
@@ -72,7 +79,7 @@ def test_a_loop_is_quiet_while_it_neither_waits_nor_gets_on(monkeypatch: pytest.
 
 def test_a_lost_claim_ends_the_service_as_superseded() -> None:
     stop = Stop()
-    with Heartbeat(lambda: False, stop, pytest.fail, seconds=0.001):
+    with Heartbeat(lambda: False, stop, lambda error: pytest.fail(str(error)), seconds=0.001):
         assert stop.wait(LONG_S)
     assert stop.superseded
 

@@ -83,7 +83,7 @@ class Empty:
 
 # --- what is read ---------------------------------------------------------------------------------
 
-DAMAGES = {
+DAMAGES: dict[str, list[Any]] = {
     "event_id": [b"", b"abc", bytes(16), None],
     "size": [1, 2, 5],
     "position": [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -16,7 +16,7 @@ from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Range
+from sqe_chain.ports import Header, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment import quick
 from sqe_chain.segment.columns import Columns
@@ -91,7 +91,10 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
     store: Any = Store(header)
     reading = Reading(flow, job, lambda _: store)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0).to_json())
-    found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
+    found: list[Any] = [
+        *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
+        *reading.finish(),
+    ]
     assert isinstance(found[-1], Report)
     rows = [row for block in found if isinstance(block, States) for row in block.rows]
     return {key.decode(): StringValue.FromString(state or b"").value.strip() for key, state in rows}
@@ -218,7 +221,10 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
         blocks.append(list(records[begin : begin + size]))
         begin += size
     try:
-        found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
+        found: list[Any] = [
+            *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
+            *reading.finish(),
+        ]
     except ChainError as error:
         return Stopped(type(error).__name__, str(error))
     return [repr(block) for block in found]
@@ -283,10 +289,15 @@ def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, w
     monkeypatch.setattr(quick, "WORTHWHILE", worthwhile)
     runs: list[tuple[int, int]] = []
     fold = quick.Quick._fold
+
+    def noted(own: quick.Quick, block: Any, begin: int, end: int) -> Any:
+        runs.append((begin, end))
+        return fold(own, block, begin, end)
+
     monkeypatch.setattr(
         quick.Quick,
         "_fold",
-        lambda own, block, begin, end: (runs.append((begin, end)), fold(own, block, begin, end)),
+        noted,
     )
     records = records_of([(number % 3, "plain", ["ant", "bee"]) for number in range(30)])
     outcome(records, [6], changes=False)
@@ -336,11 +347,12 @@ def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> No
         assert found.ordinary[index] == plain
         if plain:
             start = found.start[index]
-            field = lambda at, end: value[at - start : end - start]  # noqa: B023, E731
-            assert field(found.payload[index], found.payload_end[index]) == head.payload
+            at, end = found.payload[index], found.payload_end[index]
+            assert value[at - start : end - start] == head.payload
             assert int(found.lane[index]) == head.lane
             for name in ("position", "previous"):
                 at = getattr(found, name)[index]
-                assert field(at, at + getattr(found, f"{name}_size")[index]) == getattr(head, name)
+                end = at + getattr(found, f"{name}_size")[index]
+                assert value[at - start : end - start] == getattr(head, name)
             if head.chain:
                 assert value[: found.chain_end[index] - start].endswith(head.chain)

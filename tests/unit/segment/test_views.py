@@ -177,7 +177,7 @@ def test_integers_are_numbers_wherever_they_are() -> None:
     ):
         message.field.add(name=name, number=number, type=kind, label=label, type_name=type_name or None)
     pool = DescriptorPool()
-    pool.Add(file)  # type: ignore[attr-defined]
+    pool.Add(file)
     numbers = GetMessageClass(pool.FindMessageTypeByName("views.Numbers"))
     made: Any = numbers(large=2**64 - 1, many=[-(2**63), 5], small=7, text="12", ratio=float("nan"))
     made.counts[3] = 4

@@ -26,7 +26,7 @@ def truth() -> Expected:
 
 
 def robot_state(key: str, total: Total, **changed: Any) -> bytes:
-    fields = {
+    fields: dict[str, Any] = {
         "robot": key,
         "line": total.line,
         "events": total.events,

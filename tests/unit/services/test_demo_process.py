@@ -77,7 +77,8 @@ def state_of(pid: int) -> str:
 
 def test_it_can_be_told_something_and_nothing_happens_after_its_end(tmp_path: Path) -> None:
     process, heard = started(["sh", "-c", "read word; echo heard $word"], tmp_path)
-    assert process.ended is None
+    before = process.ended
+    assert before is None
 
     process.tell("this")
 

@@ -6,6 +6,7 @@ import hashlib
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any
@@ -154,9 +155,12 @@ def test_the_simulator_waits_until_more_is_allowed() -> None:
     plant.start()
     orderly.start()
 
+    def reached(size: int) -> bool:
+        return len(writer.written) >= size
+
     for allowed in (150, 250):
         orders.put(f"{allowed}\n")
-        wait_until(lambda allowed=allowed: len(writer.written) >= allowed)
+        wait_until(partial(reached, allowed))
         assert len(writer.written) - allowed < 100, "a block more at most"
     orders.put("")
     plant.join(20)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -33,7 +36,7 @@ def event(key: str | None, at: int, offset: int = -1) -> Record:
     )
 
 
-def said(timeline: list[tuple[str | None, int]], interval_ms: int = TEN, **options: object) -> list[bool]:
+def said(timeline: Sequence[tuple[str | None, int]], interval_ms: int = TEN, **options: object) -> list[bool]:
     """Which of (key, second) go on; each in a batch of its own, and all in one, say the same."""
     records = [event(key, at, offset) for offset, (key, at) in enumerate(timeline)]
     table = MemoryTable()
@@ -392,14 +395,14 @@ def run(table: Table, batch: list[Step], **options: object) -> list[bool]:
     return forwarded
 
 
-def in_batches(lists: list[list[Step]], **options: object) -> tuple[list[bool], Rows]:
+def in_batches(lists: list[list[Step]], **options: Any) -> tuple[list[bool], Rows]:
     """Each batch with an object of its own, and torn wherever it can be."""
     rows: Rows = {}
     forwarded: list[bool] = []
     with patch.object(timetable, "GROUP_RECORDS", 3):
         for batch in lists:
             forwarded += run(MemoryTable(rows), batch, **options)
-            rows = torn(rows, lambda table, batch=batch: run(table, batch, **options))
+            rows = torn(rows, partial(run, batch=batch, **options))
     return forwarded, rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from unittest.mock import patch
 
 import pytest
@@ -100,7 +101,7 @@ def test_records_without_id_go_on_and_move_stream_time() -> None:
 
 def test_a_wrong_clock_is_dropped_or_stops() -> None:
     for policy in ("drop", "stop"):
-        guard = JumpGuard(max_jump_ms=100, policy=policy)  # type: ignore[arg-type]
+        guard = JumpGuard(max_jump_ms=100, policy=policy)
         stage = Distinct(MemoryTable(), windows=Tumbling(size_ms=10), grace_ms=0, guard=guard)
         stage.accept(event(0))
         if policy == "drop":
@@ -180,7 +181,7 @@ def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
         for batch in lists:
             expected = [naive.accept(record) for record in batch]
             assert run(MemoryTable(rows), batch, windows, grace_ms) == expected
-            rows = torn(rows, lambda table, batch=batch: run(table, batch, windows, grace_ms))
+            rows = torn(rows, partial(run, batch=batch, windows=windows, grace_ms=grace_ms))
 
 
 @pytest.mark.parametrize("windows", [Tumbling(1_000), Sessions(400)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -53,7 +53,7 @@ def passes(records: list[Record], **settings: Any) -> list[bool]:
 
 
 @pytest.mark.parametrize("compat", [None, "kuka"])
-def test_earlier_and_equal_positions_of_a_key_are_replays(compat: str | None) -> None:
+def test_earlier_and_equal_positions_of_a_key_are_replays(compat: Literal["kuka"] | None) -> None:
     records = [made(offset, at=at) for at, offset in enumerate((5, 6, 5, 6, 7, 7))]
     batch = run_torn_batch(partial(RootReplays, compat=compat), {}, records)
     assert batch.forwarded == [True, True, False, False, True, False]
@@ -95,7 +95,7 @@ def test_a_rewritten_root_is_beyond_what_was_cut_off() -> None:
 
 
 @pytest.mark.parametrize("compat", [None, "kuka"])
-def test_siblings_of_one_message_pass_once_each(compat: str | None) -> None:
+def test_siblings_of_one_message_pass_once_each(compat: Literal["kuka"] | None) -> None:
     collection = [made(5, path=path) for path in range(3)]
     again = [replace(record, offset=9) for record in collection]
     assert passes([*collection, *collection, *again], compat=compat) == [True] * 3 + [False] * 6

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from unittest.mock import patch
 
 from hypothesis import given
@@ -26,7 +27,8 @@ def named(batch: int, index: int) -> bytes:
 def run(table: Changes, number: int, batch: Batch, start_ms: int, *, exact: bool) -> list[tuple[int, bytes]]:
     """One batch: move stream time, take what is due, list new rows for after its end."""
     timetable = Timetable(table, bucket_ms=7, phase_ms=2, exact=exact)
-    taken, now_ms = [], start_ms
+    taken: list[tuple[int, bytes]] = []
+    now_ms = start_ms
     for step, _ in batch:
         now_ms += step
         assert timetable.observe(now_ms)
@@ -49,12 +51,7 @@ def test_each_listing_comes_once_in_the_batch_in_which_it_is_due(
         for number, batch in enumerate(lists):
             start_ms = now_ms
             taken = run(Changes(rows), number, batch, start_ms, exact=exact)
-            rows = torn(
-                rows,
-                lambda table, number=number, batch=batch, start_ms=start_ms: run(
-                    table, number, batch, start_ms, exact=exact
-                ),
-            )
+            rows = torn(rows, partial(run, number=number, batch=batch, start_ms=start_ms, exact=exact))
             now_ms += sum(step for step, _ in batch)
             expected[number] = {one for one in waiting if batch and one[0] <= now_ms}
             waiting -= expected[number]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -141,7 +143,11 @@ def test_a_fold_that_fails_leaves_no_window_half_changed() -> None:
     with pytest.raises(ValueError, match="two is"):
         stage.accept(event(12))
     stage.advance(100)
-    assert [(result.span.start_ms, result.state.value) for result in stage.take_results()] == [(0, 1), (5, 1)]
+    results = stage.take_results()
+    assert [(result.span.start_ms, result.state) for result in results] == [
+        (0, Int64Value(value=1)),
+        (5, Int64Value(value=1)),
+    ]
 
 
 def test_a_window_that_was_written_is_not_folded_again() -> None:
@@ -281,7 +287,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
     lists: list[list[Step]], windows: Windowing, lateness_ms: int, retention_ms: int
 ) -> None:
     naive = Naive(windows, lateness_ms)
-    options = {"lateness_ms": lateness_ms, "retention_ms": retention_ms}
+    options: dict[str, Any] = {"lateness_ms": lateness_ms, "retention_ms": retention_ms}
     rows: Rows = {}
     closed: list[Told] = []
     with patch.object(timetable, "GROUP_RECORDS", 3):
@@ -292,7 +298,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
                 expected[0].extend(verdicts)
                 expected[1].extend(results)
             assert run(MemoryTable(rows), batch, windows, **options) == expected
-            rows = torn(rows, lambda table, batch=batch: run(table, batch, windows, **options))
+            rows = torn(rows, partial(run, batch=batch, windows=windows, **options))
             closed += expected[1]
             retained = [one for one in closed if naive.closes_ms(one[1]) + retention_ms > (naive.now_ms or 0)]
             assert told(results_in(rows, StringValue)) == sorted(retained + naive.opened)

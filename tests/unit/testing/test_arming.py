@@ -113,7 +113,12 @@ def test_what_is_armed_is_not_for_those_at_work_meanwhile() -> None:
     found.start()
     feed(found, 1)
     found.crash_at_call(3)
-    found.meanwhile(lambda: (found.start(), found.run_until_caught_up()))
+
+    def another() -> None:
+        found.start()
+        found.run_until_caught_up()
+
+    found.meanwhile(another)
     found.run_until_caught_up()
     assert found.crashes == 1
     assert total(found) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -28,12 +29,12 @@ from sqe_chain.stages import (
 from sqe_chain.testing import Rehearsal
 
 BEGIN = 4_102_444_800_000
+Declare = Callable[[Stream[Int64Value]], Filter[Int64Value]]
 
 
-def rehearsed(declare: object) -> Rehearsal:
+def rehearsed(declare: Declare) -> Rehearsal:
     flow = Flow("f", state_partitions=1)
-    filtered: Filter = declare(flow.source("numbers", Int64Value))  # type: ignore[operator]
-    filtered.to("out", partitions=1)
+    declare(flow.source("numbers", Int64Value)).to("out", partitions=1)
     found = Rehearsal(flow)
     for value in (3, 4):
         found.feed("numbers", Int64Value(value=value), key="robot", timestamp_ms=BEGIN + value)
@@ -42,28 +43,28 @@ def rehearsed(declare: object) -> Rehearsal:
 
 
 def test_sightings() -> None:
-    def declare(stream: Stream) -> Filter:
+    def declare(stream: Stream[Int64Value]) -> Filter[Int64Value]:
         return stream.deduplicate("once", lambda n: str(n.value), 1_000)
 
     assert rehearsed(declare).remembered("once") == [Sighting(b"3", BEGIN + 3), Sighting(b"4", BEGIN + 4)]
 
 
 def test_first_records_of_windows() -> None:
-    def declare(stream: Stream) -> Filter:
+    def declare(stream: Stream[Int64Value]) -> Filter[Int64Value]:
         return stream.distinct("once", Tumbling(60_000))
 
     assert rehearsed(declare).remembered("once") == [FirstSeen(b"robot", Span(BEGIN, BEGIN + 60_000))]
 
 
 def test_sequence_numbers() -> None:
-    def declare(stream: Stream) -> Filter:
+    def declare(stream: Stream[Int64Value]) -> Filter[Int64Value]:
         return stream.drop_stale("once", sequence=lambda n: n.value, scope="key")
 
     assert rehearsed(declare).remembered("once") == [SequenceSeen(b"robot", 0, 4)]
 
 
 def test_roots() -> None:
-    def declare(stream: Stream) -> Filter:
+    def declare(stream: Stream[Int64Value]) -> Filter[Int64Value]:
         return stream.drop_replays("once", by="key")
 
     assert rehearsed(declare).remembered("once") == [RootSeen(b"robot", "numbers", 0, 1, 1)]

@@ -20,8 +20,8 @@ from sqe_chain.testing.simulator.shrink import failure, shrunk
 
 Patch = pytest.MonkeyPatch
 
-FED = ["feed", "origin", [[0, "1 a a - g1 3"], [1, "2 b b - g2 1"], [0, "3 c c - g3 2"]]]
-RUN = [["run", name, 2, []] for name in ("hop1", "hop2", "totals")]
+FED: list[Any] = ["feed", "origin", [[0, "1 a a - g1 3"], [1, "2 b b - g2 1"], [0, "3 c c - g3 2"]]]
+RUN: list[list[Any]] = [["run", name, 2, []] for name in ("hop1", "hop2", "totals")]
 
 
 def digest_of(seed: int) -> str:
@@ -71,7 +71,7 @@ def test_undisturbed_everything_holds_and_everything_is_looked_at() -> None:
 
 
 def test_faults_happen_where_the_steps_say() -> None:
-    steps = [
+    steps: list[list[Any]] = [
         FED,
         *RUN[:2],
         ["run", "totals", 2, [["crash", 3, "after", True], ["silence", 1, "before", False, 2]]],
@@ -100,7 +100,7 @@ def test_two_stages_of_one_level_behind_a_shuffle_need_different_things_of_their
 def no_marks(patch: Patch) -> None:
     real = PartitionMarks.from_json.__func__  # type: ignore[attr-defined]
 
-    def from_json(cls: Any, record: Any, **settings: Any) -> Any:
+    def from_json(cls: type[Any], /, record: Any, **settings: Any) -> Any:
         return real(cls, {**record, "lanes": [], "roots": []}, **settings)
 
     patch.setattr(PartitionMarks, "from_json", classmethod(from_json))
@@ -171,7 +171,7 @@ def test_a_failing_schedule_is_made_small_and_printed_as_a_test_that_fails(
     monkeypatch: Patch, whole: list[int]
 ) -> None:
     no_marks(monkeypatch)
-    seed, violation = next((seed, found) for seed in whole if (found := failure(drawn(seed))))
+    seed, violation = next((seed, seen) for seed in whole if (seen := failure(drawn(seed))))
     small = shrunk(drawn(seed), violation.name)
     assert len(small.to_json()) < len(drawn(seed).to_json())
     found: dict[str, Any] = {}
