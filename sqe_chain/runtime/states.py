@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
@@ -42,7 +42,7 @@ class StoredState(NamedTuple):
     final: bool = False
 
 
-class States(Mapping[Key, Message]):
+class States(Mapping[Key, Any]):
     """The states of a stage by key, each as the newest batch that was persisted left it.
 
     Every access reads the store. While a service runs, two states may stem from two batches. Keys that are UTF-8 are
@@ -63,7 +63,7 @@ class States(Mapping[Key, Message]):
             raise ConfigurationError(f"stage {stage!r} is a filter: it remembers rows, and has no states")
         self._type: type[Message] = self._node.payload
 
-    def __getitem__(self, key: Key) -> Message:
+    def __getitem__(self, key: Key) -> Any:  # noqa: ANN401 - a state, of the type that the stage declares
         """The state of a key.
 
         Raises:
@@ -85,7 +85,7 @@ class States(Mapping[Key, Message]):
         """How many keys there are; reads them all."""
         return sum(1 for _ in self)
 
-    def to_dict(self) -> dict[Key, Message]:
+    def to_dict(self) -> dict[Key, Any]:
         """All states at once, which is quicker than one after the other."""
         self._check_no_windows()
         return {_shown(found.key): found.state for found in self.rows() if found.state is not None}

@@ -288,7 +288,7 @@ class Rehearsal(Arming):
         """Fill the stores, which must not know the flow, with what an export holds."""
         imported(self._around(None), lines)
 
-    def states(self, stage: str) -> dict[bytes, Message]:
+    def states(self, stage: str) -> dict[bytes, Any]:
         """All states of an aggregate, parsed.
 
         Raises:

@@ -98,7 +98,7 @@ def test_a_file_that_runs_a_flow_is_exact_through_kill_9(kafka: str, redis_url: 
     with running(totals(name), kafka=kafka, store=redis_url, engine="inprocess", interval="50ms") as service:
         service.wait_until_caught_up()
         found = service.state("per-word").to_dict()
-    assert {key: state.value for key, state in found.items()} == {  # type: ignore[attr-defined]
+    assert {key: state.value for key, state in found.items()} == {
         f"w{number}": len(range(number, 2_000, 7)) for number in range(7)
     }
 

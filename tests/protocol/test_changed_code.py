@@ -99,9 +99,9 @@ def crashed(step: int, when: When, change: Change = lambda *_: None) -> Rehearsa
 
 
 def check(found: Rehearsal) -> None:
-    sums = {key: state.value for key, state in found.states("first").items()}  # type: ignore[attr-defined]
+    sums = {key: state.value for key, state in found.states("first").items()}
     assert sums == {b"0": 18, b"1": 22, b"2": 26}
-    assert found.states("second")[b"all"].value == 66  # type: ignore[attr-defined]
+    assert found.states("second")[b"all"].value == 66
     assert {one.payload_as(Int64Value).value for one in found.published("out")} == set(range(12))
 
 
@@ -259,7 +259,7 @@ def counted(state: type[Message]) -> Rehearsal:
 
 
 def miles(found: Rehearsal, stage: str = "totals") -> float:
-    return float(found.states(stage)[b"all"].miles)  # type: ignore[attr-defined]
+    return float(found.states(stage)[b"all"].miles)
 
 
 def test_states_that_would_be_read_as_zero_are_not_touched_and_rebuild_takes_the_type_over() -> None:

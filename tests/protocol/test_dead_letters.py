@@ -85,7 +85,7 @@ class Plant:
 
     def counted(self) -> list[str]:
         self.service.run_until_caught_up()
-        return sorted(said for state in self.service.states("all").values() for said in state.value.split())  # type: ignore[attr-defined]
+        return sorted(said for state in self.service.states("all").values() for said in state.value.split())
 
 
 def crash_everywhere(make: Callable[[], Plant], to: str | None = None, least: int = 4) -> None:
@@ -286,7 +286,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
     assert script.written.count("commit of many.dead-letters-replay") == 4
     service.run_until_caught_up()
     (total,) = service.states("all").values()
-    assert total.value == many  # type: ignore[attr-defined]
+    assert total.value == many
 
 
 def test_the_headers_of_the_input_come_back_without_the_reason() -> None:

@@ -124,7 +124,7 @@ def note(state: StringValue, value: Message, context: Context) -> None:
 
 def noted(service: Rehearsal, stage: str) -> dict[str, list[str]]:
     states = service.states(stage).items()
-    return {key.decode(): state.value.split(";")[:-1] for key, state in states}  # type: ignore[attr-defined]
+    return {key.decode(): state.value.split(";")[:-1] for key, state in states}
 
 
 @pytest.mark.parametrize("name", [*FILTERS, *WINDOWS])

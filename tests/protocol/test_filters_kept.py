@@ -69,7 +69,7 @@ def before() -> Rehearsal:
 
 
 def told(service: Rehearsal) -> tuple[dict[bytes, int], list[Result]]:
-    return {key: state.value for key, state in service.states("closed").items()}, service.windows("windows")  # type: ignore[attr-defined]
+    return {key: state.value for key, state in service.states("closed").items()}, service.windows("windows")
 
 
 def rows(service: Rehearsal, stage: str, store: str = "") -> dict[bytes, bytes]:

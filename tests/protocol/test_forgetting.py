@@ -118,7 +118,7 @@ def test_a_flow_of_the_same_name_begins_anew() -> None:
     plant.forget()
     again = Rehearsal(flow_of("first"), store=plant.stores, log=plant.first.log)
     again.run_until_caught_up()
-    assert {key: state.value for key, state in again.states("letters").items()} == {  # type: ignore[attr-defined]
+    assert {key: state.value for key, state in again.states("letters").items()} == {
         b"a": "a ",
         b"b": "b ",
         b"c": "c ",

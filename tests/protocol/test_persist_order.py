@@ -53,8 +53,8 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
     schedule(found)
     robots, lines = (found.totals.states(stage) for stage in ("per-robot", "per-line"))
     fed = sum(events["events"] for events in found.expected.lines.values())
-    assert sum(state.events for state in robots.values()) == fed  # type: ignore[attr-defined]
-    counted = Counter({key: state.events for key, state in lines.items()})  # type: ignore[attr-defined]
+    assert sum(state.events for state in robots.values()) == fed
+    counted = Counter({key: state.events for key, state in lines.items()})
     assert 0 < counted.total() < fed, "lost, and nobody is told"
 
 

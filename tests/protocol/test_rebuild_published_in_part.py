@@ -86,10 +86,10 @@ class Pair:
         self.down.run_until_caught_up()
 
     def heard(self) -> str:
-        return self.down.states("heard")[b"all"].value.strip()  # type: ignore[attr-defined,no-any-return]
+        return self.down.states("heard")[b"all"].value.strip()
 
     def sums(self) -> dict[bytes, int]:
-        return {key: state.value for key, state in self.up.states("sums").items()}  # type: ignore[attr-defined]
+        return {key: state.value for key, state in self.up.states("sums").items()}
 
     def plan(self) -> Plan:
         home, _ = self.store.home("up")

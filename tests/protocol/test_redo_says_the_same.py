@@ -42,7 +42,7 @@ def crashed_after_the_seal(poison: str) -> Rehearsal:
 
 def published(rehearsal: Rehearsal) -> list[int]:
     said = rehearsal.published("out")
-    return [len(envelope.payload_as(StringValue).value) for envelope in said]  # type: ignore[union-attr]
+    return [len(envelope.payload_as(StringValue).value) for envelope in said]
 
 
 @pytest.mark.parametrize("poison", ["stop", "skip", "dead_letter"])

@@ -65,7 +65,7 @@ def test_once_processes_what_is_there(log: MemoryLog, capsys: pytest.CaptureFixt
     run(counts(), store=STORE, once=True, **WHERE)  # type: ignore[arg-type]
     assert "committed" in capsys.readouterr().err
     with states(counts(), "per-word", STORE) as found:
-        assert {key: state.value for key, state in found.to_dict().items()} == {"a": 2, "bb": 2}  # type: ignore[attr-defined]
+        assert {key: state.value for key, state in found.to_dict().items()} == {"a": 2, "bb": 2}
 
 
 def test_in_the_background_states_are_a_mapping(log: MemoryLog) -> None:
@@ -73,10 +73,10 @@ def test_in_the_background_states_are_a_mapping(log: MemoryLog) -> None:
     with running(counts(), store=STORE, interval="10ms", **WHERE) as service:  # type: ignore[arg-type]
         service.wait_until_caught_up()
         found = service.state("per-word")
-        assert found["a"].value == 1  # type: ignore[attr-defined]
+        assert found["a"].value == 1
         feed(log, "bb", "bb")
         service.wait_until_caught_up()
-        assert found[b"bb"].value == 4  # type: ignore[attr-defined]
+        assert found[b"bb"].value == 4
         assert (sorted(found), len(found)) == (["a", "bb"], 2)
         assert "cc" not in found
         with pytest.raises(KeyError):
