@@ -86,7 +86,7 @@ class Pair:
         self.down.run_until_caught_up()
 
     def heard(self) -> str:
-        return self.down.states("heard")[b"all"].value.strip()
+        return str(self.down.states("heard")[b"all"].value).strip()
 
     def sums(self) -> dict[bytes, int]:
         return {key: state.value for key, state in self.up.states("sums").items()}

@@ -33,7 +33,7 @@ def feed(found: Rehearsal, *numbers: int) -> None:
 
 
 def total(found: Rehearsal) -> int:
-    return found.states("all")[b"all"].value
+    return int(found.states("all")[b"all"].value)
 
 
 @pytest.mark.parametrize("of", ["broker", "store"])
