@@ -120,8 +120,8 @@ def test_a_service_that_stops_says_why_to_who_waits_and_at_the_end(log: MemoryLo
 
 
 def test_waiting_ends_with_a_time_that_names_where_it_stands(log: MemoryLog) -> None:
+    feed(log, "a")  # before the first batch: after it the service waits for an hour
     with running(counts(), store=STORE, interval="1h", **WHERE) as service:  # type: ignore[arg-type]
-        feed(log, "a")
         service.wait_until_caught_up()
         feed(log, "a", "b")
         with pytest.raises(TimeoutError, match=r"words\[0\]': \(1, 3\)"):
