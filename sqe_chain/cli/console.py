@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sqe_chain.errors import ChainError
+from sqe_chain.runtime.states import text_of
 
 OUT = Console(highlight=False, soft_wrap=True)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -91,12 +92,3 @@ def as_json(data: bytes | None) -> object:
         return None
     text = text_of(data)
     return {"hex": data.hex()} if text is None else text
-
-
-def text_of(data: bytes) -> str | None:
-    """The text that these bytes are in UTF-8, if all of it can be printed."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() else None

@@ -13,10 +13,11 @@ from typing import Any, Literal
 from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, TopicPartition
+from sqe_chain.protocol import inputs
 from sqe_chain.protocol.surroundings import Observer, Settings, When
 from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
-from sqe_chain.runtime.launching import Deployment, Listening, launch
+from sqe_chain.runtime.launching import Deployment, Listening, launch, nobody
 from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.states import States
 from sqe_chain.runtime.statistics import Statistics
@@ -122,15 +123,13 @@ class RunningService:
             TimeoutError: it took longer; names where the service stands.
             ChainError: the service has ended with it.
         """
-        deadline = monotonic() + timeout_s
-        ends: dict[TopicPartition, int] | None = None
+        deadline, ends = monotonic() + timeout_s, self._ends()
         while True:
             self._raise_if_failed()
             if not self.alive:
                 raise ConfigurationError(
                     f"flow {self.flow.name!r} does not run any more: there is nothing to wait for"
                 )
-            ends = self._ends() if ends is None else ends
             left = self._left(ends)
             if self._bell.recovered and not left:
                 return
@@ -171,7 +170,7 @@ class RunningService:
 
     def _ends(self) -> dict[TopicPartition, int]:
         infos = self._log.describe(self.flow.input_topics())
-        places = [(info.name, partition) for info in infos.values() for partition in range(info.partitions)]
+        places = inputs.partitions_of(infos.values())
         return {
             place: bounds.stable_end
             for place, bounds in self._log.bounds(places).items()
@@ -245,9 +244,10 @@ class _Bell:
 
 
 def _lines(flow: Flow, log: Literal["text", "json"] | None) -> Listening:
+    if log is None:
+        return nobody
+
     def found(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
-        if log is None:
-            return nullcontext(())
         from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog
 
         return nullcontext((Lines(flow.name, as_json=log == "json", stream=sys.stderr),))

@@ -215,3 +215,12 @@ def _shown(key: bytes) -> Key:
         return key.decode()
     except UnicodeDecodeError:
         return key
+
+
+def text_of(data: bytes) -> str | None:
+    """The text that these bytes are in UTF-8, if all of it can be printed."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None

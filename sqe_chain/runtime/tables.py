@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.runtime.states import StoredState
+from sqe_chain.runtime.states import StoredState, text_of
 from sqe_chain.segment.views import as_plain
 
 try:
@@ -50,8 +50,8 @@ def columns_of(state: type[Message], *, windows: bool) -> list[Column]:
     """The columns for states of a type; ``key`` is text, ``key_hex`` holds keys that are none."""
     fields: list[FieldDescriptor] = list(state.DESCRIPTOR.fields)  # type: ignore[arg-type]  # the stubs know two
     taken: list[Column] = [
-        ("key", pa.string(), lambda found: _text(found.key)),
-        ("key_hex", pa.string(), lambda found: None if _text(found.key) is not None else found.key.hex()),
+        ("key", pa.string(), lambda found: text_of(found.key)),
+        ("key_hex", pa.string(), lambda found: None if text_of(found.key) is not None else found.key.hex()),
     ]
     if windows:
         taken += [
@@ -96,11 +96,3 @@ def _content(field: FieldDescriptor) -> tuple[pa.DataType, Callable[[Any], objec
     if field.has_presence:
         return kind, lambda state: getattr(state, name) if state.HasField(name) else None
     return kind, lambda state: getattr(state, name)
-
-
-def _text(key: bytes) -> str | None:
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() else None

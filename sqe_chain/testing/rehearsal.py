@@ -19,6 +19,7 @@ from sqe_chain.flow.topology import Node
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
+from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.plan import Plan
@@ -339,7 +340,7 @@ class Rehearsal(Arming):
     def commits(self) -> dict[TopicPartition, Commit]:
         """The group's commits."""
         infos = self.log.describe(self.flow.input_topics())
-        places = [(info.name, partition) for info in infos.values() for partition in range(info.partitions)]
+        places = inputs.partitions_of(infos.values())
         return self.log.committed(self.flow.name, places)
 
     def events(self, name: str) -> list[dict[str, object]]:

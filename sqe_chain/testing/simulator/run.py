@@ -221,15 +221,10 @@ class Simulation(Plant):
         found = self.services[name]
 
         def rewind() -> None:
-            service = found.service or found.start()
-            places = {
-                (info.name, partition): 0
-                for info in self.log.describe(found.flow.input_topics()).values()
-                for partition in range(info.partitions)
-            }
-            stands = self.log.committed(name, places)
+            if found.service is None:
+                found.start()
+            stands = found.commits()
             found.rewind({place: max(0, commit.offset - back) for place, commit in stands.items()})
-            del service
 
         self._attempt(name, rewind, ())
         self.fired["rewind"] += 1
