@@ -67,7 +67,9 @@ class Envelope(_message.Message):
     key: _builtins.bytes
     """The key; absent and empty are two different things."""
     type: _builtins.str
-    """Required: full protobuf name of the payloads. All payloads of an envelope have one type."""
+    """Required: full protobuf name of the payloads; of other codecs its name, a colon, and a name of the
+    type that may be empty (json:Order, json:, bytes:). All payloads of an envelope have one type.
+    """
     payload: _builtins.bytes
     """The first payload, serialized."""
     size: _builtins.int

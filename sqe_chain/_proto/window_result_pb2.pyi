@@ -30,7 +30,7 @@ class WindowResult(_message.Message):
     """The window's first millisecond, and the first behind it; of a session the time of its last record."""
     end_ms: _builtins.int
     type: _builtins.str
-    """Full protobuf name and content of what its records were folded into."""
+    """Type, as envelopes say it, and content of what its records were folded into."""
     state: _builtins.bytes
     def __init__(
         self,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import islice
+from json import loads
 from typing import Annotated
 
 import typer
@@ -19,12 +21,13 @@ from sqe_chain.cli.console import OUT, as_json, print_json, readable, reported
 from sqe_chain.cli.loading import load_module
 from sqe_chain.cli.options import JsonOption, KafkaConfigOption, KafkaOption, TracebackOption
 from sqe_chain.cli.values import topic_name
+from sqe_chain.codecs import codec_name
+from sqe_chain.codecs.protobuf_json import numbered
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
 from sqe_chain.protocol.letters import Letter, letter_of
 from sqe_chain.runtime.connecting import open_log
-from sqe_chain.segment.views import numbered
 
 _SHOWN_BYTES = 120
 """Bytes of a value that is no envelope, in text output."""
@@ -170,6 +173,9 @@ def _payload(name: str, payload: bytes | None) -> object:
     """A payload for JSON: its fields if the type is known here, else its bytes."""
     if payload is None:
         return None
+    if codec_name(name) == "json":
+        with suppress(ValueError):
+            return loads(payload)
     message = _known(name, payload)
     if message is None:
         return as_json(payload)

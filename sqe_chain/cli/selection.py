@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
-
 from sqe_chain.cli.console import as_json, readable
+from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.states import StoredState
-from sqe_chain.segment.views import as_plain
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -26,36 +23,36 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_NUMBERS = {FieldDescriptor.CPPTYPE_FLOAT: float, FieldDescriptor.CPPTYPE_DOUBLE: float} | dict.fromkeys(
-    (
-        FieldDescriptor.CPPTYPE_INT32,
-        FieldDescriptor.CPPTYPE_INT64,
-        FieldDescriptor.CPPTYPE_UINT32,
-        FieldDescriptor.CPPTYPE_UINT64,
-    ),
-    int,
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """One field of the state compared with one value."""
 
-    field: str
+    field: Field
     holds: Callable[[Any, Any], bool]
-    value: object
+    value: Any
 
-    def fits(self, state: Message) -> bool:
-        """Whether a state fulfils it."""
-        return self.holds(getattr(state, self.field), self.value)
+    def fits(self, state: object) -> bool:
+        """Whether a state fulfils it; a field without a value equals nothing, and is not less or greater than anything."""
+        found: Any = self.field.of(state)
+        if found is None:
+            return self.holds is operator.ne
+        if self.field.kind == "enum":  # by their numbers, as the .proto file orders them
+            return self.holds(_rank(self.field, found), _rank(self.field, self.value))
+        return self.holds(found, self.value)
 
 
-def line_of(found: StoredState) -> dict[str, Any]:
+def _rank(field: Field, name: str) -> int:
+    return field.choices.index(name) if name in field.choices else len(field.choices)
+
+
+def line_of(found: StoredState, codec: Codec[Any]) -> dict[str, Any]:
     """A state as a line of JSON."""
     window: dict[str, object] = {}
     if found.span is not None:
         window = {"start_ms": found.span.start_ms, "end_ms": found.span.end_ms, "final": found.final}
-    state = None if found.state is None else as_plain(found.state)
+    state = None if found.state is None else codec.to_json(found.state)
     return {"key": as_json(found.key), **window, "state": state}
 
 
@@ -94,7 +91,7 @@ class Selection:
 def selection(
     pattern: str | None,
     conditions: Sequence[str],
-    state: type[Message],
+    codec: Codec[Any],
     begin_ms: int | None = None,
     end_ms: int | None = None,
 ) -> Selection:
@@ -103,42 +100,39 @@ def selection(
     Args:
         pattern: for keys.
         conditions: such as ``events>100`` or ``line=L1``; fields hold numbers, text, bool or enum names.
-        state: type of the states.
+        codec: of the states.
         begin_ms: of windows, see `Selection`.
         end_ms: see there.
 
     Raises:
         ConfigurationError: no such field, or a value that it cannot have.
     """
-    found = tuple(_condition(text, state) for text in conditions)
+    found = tuple(_condition(text, codec) for text in conditions)
     return Selection(pattern or "", found, begin_ms, end_ms)
 
 
-def _condition(text: str, state: type[Message]) -> Condition:
+def _condition(text: str, codec: Codec[Any]) -> Condition:
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
         raise ConfigurationError(f"--where {text!r}: FIELD=VALUE, or with != < <= > >= between them")
     name, sign, value = found.groups()
-    known: Iterable[FieldDescriptor] = state.DESCRIPTOR.fields  # type: ignore[assignment]  # the stubs know two
-    fields = {field.name: field for field in known if _is_single(field)}
+    fields = {field.name: field for field in codec.fields() if field.kind != "other"}
     if name not in fields:
         names = ", ".join(fields) or "none that can be compared"
-        raise ConfigurationError(f"--where {text!r}: {state.DESCRIPTOR.full_name} has the fields: {names}")
-    return Condition(name, _OPERATORS[sign], _parsed(fields[name], value, text))
+        raise ConfigurationError(f"--where {text!r}: {codec.type_name} has the fields: {names}")
+    return Condition(fields[name], _OPERATORS[sign], _parsed(fields[name], value, text))
 
 
-def _is_single(field: FieldDescriptor) -> bool:
-    return not field.is_repeated and field.cpp_type != FieldDescriptor.CPPTYPE_MESSAGE
-
-
-def _parsed(field: FieldDescriptor, value: str, text: str) -> object:
+def _parsed(field: Field, value: str, text: str) -> object:
     try:
-        if field.enum_type is not None:
-            return field.enum_type.values_by_name[value].number
-        if field.cpp_type == FieldDescriptor.CPPTYPE_BOOL:
+        if field.kind == "enum":
+            return field.choices[field.choices.index(value)]
+        if field.kind == "bool":
             return {"true": True, "false": False}[value]
-        if field.type == FieldDescriptor.TYPE_BYTES:
+        if field.kind == "bytes":
             return value.encode()
-        return _NUMBERS.get(field.cpp_type, str)(value)
+        if field.kind == "text":
+            return value
+        return float(value) if field.kind.startswith("float") else int(value)
     except (KeyError, ValueError):
         raise ConfigurationError(f"--where {text!r}: {value!r} is no value of field {field.name!r}") from None

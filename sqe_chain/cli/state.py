@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
+from json import dumps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from google.protobuf.json_format import MessageToJson
-from google.protobuf.message import Message
 from rich.table import Table
 from rich.text import Text
 
@@ -21,6 +20,7 @@ from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, Traceba
 from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms, store_urls
+from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.topology import Node
 from sqe_chain.runtime.connecting import open_stores
@@ -84,7 +84,8 @@ def state(  # noqa: PLR0913 - options of a command
         with open_stores(flow, store_urls(store or ())) as stores:
             wanted = [_key(text) for text in keys or ()]
             stored = stored_rows(flow, node, stores, wanted)
-            if node.payload is None:
+            codec = node.codec
+            if codec is None:
                 if match or where or output or begin or end:
                     raise ConfigurationError(
                         f"stage {node.name!r} is a filter: its rows can be listed, not chosen or written to a file"
@@ -95,18 +96,18 @@ def state(  # noqa: PLR0913 - options of a command
                 raise ConfigurationError(
                     f"stage {node.name!r} has no windows that --from and --to could choose"
                 )
-            selected = selection(match, where or (), node.payload, _time("--from", begin), _time("--to", end))
-            found = (one for one in decoded(node, node.payload, stored, wanted) if selected.takes(one))
+            selected = selection(match, where or (), codec, _time("--from", begin), _time("--to", end))
+            found = (one for one in decoded(node, codec, stored, wanted) if selected.takes(one))
             if output is not None:
                 existing = (one for one in islice(found, limit) if one.state is not None)
                 windows = node.spec is not None
-                count = write_states(output, counted(existing, "states"), node.payload, windows=windows)
+                count = write_states(output, counted(existing, "states"), codec, windows=windows)
                 ERR.print(f"{count} states written to {output}")
             elif json:
                 for one in islice(found, limit):
-                    print_json(line_of(one))
+                    print_json(line_of(one, codec))
             else:
-                _show(node, found, limit or 100)
+                _show(node, codec, found, limit or 100)
 
 
 def _time(option: str, text: str | None) -> int | None:
@@ -133,15 +134,16 @@ def _show_rows(rows: Rows, *, as_lines: bool) -> None:
             OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
-def _show(node: Node, found: Iterator[StoredState], limit: int) -> None:
+def _show(node: Node, codec: Codec[Any], found: Iterator[StoredState], limit: int) -> None:
     """A table with one column for each field of the state."""
-    fields = node.payload.DESCRIPTOR.fields if node.payload else ()
+    whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
+    fields = codec.fields() or (whole,)
     window = ("from", "to", "window") if node.spec else ()
     table = Table("key", *window, *(field.name for field in fields))
     for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
         values = [Text("no state", "dim")]
         if one.state is not None:
-            values = [Text(_cell(one.state, field.name)) for field in fields]
+            values = [Text(_cell(field, one.state)) for field in fields]
         place = [*map(_moment, one.span), "final" if one.final else "open"] if one.span else []
         table.add_row(Text(readable(one.key)), *place, *values)
     if table.row_count:
@@ -160,10 +162,8 @@ def _moment(at_ms: int) -> str:
         return str(at_ms)
 
 
-def _cell(message: Message, name: str) -> str:
-    value = getattr(message, name)
+def _cell(field: Field, state: object) -> str:
+    value = field.of(state)
     if isinstance(value, bytes):
         return readable(value)
-    if isinstance(value, Message):
-        return MessageToJson(value, preserving_proto_field_name=True, indent=None)
-    return str(value)
+    return "" if value is None else str(value)

@@ -7,12 +7,11 @@ import json
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import IO, cast
-
-from google.protobuf.message import Message
+from typing import IO, Any, cast
 
 from sqe_chain.cli.files import appearing, check_new
 from sqe_chain.cli.selection import line_of
+from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.states import StoredState
 
@@ -21,14 +20,14 @@ _ROWS = 10_000
 
 
 def write_states(
-    file: Path, states: Iterable[StoredState], state: type[Message], *, windows: bool = False
+    file: Path, states: Iterable[StoredState], codec: Codec[Any], *, windows: bool = False
 ) -> int:
     """Write keys and states to a new file.
 
     Args:
         file: its name ends with ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
         states: what there is.
-        state: type of the states.
+        codec: of the states.
         windows: whether they are of windows.
 
     Returns:
@@ -45,28 +44,28 @@ def write_states(
     ):
         if file.name.endswith(ending):
             with appearing(file) as partial:
-                return write(partial, states, state, windows=windows)
+                return write(partial, states, codec, windows=windows)
     raise ConfigurationError(f"{file}: the name must end with .jsonl, .jsonl.gz or .parquet")
 
 
-def _write_lines(file: Path, states: Iterable[StoredState], _: type[Message], **__: bool) -> int:
+def _write_lines(file: Path, states: Iterable[StoredState], codec: Codec[Any], **_: bool) -> int:
     with file.open("w", encoding="utf-8") as out:
-        return _lines(out, states)
+        return _lines(out, states, codec)
 
 
-def _write_compressed(file: Path, states: Iterable[StoredState], _: type[Message], **__: bool) -> int:
+def _write_compressed(file: Path, states: Iterable[StoredState], codec: Codec[Any], **_: bool) -> int:
     with gzip.open(file, "wt", encoding="utf-8") as out:
-        return _lines(cast("IO[str]", out), states)
+        return _lines(cast("IO[str]", out), states, codec)
 
 
-def _lines(out: IO[str], states: Iterable[StoredState]) -> int:
+def _lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> int:
     count = 0
     for count, found in enumerate(states, 1):  # noqa: B007 - the count is what we want
-        out.write(json.dumps(line_of(found), ensure_ascii=False) + "\n")
+        out.write(json.dumps(line_of(found, codec), ensure_ascii=False) + "\n")
     return count
 
 
-def _write_parquet(file: Path, states: Iterable[StoredState], state: type[Message], *, windows: bool) -> int:
+def _write_parquet(file: Path, states: Iterable[StoredState], codec: Codec[Any], *, windows: bool) -> int:
     try:
         import pyarrow.parquet as pq  # noqa: PLC0415 - only who writes Parquet needs it
 
@@ -75,7 +74,7 @@ def _write_parquet(file: Path, states: Iterable[StoredState], state: type[Messag
         raise ConfigurationError(
             "writing Parquet needs the package 'pyarrow': pip install 'sqe-chain[spark]', or write .jsonl"
         ) from error
-    columns = columns_of(state, windows=windows)
+    columns = columns_of(codec, windows=windows)
     schema = schema_of(columns)
     remaining, count = iter(states), 0
     with pq.ParquetWriter(file, schema) as writer:

@@ -1,1 +1,8 @@
-"""What payloads look like as bytes."""
+"""Payloads and states as people have them: bytes <-> values. Protobuf, JSON, bytes, and codecs of your own."""
+
+from __future__ import annotations
+
+from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
+from sqe_chain.codecs.registry import codec_for, codec_named, register
+
+__all__ = ["Codec", "Field", "FieldKind", "Shape", "codec_for", "codec_name", "codec_named", "register"]

@@ -15,14 +15,14 @@ What is made of it is published by `sqe_chain.envelope.template.republish`.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
-
-from google.protobuf.message import Message
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqe_chain import chain as ideas
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
 from sqe_chain.chain import Chain
+from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.envelope.head import (
     EVENT_ID_LENGTH,
     MAX_TIMESTAMP_MS,
@@ -35,7 +35,6 @@ from sqe_chain.envelope.head import (
     is_enveloped,
     last_of,
     open_head,
-    parse,
     parse_chain,
     parse_head,
 )
@@ -44,7 +43,6 @@ from sqe_chain.errors import MalformedField, WrongPayloadType
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Sequence
 
 __all__ = [
     "MAX_TIMESTAMP_MS",
@@ -65,7 +63,7 @@ __all__ = [
     "wrap_unchecked",
 ]
 
-M = TypeVar("M", bound=Message)
+Payload = TypeVar("Payload")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +75,7 @@ class Envelope:
             (so the same in every replay) for a republished one.
         timestamp_ms: milliseconds since 1970, of the first cause.
         key: None and b"" are two different keys.
-        type: full protobuf name of the payloads.
+        type: full protobuf name of the payloads; of other codecs ``codec:Name``, such as ``json:Order``.
         payloads: one, or the parts of a collection; None says "deleted".
         lane: as its writer stated it, without the place of reading; 0 when the chain is empty.
         position: the place on the lane; b"" when the chain is empty.
@@ -101,14 +99,18 @@ class Envelope:
         """The links, root first; parsed when asked for. Raises EnvelopeError."""
         return parse_chain(self.chain_bytes)
 
-    def payload_as(self, cls: builtins.type[M]) -> M:
-        """The only payload, parsed.
+    def payload_as(self, cls: builtins.type[Payload], codec: Codec[Payload] | str | None = None) -> Payload:
+        """The only payload, decoded.
+
+        Args:
+            cls: its type: a protobuf message, a struct, a dataclass, dict, ...
+            codec: a codec, or its name; by default the one that takes this type.
 
         Raises:
             WrongPayloadType: it is of another type, deleted, or one of several (`payloads_as`).
-            MalformedField: it does not parse.
+            MalformedField: it cannot be decoded.
         """
-        payloads = self.payloads_as(cls)
+        payloads = self.payloads_as(cls, codec)
         if len(payloads) != 1:
             message = f"the envelope holds a collection of {len(payloads)} payloads: use payloads_as"
             raise WrongPayloadType(message)
@@ -117,25 +119,39 @@ class Envelope:
             raise WrongPayloadType(message)
         return payloads[0]
 
-    def payloads_as(self, cls: builtins.type[M]) -> tuple[M | None, ...]:
-        """All payloads, parsed; None for one that says "deleted".
+    def payloads_as(
+        self, cls: builtins.type[Payload], codec: Codec[Payload] | str | None = None
+    ) -> tuple[Payload | None, ...]:
+        """All payloads, decoded; None for one that says "deleted".
+
+        Args:
+            cls: their type; see `payload_as`.
+            codec: see there.
 
         Raises:
             WrongPayloadType: they are of another type.
-            MalformedField: one does not parse.
+            MalformedField: one cannot be decoded.
         """
-        if self.type != cls.DESCRIPTOR.full_name:
-            message = f"the payload is a {self.type}, expected was a {cls.DESCRIPTOR.full_name}"
-            raise WrongPayloadType(message)
-        return tuple(None if payload is None else parse(cls, payload) for payload in self.payloads)
+        found = codec_for(cls, codec)
+        if not found.reads(self.type):
+            raise WrongPayloadType(f"the payload is a {self.type}, expected was a {found.type_name}")
+        return tuple(None if payload is None else _decoded(found, payload) for payload in self.payloads)
+
+
+def _decoded(codec: Codec[Payload], payload: bytes) -> Payload:
+    try:
+        return codec.decode(payload)
+    except Exception as error:
+        raise MalformedField(f"the payload is no {codec.type_name}: {error}") from error
 
 
 def wrap(
-    payload: Message | Sequence[Message],
+    payload: object,
     *,
     key: bytes | str | None,
     timestamp_ms: int,
     event_id: bytes | None = None,
+    codec: Codec[Any] | str | None = None,
 ) -> bytes:
     """The value to produce for a message at its origin: its chain is empty.
 
@@ -143,25 +159,29 @@ def wrap(
     events, since each is its own root.
 
     Args:
-        payload: one message, or several of one type as a collection.
+        payload: a protobuf message, a struct, a dataclass, a dict, text, a number or bytes; a list or another
+            sequence of them is a collection of payloads of one type (so a JSON list is wrapped as ``[the_list]``).
         key: the record's key; str as UTF-8.
         timestamp_ms: milliseconds since 1970.
         event_id: 16 bytes; by default random and ordered by time (UUID version 7).
+        codec: a codec, or its name; by default the one that takes the type of the payload.
 
     Raises:
         ValueError: no payload, payloads of several types, or an event id of another length.
+        ConfigurationError: there is no codec for a payload.
         OutOfBounds: the time is not one that an envelope can have; see `MAX_TIMESTAMP_MS`.
     """
     check_timestamp(timestamp_ms)
-    return wrap_unchecked(payload, key=key, timestamp_ms=timestamp_ms, event_id=event_id)
+    return wrap_unchecked(payload, key=key, timestamp_ms=timestamp_ms, event_id=event_id, codec=codec)
 
 
 def wrap_unchecked(
-    payload: Message | Sequence[Message],
+    payload: object,
     *,
     key: bytes | str | None,
     timestamp_ms: int,
     event_id: bytes | None = None,
+    codec: Codec[Any] | str | None = None,
 ) -> bytes:
     """`wrap` for any 64-bit time: to see what becomes of what a faulty producer writes."""
     if event_id is None:
@@ -169,7 +189,7 @@ def wrap_unchecked(
     if len(event_id) != EVENT_ID_LENGTH:
         message = f"an event id has {EVENT_ID_LENGTH} bytes, not {len(event_id)}"
         raise ValueError(message)
-    name, payloads = serialized(payload)
+    name, payloads = serialized(payload, codec)
     body = EnvelopeMessage(
         magic=MAGIC,
         event_id=event_id,
@@ -183,14 +203,25 @@ def wrap_unchecked(
     return sealed(body.SerializeToString(deterministic=True))
 
 
-def serialized(payload: Message | Sequence[Message]) -> tuple[str, list[bytes]]:
-    """Full protobuf name of payloads, and their bytes. Raises ValueError unless they have one type."""
-    payloads = [payload] if isinstance(payload, Message) else list(payload)
-    names = {message.DESCRIPTOR.full_name for message in payloads}
+def serialized(payload: object, codec: Codec[Any] | str | None = None) -> tuple[str, list[bytes]]:
+    """What envelopes say of the type of payloads, and their bytes.
+
+    Args:
+        payload: one, or a sequence of them.
+        codec: a codec, or its name; by default the one that takes their type.
+
+    Raises:
+        ValueError: there is none, or they are of several types.
+        ConfigurationError: there is no codec for one.
+    """
+    several = isinstance(payload, Sequence) and not isinstance(payload, str | bytes)
+    payloads = list(payload) if several else [payload]  # type: ignore[call-overload]  # it is a sequence
+    codecs = [codec_for(type(one), codec) for one in payloads]
+    names = {one.type_name for one in codecs}
     if len(names) != 1:
         found = ", ".join(sorted(names)) or "none"
         raise ValueError(f"an envelope holds payloads of one type, at least one; found: {found}")
-    return names.pop(), [message.SerializeToString(deterministic=True) for message in payloads]
+    return names.pop(), [one.encode(value) for one, value in zip(codecs, payloads, strict=True)]
 
 
 def payloads_of(head: EnvelopeHead) -> list[bytes | None]:

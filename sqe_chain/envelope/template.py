@@ -18,7 +18,7 @@ The bytes are exactly those that protobuf writes (a property test compares them)
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from sqe_chain.chain import (
@@ -33,14 +33,13 @@ from sqe_chain.chain import (
     root_position,
     written_lane,
 )
+from sqe_chain.codecs import Codec
 from sqe_chain.envelope.message import Envelope, check_timestamp, serialized
 from sqe_chain.envelope.wire import CHECKSUM, PREFIX, varint
 from sqe_chain.errors import ChainTooLong
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from google.protobuf.message import Message
 
 Frame = tuple[bytes, bytes, bytes, bytes]
 """What the envelopes made from one input have in common: up to the link's ordinal; the time; lane and
@@ -279,7 +278,7 @@ class OutputTemplate:
 def republish(  # noqa: PLR0913 - keyword-only, each with a default that is right for a plain service
     source: Envelope | None,
     at: Coordinates,
-    payload: Message | Sequence[Message],
+    payload: object,
     *,
     output: str,
     key: bytes | str | None,
@@ -288,6 +287,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
     of: int = 1,
     previous: bytes = b"",
     timestamp_ms: int | None = None,
+    codec: Codec[Any] | str | None = None,
 ) -> bytes:
     """The value to produce for what was made of a message: the chain grows by one link.
 
@@ -298,7 +298,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
     Args:
         source: the input; None when it is a raw message without envelope.
         at: where the input was read.
-        payload: one message, or several of one type as a collection.
+        payload: one, or several of one type as a collection; see `wrap`.
         output: permanent name of what publishes, "flow/output".
         key: the record's key; str as UTF-8.
         shard: the state partition that publishes; None for a stateless service.
@@ -307,11 +307,13 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         previous: highest position written before on the same lane and output partition in the same
             batch (see `Envelope.previous`); b"" gives up this witness.
         timestamp_ms: by default the input's; required for a raw one.
+        codec: as for `wrap`.
 
     Raises:
         ChainTooLong: the input has 32 links already.
         OutOfBounds: a coordinate, name, number or time outside the format's bounds.
         ValueError: no payload, payloads of several types, or no time.
+        ConfigurationError: there is no codec for a payload.
     """
     if timestamp_ms is None:
         if source is None:
@@ -329,7 +331,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         output=output,
         shard=shard,
     )
-    name, payloads = serialized(payload)
+    name, payloads = serialized(payload, codec)
     root = root_position(at.leader_epoch, at.offset)
     return template.encode(
         source.chain_bytes if source else b"",

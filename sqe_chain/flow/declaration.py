@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
-from sqe_chain.errors import FlowError
+from sqe_chain.codecs import Codec, codec_for, codec_named
+from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.functions import UserFunction
 
 NAME_LENGTH = 120
@@ -112,6 +113,73 @@ def check_bool(what: str, found: object, where: str) -> None:
     """Refuse what is neither True nor False. Raises FlowError."""
     if type(found) is not bool:
         raise FlowError(f"{where}: {what}={found!r}; True or False")
+
+
+def payload_codec(
+    what: str, python_type: type[Any], codec: Codec[Any] | str | None, where: str
+) -> Codec[Any]:
+    """The codec of payloads.
+
+    Args:
+        what: whose they are, for the error's text.
+        python_type: their type.
+        codec: as the user gave it: a codec, its name, or None.
+        where: place in the user's file.
+
+    Raises:
+        FlowError: there is no such codec, or none for this type.
+    """
+    if codec is not None and not isinstance(codec, Codec | str):
+        raise FlowError(f"{where}: {what}: codec={codec!r}; a codec, or its name")
+    try:
+        return codec_for(python_type, codec)
+    except ConfigurationError as error:
+        raise FlowError(f"{where}: {what}: {error}") from error
+
+
+def state_codec(name: str, state: object, codec: Codec[Any] | str | None, where: str) -> Codec[Any]:
+    """The codec of a stage's states.
+
+    Args:
+        name: of the stage, for the error's text.
+        state: type of the states, as the user gave it.
+        codec: see `payload_codec`.
+        where: place in the user's file.
+
+    Raises:
+        FlowError: it is no type, no codec takes it, or its values cannot be states.
+    """
+    what = f"state of stage {name!r}"
+    if not isinstance(state, type):
+        raise FlowError(
+            f"{where}: {what} must be a type: a protobuf message, a struct, a dataclass, dict; got {state!r}"
+        )
+    found = payload_codec(what, state, codec, where)
+    if reason := found.check_state():
+        raise FlowError(f"{where}: {what}: {state.__qualname__} cannot be one: {reason}")
+    return found
+
+
+def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Codec[Any]] | None:
+    """The codec of an output, if the user named one: a codec as it is, by its name the class of codecs.
+
+    Raises:
+        FlowError: there is none of this name, or it does not always give the same bytes.
+    """
+    if codec is None:
+        return None
+    try:
+        found = codec_named(codec) if isinstance(codec, str) else codec
+    except ConfigurationError as error:
+        raise FlowError(f"{where}: output to {topic!r}: {error}") from error
+    if not isinstance(found, Codec) and not (isinstance(found, type) and issubclass(found, Codec)):
+        raise FlowError(f"{where}: output to {topic!r}: codec={codec!r}; a codec, or its name")
+    if not found.deterministic:
+        raise FlowError(
+            f"{where}: output to {topic!r}: codec {found.name!r} does not give the same bytes each time: a batch that is "
+            "done again would say something else"
+        )
+    return found
 
 
 def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:

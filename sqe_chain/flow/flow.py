@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, overload
 
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     check_bool,
     check_choice,
     check_topic,
+    payload_codec,
     place,
     wants_context,
 )
@@ -49,6 +49,7 @@ class Flow(Topology):
         topics: str | Iterable[str],
         payload: type[Payload],
         *,
+        codec: Codec[Payload] | str | None = None,
         raw: bool = False,
         nulls: Literal["poison", "skip"] = "poison",
     ) -> Stream[Payload]: ...
@@ -86,8 +87,9 @@ class Flow(Topology):
     def source(
         self,
         topics: str | Iterable[str],
-        payload: type[Message] | UserFunction | None = None,
+        payload: type[Any] | UserFunction | None = None,
         *,
+        codec: Codec[Any] | str | None = None,
         raw: bool = False,
         nulls: Nulls = "poison",
     ) -> Stream[Any]:
@@ -95,8 +97,10 @@ class Flow(Topology):
 
         Args:
             topics: topic name, or several with the same payloads.
-            payload: protobuf type of the payloads, or a decoder ``bytes -> value``
-                (with the context as second argument if it takes one).
+            payload: type of the payloads: a protobuf message, a `msgspec.Struct`, a dataclass, dict, bytes, ...; or a
+                decoder ``bytes -> value`` (with the context as second argument if it takes one).
+            codec: a codec, or its name ("protobuf", "json", "bytes", one of your own); by default the one that takes
+                this type.
             raw: the messages carry no envelope: their own coordinates are the root.
             nulls: null values go to the `decode`r, are `skip`ped, or are `poison`.
 
@@ -105,16 +109,19 @@ class Flow(Topology):
         """
         where = place()
         names = self._topics(topics, where)
-        message_type = payload if isinstance(payload, type) and issubclass(payload, Message) else None
-        if message_type is None and not callable(payload):
+        what = f"source {names[0]!r}"
+        found = payload_codec(what, payload, codec, where) if isinstance(payload, type) else None
+        if found is None and not callable(payload):
+            raise FlowError(f"{where}: {what} needs the type of its payloads, or a decoder, got {payload!r}")
+        if found is None and codec is not None:
             raise FlowError(
-                f"{where}: source {names[0]!r} needs a protobuf type or a decoder, got {payload!r}"
+                f"{where}: {what} has a decoder, so codec={codec!r} would not be asked; leave out one of them"
             )
         check_bool("raw", raw, where)
         check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
-        if nulls == "decode" and message_type is not None:
+        if nulls == "decode" and found is not None:
             raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
-        function = None if message_type else payload
+        function = None if found else payload
         node = self.add(
             "source",
             where,
@@ -122,7 +129,7 @@ class Flow(Topology):
             takes_context=wants_context(function, 1, where),
             name=names[0],
             topics=names,
-            payload=message_type,
+            codec=found,
             raw=raw,
             nulls=nulls,
         )

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Never
 
-from google.protobuf.message import Message
-
 from sqe_chain.flow.context import Context
 
 if TYPE_CHECKING:
@@ -21,8 +19,8 @@ else:
 
 Value = TypeVar("Value")
 Made = TypeVar("Made")
-State = TypeVar("State", bound=Message)
-Payload = TypeVar("Payload", bound=Message)
+State = TypeVar("State")
+Payload = TypeVar("Payload")
 
 UserFunction = Callable[..., Any]
 """Any of them, once the checker has seen it."""

@@ -66,14 +66,14 @@ def label(node: Node) -> tuple[str, str]:
     """What a node is, and what of it, in the words of whoever declared it."""
     kind = node.spec.method if node.spec else "to" if node.kind == "output" else node.kind
     if node.kind == "source":
-        content = node.payload.DESCRIPTOR.full_name if node.payload else _name(node.function)
+        content = node.codec.type_name if node.codec else _name(node.function)
         return f"source {', '.join(node.topics)}", ", ".join(
             filter(None, (content, "raw" if node.raw else ""))
         )
     if node.kind == "output":
         return f"to {node.topics[0]}", f"{node.partitions} partition{'s' if node.partitions != 1 else ''}"
     if node.kind in STAGES:
-        return f"{kind} {node.name}", node.payload.DESCRIPTOR.full_name if node.payload else ""
+        return f"{kind} {node.name}", node.codec.type_name if node.codec else ""
     return kind, _name(node.function or node.key)
 
 

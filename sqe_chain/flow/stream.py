@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
@@ -18,7 +17,9 @@ from sqe_chain.flow.declaration import (
     check_int,
     check_name,
     check_topic,
+    output_codec,
     place,
+    state_codec,
     wants_context,
 )
 from sqe_chain.flow.filtering import FilterSpec, FilterSteps
@@ -159,6 +160,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         state: type[State],
         fold: Fold[State, Value, Emitted],
         key: KeyOf[Value] | None = None,
+        codec: Codec[State] | str | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
@@ -172,6 +174,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         state: type[State],
         fold: FoldInContext[State, Value, Emitted],
         key: KeyOf[Value] | None = None,
+        codec: Codec[State] | str | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
@@ -185,6 +188,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         state: type[State],
         fold: Fold[State, Value, Emitted],
         key: KeyInContext[Value],
+        codec: Codec[State] | str | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
@@ -198,6 +202,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         state: type[State],
         fold: FoldInContext[State, Value, Emitted],
         key: KeyInContext[Value],
+        codec: Codec[State] | str | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
@@ -210,6 +215,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         state: type[Any],
         fold: UserFunction,
         key: UserFunction | None = None,
+        codec: Codec[Any] | str | None = None,
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
@@ -218,11 +224,13 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
 
         Args:
             name: stage name; permanent, states are stored under it.
-            state: protobuf type of the states; a new key starts with an empty one.
+            state: type of the states: a protobuf message, a `msgspec.Struct`, a dataclass, dict or list; a new key
+                starts with ``state()``.
             fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
                 emit values to the steps behind the stage. With the context as third argument, a state
                 is deleted by ``context.delete_state()``.
             key: ``value -> bytes | str``; without it the stream's key is kept.
+            codec: of the states: a codec, or its name; by default the one that takes their type.
             store: name of the store for this stage; by default the service's.
             buckets: into how many pieces each state partition is split in the store, each with a header
                 of its own: so that no partition of a Cassandra table grows beyond some 100,000 keys.
@@ -232,12 +240,11 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
                 Keys that do not change any more keep what they had.
 
         Raises:
-            FlowError: name clash, no protobuf type, no bucket, no such view, or a stage behind `changes()`.
+            FlowError: name clash, no type for states, no bucket, no such view, or a stage after `changes()`.
         """
         where = place()
         self._check_stage(name, where)
-        if not (isinstance(state, type) and issubclass(state, Message)):
-            raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
+        found = state_codec(name, state, codec, where)
         check_callable("fold", fold, where)
         if key is not None:
             check_callable("key", key, where)
@@ -253,7 +260,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             key=key,
             key_takes_context=wants_context(key, 1, where),
             name=name,
-            payload=state,
+            codec=found,
             store=store,
             buckets=buckets,
             view=view,
@@ -267,6 +274,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         *,
         partitions: int,
         key: OutputKeyOf[Value] | None = None,
+        codec: Codec[Any] | str | None = None,
         name: str | None = None,
         headers: bool = True,
     ) -> None: ...
@@ -278,6 +286,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         *,
         partitions: int,
         key: OutputKeyInContext[Value],
+        codec: Codec[Any] | str | None = None,
         name: str | None = None,
         headers: bool = True,
     ) -> None: ...
@@ -288,6 +297,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         *,
         partitions: int,
         key: UserFunction | None = None,
+        codec: Codec[Any] | str | None = None,
         name: str | None = None,
         headers: bool = True,
     ) -> None:
@@ -297,13 +307,17 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             topic: output topic.
             partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
             key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
+            codec: a codec, or the name of one; by default the one that takes the type of each value.
             name: permanent name of the output; by default the topic.
             headers: pass the input's headers on (outputs without a stage before them).
 
         Raises:
-            FlowError: a name clash, a loop into the flow's own input, or partitions below 1.
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no such codec.
         """
-        return self._to(topic, place(), partitions, key, name, headers=headers)
+        where = place()
+        return self._to(
+            topic, where, partitions, key, name, headers=headers, encoding=output_codec(topic, codec, where)
+        )
 
     def to_sqe(
         self, topic: str, *, partitions: int, process_id: int, name: str | None = None, headers: bool = True
@@ -386,7 +400,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             name=name,
             store=store,
             spec=spec,
-            payload=spec.settings.get("state"),
+            codec=spec.settings.get("state"),
             key=key,
             key_takes_context=wants_context(key, 1, where),
         )

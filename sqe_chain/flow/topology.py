@@ -7,8 +7,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeVar
 
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import (
     check_bool,
@@ -65,7 +64,9 @@ class Node:
         key_takes_context: whether the key function wants the context.
         name: stage or output name; topic of a source without a name of its own.
         topics: input topics of a source; the one topic of an output.
-        payload: payload type of a source, state type of an aggregate.
+        codec: of a source's payloads or a stage's states; None: a source has a decoder, a filter keeps no states.
+        encoding: of an output: the codec of its payloads, or the class of codecs for whatever type they have; None:
+            each value goes by the codec that takes its type.
         raw: a source whose messages carry no envelope.
         nulls: what a source does with null values.
         partitions: partitions of an output.
@@ -87,7 +88,8 @@ class Node:
     key_takes_context: bool = False
     name: str = ""
     topics: tuple[str, ...] = ()
-    payload: type[Message] | None = None
+    codec: Codec[Any] | None = None
+    encoding: Codec[Any] | type[Codec[Any]] | None = None
     raw: bool = False
     nulls: Nulls = "poison"
     partitions: int = 0

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import check_callable, check_duration, check_windows, place, wants_context
+from sqe_chain.flow.declaration import (
+    check_callable,
+    check_duration,
+    check_windows,
+    place,
+    state_codec,
+    wants_context,
+)
 from sqe_chain.flow.filtering import STANDARD, FilterSpec, guarded
 from sqe_chain.flow.functions import Condition, KeyInContext, KeyOf, State, UserFunction, Value
 
@@ -36,6 +42,7 @@ class WindowSteps(Generic[Value, Windowed]):
         state: type[State],
         fold: Callable[[State, Value], None],
         key: KeyOf[Value] | None = None,
+        codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
@@ -53,6 +60,7 @@ class WindowSteps(Generic[Value, Windowed]):
         state: type[State],
         fold: Callable[[State, Value, Context], None],
         key: KeyOf[Value] | None = None,
+        codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
@@ -70,6 +78,7 @@ class WindowSteps(Generic[Value, Windowed]):
         state: type[State],
         fold: Callable[[State, Value], None],
         key: KeyInContext[Value],
+        codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
@@ -87,6 +96,7 @@ class WindowSteps(Generic[Value, Windowed]):
         state: type[State],
         fold: Callable[[State, Value, Context], None],
         key: KeyInContext[Value],
+        codec: Codec[State] | str | None = None,
         merge: Callable[[State, State], None] | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
@@ -103,6 +113,7 @@ class WindowSteps(Generic[Value, Windowed]):
         state: type[Any],
         fold: UserFunction,
         key: UserFunction | None = None,
+        codec: Codec[Any] | str | None = None,
         merge: UserFunction | None = None,
         lateness_ms: int = 0,
         retention_ms: int = 0,
@@ -118,9 +129,10 @@ class WindowSteps(Generic[Value, Windowed]):
         Args:
             name: stage name; permanent.
             windows: `Tumbling`, `Hopping` or `Sessions` of `sqe_chain.stages.windowing`.
-            state: protobuf type of what a window holds; a new one begins with an empty one.
+            state: type of what a window holds, as for `aggregate`; a new one begins with ``state()``.
             fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
             key: ``value -> bytes | str``; without it the stream's key is kept.
+            codec: of what a window holds: a codec, or its name; by default the one that takes its type.
             merge: for sessions: ``(state, later) -> None``, when a value joins two of them.
             lateness_ms: how long windows stay open for values that come late.
             retention_ms: how long final windows are kept in the store, to be read: `sqe-chain state`.
@@ -138,8 +150,7 @@ class WindowSteps(Generic[Value, Windowed]):
             raise FlowError(
                 f"{where}: sessions need merge: a record between two of them makes one of their states"
             )
-        if not (isinstance(state, type) and issubclass(state, Message)):
-            raise FlowError(f"{where}: state of stage {name!r} must be a protobuf type, got {state!r}")
+        found = state_codec(name, state, codec, where)
         check_duration("lateness_ms", lateness_ms, where)
         check_duration("retention_ms", retention_ms, where)
         for what, function in (("fold", fold), ("key", key), ("merge", merge), ("heartbeat", heartbeat)):
@@ -147,7 +158,7 @@ class WindowSteps(Generic[Value, Windowed]):
                 check_callable(what, function, where)
         settings = {
             "windows": windows,
-            "state": state,
+            "state": found,
             "merge": merge,
             "lateness_ms": lateness_ms,
             "retention_ms": retention_ms,

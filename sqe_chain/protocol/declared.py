@@ -9,9 +9,7 @@ Two questions, asked at each start:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
-from sqe_chain.codecs.shape import misread, shape_of
 from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import STAGES, Node
@@ -49,26 +47,27 @@ def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
         flow: the flow.
         known: the layout so far: fields that a type has no more stay known.
     """
-    found = {}
+    return {holder: _typed(holder, kind, node, known) for holder, kind, node in _holders(flow)}
+
+
+def _holders(flow: Flow) -> Iterator[tuple[str, str, Node]]:
+    """What stores or reads values of a declared type: its name in layouts, of what kind it is, and the node."""
     for stage in flow.stages():
-        stored = stage.spec.kind if stage.spec else stage.kind
-        found[f"stage/{stage.name}"] = _typed(f"stage/{stage.name}", stored, stage, known)
+        yield f"stage/{stage.name}", stage.spec.kind if stage.spec else stage.kind, stage
     for source in flow.sources():
-        for topic in source.topics if source.payload is not None else ():
-            read = "raw" if source.raw else "envelopes"
-            found[f"source/{topic}"] = _typed(f"source/{topic}", read, source, known)
-    return found
+        for topic in source.topics if source.codec is not None else ():
+            yield f"source/{topic}", "raw" if source.raw else "envelopes", source
 
 
 def _typed(holder: str, kind: str, node: Node, known: Layout | None) -> TypeLayout:
-    if node.payload is None:
+    codec = node.codec
+    if codec is None:
         return TypeLayout(kind)
-    descriptor: Any = node.payload.DESCRIPTOR
+    if node.kind == "source" and codec.self_describing:
+        return TypeLayout(kind, codec.type_name)
     before = known.types.get(holder) if known else None
-    same = before is not None and before.name == descriptor.full_name
-    return TypeLayout(
-        kind, descriptor.full_name, shape_of(descriptor, before.shape if before and same else None)
-    )
+    same = before is not None and before.name == codec.type_name
+    return TypeLayout(kind, codec.type_name, codec.shape(before.shape if before and same else None))
 
 
 def check_types(flow: Flow, known: Layout) -> None:
@@ -81,8 +80,8 @@ def check_types(flow: Flow, known: Layout) -> None:
     Raises:
         ChangedType: something would be read wrongly; names both types.
     """
-    for holder, now in types_of(flow).items():
-        was = known.types.get(holder)
+    for holder, stored, node in _holders(flow):
+        was, now = known.types.get(holder), _typed(holder, stored, node, None)
         if was is None:
             continue
         kind, _, name = holder.partition("/")
@@ -91,13 +90,14 @@ def check_types(flow: Flow, known: Layout) -> None:
         difference = (
             f"it was {was.kind}, now it is {now.kind}" if now.kind != was.kind and kind == "stage" else ""
         )
-        difference = difference or misread(was.shape, now.shape, (was.name, now.name))
+        if node.codec is not None and not difference and was.name:
+            difference = node.codec.misread(was.name, was.shape)
         if not difference:
             continue
         if kind == "stage":
             raise ChangedType(
                 f"flow {flow.name!r}: stage {name!r} holds states of type {was.name or was.kind!r} that the type declared "
-                f"now, {now.name or now.kind!r}, would read wrongly: {difference}. Give a changed field a new number, or "
+                f"now, {now.name or now.kind!r}, would read wrongly: {difference}. Give a changed field a new number (in JSON another name), or "
                 "fold the states again from the inputs with sqe-chain rebuild, or give the stage another name (it begins "
                 f"empty; --drop {name} forgets this one)"
             )

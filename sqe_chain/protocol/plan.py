@@ -69,8 +69,8 @@ class TypeLayout:
 
     Attributes:
         kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
-        name: full name of the protobuf type; empty where the library alone knows what is stored.
-        shape: of that type: see `sqe_chain.codecs.shape`.
+        name: of the type, as envelopes say it: full protobuf name, or ``codec:Name``; empty where the library alone knows what is stored.
+        shape: of that type: see `Codec.shape`.
     """
 
     kind: str

@@ -204,7 +204,7 @@ class Resending:
         topic = self.to or letter.topic
         target = self._target(topic)
         head = self._head(letter, message)
-        if target.payload is not None and head.type != target.payload.DESCRIPTOR.full_name:
+        if target.codec is not None and not target.codec.reads(head.type):
             raise _CannotBeSentError(f"it is a {head.type}, topic {topic!r} is declared with another type")
         template = OutputTemplate(
             lane=head.lane,
@@ -245,16 +245,14 @@ class Resending:
         source, value = self._source(letter.topic), message.value()
         if source is None or not source.raw:
             return parse_head(value)
-        if source.payload is None:
+        if source.codec is None:
             raise ConfigurationError(
                 f"{source.place}: {letter.topic!r} is read without envelopes and by a decoder of your own, so its letters "
                 "have no protobuf type and cannot be sent back; " + _WAY_OUT
             )
         if value is None:
             raise _CannotBeSentError("it has no value")
-        head = EnvelopeHead(
-            type=source.payload.DESCRIPTOR.full_name, payload=value, timestamp_ms=message.timestamp()[1]
-        )
+        head = EnvelopeHead(type=source.codec.type_name, payload=value, timestamp_ms=message.timestamp()[1])
         key = message.key()
         if key is not None:
             head.key = key

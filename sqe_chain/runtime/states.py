@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from google.protobuf.message import DecodeError, Message
-
+from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import Node
@@ -37,7 +36,7 @@ class StoredState(NamedTuple):
     """
 
     key: bytes
-    state: Message | None
+    state: Any | None
     span: Span | None = None
     final: bool = False
 
@@ -59,9 +58,9 @@ class States(Mapping[Key, Any]):
 
     def __init__(self, flow: Flow, stage: str, stores: Mapping[str, StateStore]) -> None:
         self._flow, self._stores, self._node = flow, stores, stage_named(flow, stage)
-        if self._node.payload is None:
+        if self._node.codec is None:
             raise ConfigurationError(f"stage {stage!r} is a filter: it remembers rows, and has no states")
-        self._type: type[Message] = self._node.payload
+        self._codec: Codec[Any] = self._node.codec
 
     def __getitem__(self, key: Key) -> Any:  # noqa: ANN401 - a state, of the type that the stage declares
         """The state of a key.
@@ -98,7 +97,7 @@ class States(Mapping[Key, Any]):
         """
         wanted = [key_bytes(key) for key in keys]
         stored = stored_rows(self._flow, self._node, self._stores, wanted)
-        return decoded(self._node, self._type, stored, wanted)
+        return decoded(self._node, self._codec, stored, wanted)
 
     def to_arrow(self) -> pa.Table:
         """As an Arrow table: a column for the key and for each field; with windows, for their begin and end too.
@@ -108,7 +107,7 @@ class States(Mapping[Key, Any]):
         """
         from sqe_chain.runtime.tables import arrow_table  # noqa: PLC0415 - who makes tables needs pyarrow
 
-        return arrow_table(self.rows(), self._type, windows=self._node.spec is not None)
+        return arrow_table(self.rows(), self._codec, windows=self._node.spec is not None)
 
     def to_pandas(self) -> pd.DataFrame:
         """As a pandas data frame; see `to_arrow`."""
@@ -173,7 +172,7 @@ def stored_rows(flow: Flow, node: Node, stores: Mapping[str, StateStore], keys: 
         yield from sorted(store.scan(stored.flow, node.name, cell))
 
 
-def decoded(node: Node, state: type[Message], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
+def decoded(node: Node, codec: Codec[Any], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
     """The states in rows; of a stage with windows, each open and each retained one.
 
     Raises:
@@ -182,7 +181,7 @@ def decoded(node: Node, state: type[Message], rows: Rows, keys: Sequence[bytes])
     for name, data in rows:
         try:
             if node.spec is not None:
-                windows = results_of(name, data or b"", state)
+                windows = results_of(name, data or b"", codec)
                 final = name.startswith(RETAINED)
                 yield from (
                     StoredState(key, one, span, final)
@@ -190,10 +189,10 @@ def decoded(node: Node, state: type[Message], rows: Rows, keys: Sequence[bytes])
                     if not keys or key in keys
                 )
             else:
-                yield StoredState(name, None if data is None else state.FromString(data))
-        except DecodeError as error:
+                yield StoredState(name, None if data is None else codec.decode(data))
+        except Exception as error:
             raise StoreInconsistent(
-                f"the state of key {name!r} in stage {node.name!r} is no {state.DESCRIPTOR.full_name}: {error}"
+                f"the state of key {name!r} in stage {node.name!r} is no {codec.type_name}: {error}"
             ) from error
 
 

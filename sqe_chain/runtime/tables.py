@@ -6,12 +6,9 @@ import json
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec, Field, FieldKind
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.states import StoredState, text_of
-from sqe_chain.segment.views import as_plain
 
 try:
     import pyarrow as pa
@@ -21,17 +18,29 @@ except ModuleNotFoundError as error:
 Column = tuple[str, pa.DataType, Callable[[StoredState], object]]
 """Its name, its type, and what it holds of a state."""
 
+_KINDS: dict[FieldKind, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "uint32": pa.uint32(),
+    "uint64": pa.uint64(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "bytes": pa.binary(),
+}
+"""Text, names of enums, and all else as JSON: text."""
 
-def arrow_table(states: Iterable[StoredState], state: type[Message], *, windows: bool = False) -> pa.Table:
+
+def arrow_table(states: Iterable[StoredState], codec: Codec[Any], *, windows: bool = False) -> pa.Table:
     """All states as one table.
 
     Args:
         states: what is stored.
-        state: type of the states.
+        codec: of the states.
         windows: whether they are of windows.
     """
     return table_of(
-        [found for found in states if found.state is not None], columns_of(state, windows=windows)
+        [found for found in states if found.state is not None], columns_of(codec, windows=windows)
     )
 
 
@@ -46,9 +55,11 @@ def schema_of(columns: Sequence[Column]) -> pa.Schema:
     return pa.schema([(name, kind) for name, kind, _ in columns])
 
 
-def columns_of(state: type[Message], *, windows: bool) -> list[Column]:
-    """The columns for states of a type; ``key`` is text, ``key_hex`` holds keys that are none."""
-    fields: list[FieldDescriptor] = list(state.DESCRIPTOR.fields)  # type: ignore[arg-type]  # the stubs know two
+def columns_of(codec: Codec[Any], *, windows: bool) -> list[Column]:
+    """The columns for states of a type; ``key`` is text, ``key_hex`` holds keys that are none.
+
+    Of a type without fields (plain JSON) the state is one column, as JSON.
+    """
     taken: list[Column] = [
         ("key", pa.string(), lambda found: text_of(found.key)),
         ("key_hex", pa.string(), lambda found: None if text_of(found.key) is not None else found.key.hex()),
@@ -60,39 +71,11 @@ def columns_of(state: type[Message], *, windows: bool) -> list[Column]:
             ("final", pa.bool_(), lambda found: found.final),
         ]
     own = {name for name, _, _ in taken}
-    return taken + [_column(field, own) for field in fields]
+    whole = Field("state", "other", lambda state: json.dumps(codec.to_json(state), ensure_ascii=False))
+    return taken + [_column(field, own) for field in codec.fields() or (whole,)]
 
 
-def _column(
-    field: FieldDescriptor,
-    own: Container[str],
-) -> Column:
+def _column(field: Field, own: Container[str]) -> Column:
     """Name, type and content of a field's column; fields named like columns of our own get a prefix."""
-    kind, of = _content(field)
     name = f"state.{field.name}" if field.name in own else field.name
-    return name, kind, lambda found: of(found.state)
-
-
-def _content(field: FieldDescriptor) -> tuple[pa.DataType, Callable[[Any], object]]:
-    """Numbers, text and bytes as they are, all else as JSON."""
-    name = field.name
-    single = not field.is_repeated and field.message_type is None
-    if not single:
-        return pa.string(), lambda state: json.dumps(as_plain(state).get(name), ensure_ascii=False)
-    if field.enum_type is not None:
-        names = {value.number: value.name for value in field.enum_type.values}
-        return pa.string(), lambda state: names.get(getattr(state, name), str(getattr(state, name)))
-    kinds = {
-        FieldDescriptor.CPPTYPE_INT32: pa.int32(),
-        FieldDescriptor.CPPTYPE_INT64: pa.int64(),
-        FieldDescriptor.CPPTYPE_UINT32: pa.uint32(),
-        FieldDescriptor.CPPTYPE_UINT64: pa.uint64(),
-        FieldDescriptor.CPPTYPE_FLOAT: pa.float32(),
-        FieldDescriptor.CPPTYPE_DOUBLE: pa.float64(),
-        FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
-    }
-    text = pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
-    kind = kinds.get(field.cpp_type, text)
-    if field.has_presence:
-        return kind, lambda state: getattr(state, name) if state.HasField(name) else None
-    return kind, lambda state: getattr(state, name)
+    return name, _KINDS.get(field.kind, pa.string()), lambda found: field.of(found.state)

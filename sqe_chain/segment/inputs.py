@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
@@ -92,12 +92,12 @@ class Inputs:
 
     def take(self, messages: Sequence[Message]) -> int:
         """`feed` without the counting. Returns how many of the records were replays."""
-        message_type: Any = self.node.payload if not self.node.raw else None
-        if message_type is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
+        codec = self.node.codec if not self.node.raw else None
+        if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
             return sum(self._extraordinary(message) for message in messages)
         values = [message.value() for message in messages]
-        ordinary = self._columns(values, message_type.DESCRIPTOR.full_name.encode()).ordinary
-        return self._feed_ordinary(messages, values, ordinary.tolist(), message_type)
+        ordinary = self._columns(values, codec.type_name.encode()).ordinary
+        return self._feed_ordinary(messages, values, ordinary.tolist(), codec.decode)
 
     def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
         """Take note of a block that was read.
@@ -138,7 +138,7 @@ class Inputs:
         messages: Sequence[Message],
         values: Sequence[bytes | None],
         ordinary: Sequence[bool],
-        message_type: Any,  # noqa: ANN401 - a protobuf class
+        decode: Callable[[bytes], object],
     ) -> int:
         """Enveloped records of a declared type: the hottest loop of all.
 
@@ -150,7 +150,7 @@ class Inputs:
             How many were replays.
         """
         place, lanes, made, outputs = self.place, self.lanes, self.collector.made, self.outputs
-        marks, push, gather, parse = self.marks.lanes, self._push, self._gather, message_type.FromString
+        marks, push, gather = self.marks.lanes, self._push, self._gather
         now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
         replays = 0
         for message, value, plain in zip(messages, values, ordinary, strict=True):
@@ -178,7 +178,7 @@ class Inputs:
                 (place, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
             )
             try:
-                push(parse(head.payload), self._key(head, message) if wants_key else None, _FIRST, origin)
+                push(decode(head.payload), self._key(head, message) if wants_key else None, _FIRST, origin)
                 if made:
                     gather(made, origin, outputs)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
@@ -241,10 +241,9 @@ class Inputs:
         key = message.key()
         if head is not None:
             payloads, key = payloads_of(head), self._key(head, message)
-            if node.payload is not None and head.type != node.payload.DESCRIPTOR.full_name:
+            if node.codec is not None and not node.codec.reads(head.type):
                 raise WrongPayloadType(
-                    f"the payload is a {head.type}, the source at {node.place} takes "
-                    f"{node.payload.DESCRIPTOR.full_name}"
+                    f"the payload is a {head.type}, the source at {node.place} takes {node.codec.type_name}"
                 )
         for index, payload in enumerate(payloads):
             if payload is None and node.nulls != "decode":
@@ -257,8 +256,8 @@ class Inputs:
 
     def _decode(self, payload: bytes | None, key: bytes | None, origin: Origin) -> object:
         node = self.node
-        if node.payload is not None:
-            return node.payload.FromString(payload or b"")
+        if node.codec is not None:
+            return node.codec.decode(payload or b"")
         decoder: Any = node.function
         return (
             decoder(payload, Context(origin, key, self._now_ms)) if node.takes_context else decoder(payload)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import marshal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from google.protobuf import descriptor_pool, message_factory
-from google.protobuf.message import Message
-
+from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
@@ -61,7 +59,7 @@ class Shuffle:
         carried = b""
         rows: list[UnitRow] = []
         for unit in units:
-            key, value, type_name, path, origin = unit
+            key, value, tag, path, origin = unit
             if origin is not last:
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
             place = origin.place
@@ -74,7 +72,7 @@ class Shuffle:
                     origin.offset,
                     path,
                     key,
-                    type_name,
+                    tag,
                     value,
                     carried,
                 )
@@ -297,18 +295,13 @@ class _Decoder:
     def __init__(self) -> None:
         self._origin: Origin | None = None
         self._input: tuple[int, str, int, int] | None = None
-        self._types: dict[str, type[Message]] = {}
 
     def unit(self, row: UnitRow) -> Unit:
-        _, stage, topic, partition, offset, path, key, type_name, value, carried = row
+        _, stage, topic, partition, offset, path, key, tag, value, carried = row
         place = stage, topic, partition, offset
         if self._origin is None or place != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
             self._input = place
-        if not type_name:  # a heartbeat
+        if not tag:  # a heartbeat
             return key, None, "", path, self._origin
-        message_type = self._types.get(type_name)
-        if message_type is None:
-            descriptor = descriptor_pool.Default().FindMessageTypeByName(type_name)
-            message_type = self._types[type_name] = message_factory.GetMessageClass(descriptor)
-        return key, message_type.FromString(value), "", path, self._origin
+        return key, codec_tagged(tag).decode(value), "", path, self._origin

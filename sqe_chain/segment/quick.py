@@ -51,7 +51,7 @@ class Quick:
         self._inputs = inputs
         self._level = level
         self._stage = stage
-        self._type_name = inputs.node.payload.DESCRIPTOR.full_name.encode() if inputs.node.payload else b""
+        self._type_name = inputs.node.codec.type_name.encode() if inputs.node.codec else b""
         self._aggregate: Aggregate = level.aggregate(stage.index)
         self._known: dict[bytes | str, Entry] = {}  # so that a key of text need not be encoded
         # Only `changes()` asks for the last input of a key; that there was one is known from its first.
@@ -64,7 +64,7 @@ class Quick:
         if level is None or inputs.skipped or inputs.flow.poison != "stop" or len(children) != 1:
             return None
         source, stage = inputs.node, children[0]
-        plain = stage.kind == "aggregate" and stage.key is not None and source.payload is not None
+        plain = stage.kind == "aggregate" and stage.key is not None and source.codec is not None
         if not plain or source.raw or stage.takes_context or stage.key_takes_context:
             return None
         return cls(inputs, level, stage) if level.aggregate(stage.index).emit is None else None
@@ -125,8 +125,8 @@ class Quick:
     def _fold(self, block: _Block, begin: int, end: int) -> None:
         """Fold a run of ordinary messages."""
         entries, known = self._aggregate.entries, self._known
-        message_type: Any = self._inputs.node.payload
-        parse = message_type.FromString
+        codec: Any = self._inputs.node.codec
+        decode = codec.decode
         key_of: Any = self._stage.key
         fold: Any = self._stage.function
         touched: dict[Entry, int] | None = {} if self._told else None
@@ -134,7 +134,7 @@ class Quick:
         index = begin
         try:
             for index, payload in enumerate(block.payloads(begin, end), begin):
-                unit = parse(payload)
+                unit = decode(payload)
                 key = key_of(unit)
                 if key.__class__ is not str and key.__class__ is not bytes:
                     key = key_bytes(key)
@@ -176,7 +176,7 @@ class _Block:
 
     Args:
         messages: the records.
-        type_name: full protobuf name of the payload.
+        type_name: what envelopes say of the payload's type.
     """
 
     __slots__ = ("columns", "messages", "values")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain.codecs import codec_for
 from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.filtering import FilterSpec
@@ -252,14 +253,15 @@ class Sieving:
 
     def _give_results(self, windows: WindowedAggregate[Any], unit: Unit) -> None:
         """Windows close under the input that moved stream time past their end."""
+        codec = self._node.codec
         for index, result in enumerate(windows.take_results()):
-            if self._forward is not None:
+            if self._forward is not None and codec is not None:
                 value = WindowResult(
                     key=result.key,
                     start_ms=result.span.start_ms,
                     end_ms=result.span.end_ms,
-                    type=result.state.DESCRIPTOR.full_name,
-                    state=result.state.SerializeToString(deterministic=True),
+                    type=codec.type_name,
+                    state=codec.encode(result.state),
                 )
                 self._forward(value, result.key, unit[3] + number(index), unit[4])
 
@@ -327,8 +329,8 @@ class Sieving:
             found = self._roots[origin.lane] = root.topic, root.topic_id, root.partition
         return found
 
-    def _dropped(self, record: Record, verdict: Verdict, value: Any) -> Dropped:  # noqa: ANN401 - a protobuf message
-        original = verdict.original
+    def _dropped(self, record: Record, verdict: Verdict, value: object) -> Dropped:
+        original, codec = verdict.original, codec_for(type(value))
         return Dropped(
             stage=self._node.name,
             reason=str(verdict.reason),
@@ -342,8 +344,8 @@ class Sieving:
             original_position=None if original is None else original.position,
             timestamp_ms=record.timestamp_ms,
             key=record.key,
-            type=value.DESCRIPTOR.full_name,
-            payload=value.SerializeToString(deterministic=True),
+            type=codec.type_name,
+            payload=codec.encode(value),
         )
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Literal
 
-from google.protobuf.message import Message
-
-from sqe_chain.errors import PoisonError
+from sqe_chain.codecs import Codec, codec_for
+from sqe_chain.codecs.registry import tag_of
+from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.filtering import FilterSpec
@@ -22,11 +21,13 @@ from sqe_chain.flow.topology import SIDES, STAGES, Kind, Node
 from sqe_chain.partitioner import key_bytes, key_of_each
 from sqe_chain.stages.units import Push, Unit, number
 
-Serialize = Callable[[Any], bytes]
+Encode = Callable[[Any], bytes]
 SAME_OBJECT = "a flat_map gave the same object twice: create a new one for each value"
+_IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
+"""The same text or number twice is two values."""
 
 Made = tuple[int, bytes | None, str, bytes | None]
-"""A payload on its way into an output: index of the output's node, key, full protobuf name, serialized
+"""A payload on its way into an output: index of the output's node, key, what the envelope says of its type, encoded
 payload (None for a deleted state)."""
 
 
@@ -154,7 +155,7 @@ class Compiler:
         """Into a stage, under the key that a function gives; without one, under the unit's own."""
         append = self._collector.units[node.index].append
         shuffled, keyed = node.index in self._shuffled, node.kind == "aggregate"
-        known: dict[type, tuple[str, Serialize]] = {}
+        known: dict[type, tuple[str, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
@@ -164,14 +165,11 @@ class Compiler:
                 own = key_bytes(own)
             found = known.get(value.__class__)
             if found is None:
-                if not isinstance(value, Message):
-                    raise PoisonError(
-                        f"{node.place}: stage {node.name!r} takes protobuf messages, got {type(value).__name__}"
-                    )
-                found = known[value.__class__] = value.DESCRIPTOR.full_name, serializer(value)
+                codec = _codec_of(self._flow, node, value)
+                found = known[value.__class__] = tag_of(codec), codec.encode
             if shuffled:
-                name, serialize = found
-                append((own, serialize(value), name, path, origin))
+                tag, encode = found
+                append((own, encode(value), tag, path, origin))
             else:
                 append((own, value, "", path, origin))
 
@@ -182,7 +180,7 @@ class Compiler:
         to_key, with_context = self._key_of(node), node.key_takes_context
         index = node.index
         deleted = _deleted_type(self._flow, node)
-        known: dict[type, tuple[str, Serialize]] = {}
+        known: dict[type, tuple[str, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
             if to_key is not None:
@@ -196,45 +194,63 @@ class Compiler:
                 return
             found = known.get(value.__class__)
             if found is None:
-                if not isinstance(value, Message):
-                    raise PoisonError(
-                        f"{node.place}: output {node.name!r} takes protobuf messages, got {type(value).__name__}"
-                    )
-                found = known[value.__class__] = value.DESCRIPTOR.full_name, serializer(value)
-            name, serialize = found
-            append((index, key, name, serialize(value)))
+                codec = _codec_of(self._flow, node, value)
+                found = known[value.__class__] = codec.type_name, codec.encode
+            type_name, encode = found
+            append((index, key, type_name, encode(value)))
 
         return push
 
 
-def serializer(message: Message) -> Serialize:
-    """How messages of this one's type are serialized: the same bytes for the same content.
+def _codec_of(flow: Flow, node: Node, value: object) -> Codec[Any]:
+    """The codec for a value on its way into a stage or an output.
 
-    Only maps have no order of their own; asking for one costs as much as serializing.
+    Raises:
+        PoisonError: there is none; names the function that made the value.
     """
-    if _has_order(message.DESCRIPTOR, set()):
-        return type(message).SerializeToString
-    return partial(type(message).SerializeToString, deterministic=True)
+    kind = type(value)
+    try:
+        if isinstance(node.encoding, Codec):
+            return node.encoding
+        found = codec_for(kind) if node.encoding is None else node.encoding(kind)
+    except ConfigurationError as error:
+        into = "output" if node.kind == "output" else "stage"
+        raise PoisonError(
+            f"{into} {node.name!r} got a {kind.__name__} from {_maker(flow, node)}: {error}"
+        ) from error
+    if not found.deterministic:
+        raise PoisonError(
+            f"{node.place}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
+            "say something else"
+        )
+    return found
 
 
-def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two kinds of descriptor
-    """Whether a message type, and all below it, hold neither maps nor what may hold one."""
-    if descriptor.full_name in seen:
-        return True
-    seen.add(descriptor.full_name)
-    if descriptor.is_extendable or descriptor.GetOptions().map_entry:
-        return False
-    return all(
-        field.message_type is None or _has_order(field.message_type, seen) for field in descriptor.fields
-    )
+def _maker(flow: Flow, node: Node) -> str:
+    """The step whose function made the values that reach a node, for an error's text."""
+    while node.parents:
+        node = flow.nodes[node.parents[0]]
+        if node.function is not None and node.kind != "filter":
+            break
+    name = getattr(node.function, "__name__", "") if node.function else ""
+    code = getattr(node.function, "__code__", None)
+    where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.place
+    kind = "the fold" if node.kind == "aggregate" else node.kind
+    return f"{kind} {name} at {where}" if name else f"{kind} at {where}"
 
 
 def _deleted_type(flow: Flow, node: Node) -> str:
     """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
+    node_of_output = node
     while node.kind not in ("source", *STAGES):
         if node.kind == "changes":
             stage = flow.stage_of(node)
-            return stage.payload.DESCRIPTOR.full_name if stage and stage.payload else ""
+            codec = (
+                node_of_output.encoding
+                if isinstance(node_of_output.encoding, Codec)
+                else stage and stage.codec
+            )
+            return codec.type_name if codec else ""
         node = flow.nodes[node.parents[0]]
     return ""
 
@@ -284,7 +300,7 @@ def _flat_map_to_outputs(function: UserFunction, down: Push) -> Push:
     def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
         before = None
         for item in function(value):
-            if item is before and isinstance(item, Message):
+            if item is before and item.__class__ not in _IMMUTABLE:
                 raise PoisonError(SAME_OBJECT)
             before = item
             down(item, key, path, origin)
@@ -312,7 +328,7 @@ def _with_context(kind: Kind, function: UserFunction, down: Push, now_ms: int) -
 def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin) -> None:
     before = None
     for index, item in enumerate(items):
-        if item is before and isinstance(item, Message):
+        if item is before and item.__class__ not in _IMMUTABLE:
             raise PoisonError(SAME_OBJECT)
         before = item
         down(item, key, path + number(index), origin)

@@ -1,97 +1,38 @@
-"""How a state is shown to programs that know no protobuf: as JSON, or field by field.
-
-The forms are protobuf's own JSON mapping with the field names of the .proto: 64-bit numbers are strings, bytes
-are base64, fields without presence are there also when they are 0 or empty.
-"""
+"""How a state is shown to programs that read the store: as JSON, or field by field."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.json_format import MessageToDict
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec
 from sqe_chain.flow.topology import Node
 from sqe_chain.segment.states import View
-
-_LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-_FREE = ("google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value")
-"""Their JSON has no fields of their own."""
-_WRAPPERS = ("google.protobuf.Int64Value", "google.protobuf.UInt64Value")
-
-
-def as_dict(state: Message) -> Any:  # noqa: ANN401 - the JSON of some of protobuf's own types is no object
-    """A state as protobuf's JSON mapping has it, with the field names of the .proto."""
-    return MessageToDict(state, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-
-
-def as_plain(state: Message) -> Any:  # noqa: ANN401 - see as_dict
-    """The same with 64-bit integers as numbers, also within messages, lists and maps.
-
-    What a view in a store has as text is a number here, as in any table. Keys of maps stay text, and so does what is
-    packed into protobuf's own types (Any, Struct, Timestamp, Duration). Readers whose numbers are doubles (JavaScript)
-    lose digits beyond 2**53.
-    """
-    return numbered(state, as_dict(state))
-
-
-def numbered(message: Message, value: Any) -> Any:  # noqa: ANN401 - see as_dict
-    """Protobuf's JSON of a message, with 64-bit integers as numbers; see `as_plain`."""
-    return _numbered(cast("Descriptor", message.DESCRIPTOR), value)
-
-
-def _numbered(kind: Descriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
-    if kind.full_name in _WRAPPERS:
-        return int(value)
-    if not isinstance(value, dict) or kind.full_name in _FREE:
-        return value
-    found = dict(value)
-    for field in kind.fields:
-        if field.name in found:
-            found[field.name] = _field_numbered(field, found[field.name])
-    return found
-
-
-def _field_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
-    if isinstance(value, dict) and field.message_type and field.message_type.GetOptions().map_entry:
-        values = field.message_type.fields_by_name["value"]
-        return {key: _field_numbered(values, one) for key, one in value.items()}
-    if isinstance(value, list) and field.is_repeated:
-        return [_one_numbered(field, one) for one in value]
-    return _one_numbered(field, value)
-
-
-def _one_numbered(field: FieldDescriptor, value: Any) -> Any:  # noqa: ANN401 - see as_dict
-    if field.message_type is not None and value is not None:
-        return _numbered(field.message_type, value)
-    return int(value) if field.cpp_type in _LONG and isinstance(value, str) else value
 
 
 def view_of(stage: Node) -> View | None:
     """How a stage shows its states; None: it does not."""
-    if stage.view is None or stage.payload is None:
+    if stage.view is None or stage.codec is None:
         return None
-    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage.payload))
+    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage.codec))
 
 
-def _as_json(message_type: type[Message], state: bytes) -> str:
-    return json.dumps(_fields(message_type, state), ensure_ascii=False, separators=(",", ":"))
+def _as_json(codec: Codec[Any], state: bytes) -> str:
+    return json.dumps(_fields(codec, state), ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_hash(message_type: type[Message], state: bytes) -> dict[str, str]:
+def _as_hash(codec: Codec[Any], state: bytes) -> dict[str, str]:
     """Texts as they are, everything else as JSON."""
     return {
-        name: value
+        str(name): value
         if isinstance(value, str)
         else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        for name, value in _fields(message_type, state).items()
+        for name, value in _fields(codec, state).items()
     }
 
 
-def _fields(message_type: type[Message], state: bytes) -> dict[str, object]:
-    found = as_dict(message_type.FromString(state))
-    # The JSON of some of protobuf's own types (wrappers, timestamps) is no object.
+def _fields(codec: Codec[Any], state: bytes) -> dict[str, object]:
+    found = codec.to_view(codec.decode(state))
+    # Lists and numbers, and the JSON of some of protobuf's own types (wrappers, timestamps), are no object.
     return found if isinstance(found, dict) else {"value": found}

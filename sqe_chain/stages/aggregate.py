@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from google.protobuf.message import Message
-
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.topology import Node
 from sqe_chain.stages.units import APPLIED, Loaded, Push, Unit, number
@@ -20,14 +20,14 @@ class Entry:
     """One key's state while a batch runs.
 
     Attributes:
-        state: the live protobuf state.
+        state: the live state.
         origin: the last input that touched it; None before the first.
         deleted: the last fold deleted it.
     """
 
     __slots__ = ("deleted", "origin", "state")
 
-    def __init__(self, state: Message) -> None:
+    def __init__(self, state: Any) -> None:  # noqa: ANN401 - of the type that the stage declares
         self.state = state
         self.origin: Origin | None = None
         self.deleted = False
@@ -62,12 +62,12 @@ class Aggregate:
 
     def add(self, keys: Sequence[bytes], stored: Sequence[Loaded]) -> None:
         """Take in the stored states of keys not seen yet in this batch; see `PartitionStates.load`."""
-        state_type: Any = self.node.payload
+        codec = self._codec
         for key, data in zip(keys, stored, strict=True):
             if data is APPLIED:
                 self.entries[key] = None
             else:
-                self.entries[key] = Entry(state_type() if data is None else state_type.FromString(data))
+                self.entries[key] = Entry(codec.new() if data is None else codec.decode(data))
 
     def fold(self, units: Sequence[Unit]) -> None:
         """Fold units in the order given.
@@ -104,13 +104,35 @@ class Aggregate:
         self._input = origin
 
     def changed(self) -> list[tuple[bytes, bytes | None]]:
-        """Keys and new states, in key order; None for a deleted one. After the last unit."""
+        """Keys and new states, in key order; None for a deleted one. After the last unit.
+
+        Raises:
+            PoisonError: the fold has made a state of what cannot be stored.
+        """
         self._take_back()
         return [
-            (key, None if entry.deleted else entry.state.SerializeToString(deterministic=True))
+            (key, None if entry.deleted else self._encoded(key, entry))
             for key, entry in sorted(self.entries.items())
             if entry is not None and entry.origin is not None
         ]
+
+    def _encoded(self, key: bytes, entry: Entry) -> bytes:
+        try:
+            return self._codec.encode_state(entry.state)
+        except Exception as error:
+            raise self._unstorable(key, error) from error
+
+    def _unstorable(self, key: bytes, error: Exception) -> PoisonError:
+        return PoisonError(
+            f"stage {self.node.name!r}: the fold (declared at {self.node.place}) has made a state of key {key!r} that "
+            f"cannot be stored as {self._codec.type_name}: {type(error).__name__}: {error}"
+        )
+
+    @property
+    def _codec(self) -> Codec[Any]:
+        if self.node.codec is None:
+            raise AssertionError(f"{self.node.place}: an aggregate has states")
+        return self.node.codec
 
     def push_changes(self, push: Push) -> None:
         """Give each changed key's newest state to the steps behind `changes()`.
@@ -142,10 +164,11 @@ class Aggregate:
     def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Emissions:
         """Fold with a context, keeping what is needed to go back to before this input."""
         if self.careful and key not in self._kept:
-            self._kept[key] = entry.state.SerializeToString(), entry.origin, entry.deleted
+            self._kept[key] = self._codec.encode(entry.state), entry.origin, entry.deleted
         fold: Any = self.node.function
         if not self.node.takes_context:
             plain: Emissions = fold(entry.state, value)
+            self._check_storable(key, entry)
             return plain
         context = Context(origin, key, self.now_ms)
         emissions: Emissions = fold(entry.state, value, context)
@@ -153,8 +176,17 @@ class Aggregate:
             emissions = list(emissions)
         entry.deleted = context.state_deleted
         if entry.deleted:
-            entry.state = type(entry.state)()
+            entry.state = self._codec.new()
+        self._check_storable(key, entry)
         return emissions
+
+    def _check_storable(self, key: bytes, entry: Entry) -> None:
+        """Of a state that cannot be stored, the input that made it so is to blame: later nobody knows which it was."""
+        if self.careful and not self._codec.self_checking:
+            try:
+                self._codec.encode_state(entry.state)
+            except Exception as error:
+                raise self._unstorable(key, error) from error
 
     def _push(
         self, emissions: Iterable[object], key: bytes, path: bytes, origin: Origin, emit: Push | None
@@ -169,5 +201,5 @@ class Aggregate:
             entry = self.entries[key]
             if entry is None:
                 raise AssertionError("only a key that was folded goes back")
-            entry.state = type(entry.state).FromString(state)
+            entry.state = self._codec.decode(state)
             entry.origin, entry.deleted = origin, deleted

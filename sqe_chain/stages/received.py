@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from google.protobuf.message import Message
+from typing import Any
 
 from sqe_chain.chain import Coordinates, read_lane, root_position
+from sqe_chain.codecs import Codec
 from sqe_chain.envelope.message import read
 from sqe_chain.ports import Headers
 from sqe_chain.stages.record import Record, Spot
@@ -12,20 +13,22 @@ from sqe_chain.stages.record import Record, Spot
 
 def records_of(
     value: bytes,
-    payload: type[Message],
+    payload: type[Any],
     at: Coordinates,
     *,
     key: bytes | None = None,
     headers: Headers | None = None,
+    codec: Codec[Any] | str | None = None,
 ) -> list[Record]:
     """The records of one enveloped message: one for each payload that is not deleted, as a flow would give them.
 
     Args:
         value: the envelope.
-        payload: protobuf type of its payloads.
+        payload: type of its payloads.
         at: where it was read.
         key: the message's own key, where the envelope has none.
         headers: the message's headers.
+        codec: a codec, or its name; by default the one that takes the type.
 
     Raises:
         EnvelopeError: it is no envelope, or its payloads are of another type.
@@ -55,6 +58,6 @@ def records_of(
             root=(root.topic, root.topic_id, root.partition),
             root_position=position,
         )
-        for index, found in enumerate(envelope.payloads_as(payload))
+        for index, found in enumerate(envelope.payloads_as(payload, codec))
         if found is not None
     ]

@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from google.protobuf.message import Message
-
 from sqe_chain._proto.windows_pb2 import WindowsRow
+from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, check_windows
+from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, check_windows, state_codec
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard
@@ -49,7 +48,7 @@ RETAINED: Final = b"r"
 _PLACE: Final = struct.Struct(">QQ")
 _SIGN: Final = 1 << 63
 
-State = TypeVar("State", bound=Message)
+State = TypeVar("State")
 
 
 class Result(NamedTuple):
@@ -63,7 +62,7 @@ class Result(NamedTuple):
 
     key: bytes
     span: Span
-    state: Message
+    state: Any
 
 
 @dataclass(slots=True)
@@ -104,7 +103,7 @@ class WindowedAggregate(Generic[State]):
     Args:
         table: its rows.
         windows: their kind.
-        state: protobuf class of the state; a new window begins with an empty one.
+        state: type of the state, or its codec; a new window begins with ``state()``.
         fold: changes a state by a value, (state, value) -> None. When it raises, the record is in no window.
         merge: for sessions: changes the state of an earlier session by that of a later one, (state, later) -> None.
         lateness_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
@@ -121,7 +120,7 @@ class WindowedAggregate(Generic[State]):
         table: Table,
         *,
         windows: Windowing,
-        state: type[State],
+        state: type[State] | Codec[State],
         fold: Callable[[State, Any], object],
         merge: Callable[[State, State], object] | None = None,
         lateness_ms: int = 0,
@@ -139,7 +138,7 @@ class WindowedAggregate(Generic[State]):
         check_guard(guard, where, windows=True)
         self._table = table
         self._windows = windows
-        self._state = state
+        self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
         self._fold = fold
         self._merge = merge
         self._lateness_ms = lateness_ms
@@ -149,7 +148,9 @@ class WindowedAggregate(Generic[State]):
         self._timetable = Timetable(
             table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard, clock_ms=clock_ms
         )
-        self._shelf = Shelf(table, self._timetable, decode=self._decode, encode=_encode, end_of=self._end_of)
+        self._shelf = Shelf(
+            table, self._timetable, decode=self._decode, encode=self._encode, end_of=self._end_of
+        )
         self._results: list[Result] = []
         self._due: set[bytes] = set()
         self._closed: dict[bytes, tuple[int, bytes]] = {}
@@ -259,7 +260,7 @@ class WindowedAggregate(Generic[State]):
         state: State | None = None
         for window in found:
             if state is None:
-                state = self._copy(window.state)
+                state = self._codec.copy(window.state)
             else:
                 self._merge(state, window.state)
         state = self._folded(state, record.value)
@@ -275,14 +276,18 @@ class WindowedAggregate(Generic[State]):
 
     def _folded(self, state: State | None, value: object) -> State:
         """A changed copy, so that a fold that fails leaves nothing behind."""
-        changed = self._state() if state is None else self._copy(state)
+        codec = self._codec
+        changed = codec.new() if state is None else codec.copy(state)
         self._fold(changed, value)
+        if not codec.self_checking:
+            try:
+                codec.encode_state(changed)
+            except Exception as error:
+                raise PoisonError(
+                    f"the fold of a window has made a state that cannot be stored as {codec.type_name}: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
         return changed
-
-    def _copy(self, state: State) -> State:
-        copy = self._state()
-        copy.CopyFrom(state)
-        return copy
 
     def _close_due(self) -> None:
         for due_ms, row in self._timetable.take_due():
@@ -311,7 +316,7 @@ class WindowedAggregate(Generic[State]):
         if self._retention_ms:
             start_ms, end_ms = window.span
             row = RETAINED + _PLACE.pack(start_ms + _SIGN, end_ms + _SIGN) + key
-            self._closed[row] = at_ms + self._retention_ms, _encode([window])
+            self._closed[row] = at_ms + self._retention_ms, self._encode([window])
 
     def _closes(self, span: Span) -> int:
         return closes_ms(self._windows, span, self._lateness_ms)
@@ -324,50 +329,50 @@ class WindowedAggregate(Generic[State]):
         return [
             Window(
                 Span(stored.start_ms, stored.start_ms + stored.length_ms),
-                self._state.FromString(stored.state),
+                self._codec.decode(stored.state),
                 stored.start_ms + stored.listed_after_ms,
                 stored.start_ms + stored.listed_after_ms,
             )
             for stored in WindowsRow.FromString(content).windows
         ]
 
+    def _encode(self, windows: list[Window[State]]) -> bytes:
+        row = WindowsRow()
+        for window in sorted(windows, key=lambda one: one.span):
+            row.windows.add(
+                start_ms=window.span.start_ms,
+                length_ms=window.span.end_ms - window.span.start_ms,
+                state=self._codec.encode(window.state),
+                listed_after_ms=0 if window.listed_ms is None else window.listed_ms - window.span.start_ms,
+            )
+        return row.SerializeToString(deterministic=True)
 
-def _encode(windows: list[Window[Any]]) -> bytes:
-    row = WindowsRow()
-    for window in sorted(windows, key=lambda one: one.span):
-        row.windows.add(
-            start_ms=window.span.start_ms,
-            length_ms=window.span.end_ms - window.span.start_ms,
-            state=window.state.SerializeToString(deterministic=True),
-            listed_after_ms=0 if window.listed_ms is None else window.listed_ms - window.span.start_ms,
-        )
-    return row.SerializeToString(deterministic=True)
 
-
-def results_in(rows: Mapping[bytes, bytes], state: type[Message]) -> list[Result]:
+def results_in(rows: Mapping[bytes, bytes], state: type[Any] | Codec[Any]) -> list[Result]:
     """Every window in a table's rows, for reports and audits: open ones and retained ones.
 
     Args:
         rows: names and contents of all rows.
-        state: protobuf class of the state.
+        state: type of the state, or its codec.
 
     Returns:
         In the order (key, window).
     """
-    found = (result for name, content in rows.items() for result in results_of(name, content, state))
+    codec = state if isinstance(state, Codec) else codec_for(state)
+    found = (result for name, content in rows.items() for result in results_of(name, content, codec))
     return sorted(found, key=lambda result: result[:2])
 
 
-def results_of(name: bytes, content: bytes, state: type[Message]) -> list[Result]:
+def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
     """The windows in one row: none, if it is one of the timetable's.
 
     Args:
         name: of the row.
         content: of the row.
-        state: protobuf class of the state.
+        codec: of the state.
 
     Raises:
-        google.protobuf.message.DecodeError: the content is none of such states.
+        Exception: the content is none of such states: google.protobuf.message.DecodeError, or what the codec raises.
     """
     if name.startswith(OPEN):
         key = name[len(OPEN) :]
@@ -379,7 +384,7 @@ def results_of(name: bytes, content: bytes, state: type[Message]) -> list[Result
         Result(
             key,
             Span(stored.start_ms, stored.start_ms + stored.length_ms),
-            state.FromString(stored.state),
+            codec.decode(stored.state),
         )
         for stored in WindowsRow.FromString(content).windows
     ]

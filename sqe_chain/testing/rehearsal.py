@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from google.protobuf.message import Message
-
 from sqe_chain.chain import Chain
+from sqe_chain.codecs import codec_for
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
@@ -117,7 +116,7 @@ class Rehearsal(Arming):
     def feed(
         self,
         topic: str,
-        payload: Message | Sequence[Message] | bytes | None,
+        payload: object,
         *,
         key: bytes | str | None = None,
         partition: int | None = None,
@@ -130,8 +129,8 @@ class Rehearsal(Arming):
 
         Args:
             topic: input topic.
-            payload: wrapped as at the origin; bytes (a finished envelope, with a chain of its own, or
-                anything else) and None go in as they are.
+            payload: wrapped as at the origin, or for a raw source encoded as it declares; bytes (a finished envelope,
+                with a chain of its own, or anything else) and None go in as they are.
             key: record key.
             partition: by default murmur2 of the key; 0 without a key.
             offset: at or beyond the log's end; by default the end.
@@ -146,11 +145,15 @@ class Rehearsal(Arming):
         if partition is None:
             count = self.log.describe([topic])[topic].partitions
             partition = 0 if record_key is None else partition_of(record_key, count)
-        value = (
-            payload
-            if payload is None or isinstance(payload, bytes)
-            else wrap_unchecked(payload, key=record_key, timestamp_ms=timestamp_ms)
-        )
+        if payload is None or isinstance(payload, bytes):
+            value = payload
+        else:
+            source = next((node for node in self.flow.sources() if topic in node.topics), None)
+            codec = source.codec if source else None
+            if source is not None and source.raw:
+                value = (codec or codec_for(type(payload))).encode(payload)
+            else:
+                value = wrap_unchecked(payload, key=record_key, timestamp_ms=timestamp_ms, codec=codec)
         return self.log.append(
             topic,
             partition,
@@ -297,10 +300,10 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it is a filter, or has windows.
         """
         node = self._stage(stage)
-        if node.payload is None or node.spec is not None:
+        if node.codec is None or node.spec is not None:
             raise ConfigurationError(f"stage {stage!r} is no aggregate; `windows` reads those of windows")
-        state = node.payload
-        return {key: state.FromString(data) for key, data in self._rows(node)}
+        codec = node.codec
+        return {key: codec.decode(data) for key, data in self._rows(node)}
 
     def windows(self, stage: str) -> list[Result]:
         """All windows of a stage that are open or retained, in the order (key, window).
@@ -309,9 +312,9 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it has no windows.
         """
         node = self._stage(stage)
-        if node.payload is None or node.spec is None:
+        if node.codec is None or node.spec is None:
             raise ConfigurationError(f"stage {stage!r} has no windows")
-        return results_in(dict(self._rows(node)), node.payload)
+        return results_in(dict(self._rows(node)), node.codec)
 
     def remembered(self, stage: str) -> list[Remembered]:
         """What a filter remembers: marks of producers or roots, sequence numbers, ids; see `Remembered`.

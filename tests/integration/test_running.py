@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -40,6 +41,60 @@ totals.source(f"{name}.words", StringValue).aggregate(
 
 if __name__ == "__main__":
     run(totals, kafka=kafka, store=store, engine="inprocess", interval="20ms", create_topics=0, max_records=20, log="json")
+"""
+
+JSON_SCRIPT = """
+import json
+import sys
+
+import msgspec
+
+from sqe_chain import Flow, run, states
+
+
+class Fastening(msgspec.Struct):
+    robot: str
+    line: str
+    screws: int
+
+
+class Passed(msgspec.Struct):
+    line: str
+    screws: int
+
+
+class Total(msgspec.Struct):
+    events: int = 0
+    screws: int = 0
+
+
+def add_and_pass(total: Total, found: Fastening) -> list[Passed]:
+    total.events += 1
+    total.screws += found.screws
+    return [Passed(found.line, found.screws)]
+
+
+def add(total: Total, found: Passed) -> None:
+    total.events += 1
+    total.screws += found.screws
+
+
+name, kafka, store = sys.argv[1:]
+flow = Flow(f"{name}-totals", state_partitions=2)
+per_robot = flow.source(f"{name}.raw", Fastening, raw=True).aggregate(
+    "per-robot", key=lambda found: found.robot, state=Total, fold=add_and_pass
+)
+per_robot.aggregate("per-line", key=lambda found: found.line, state=Total, fold=add).changes().to(
+    f"{name}.lines", partitions=1
+)
+
+if __name__ == "__main__":
+    run(flow, kafka=kafka, store=store, engine="spark", interval="1s", once=True, create_topics=0, max_records=300, log="json")
+    found = {}
+    for stage in ("per-robot", "per-line"):
+        with states(flow, stage, store) as stored:
+            found[stage] = {key: [state.events, state.screws] for key, state in stored.to_dict().items()}
+    print(json.dumps(found))
 """
 
 
@@ -123,3 +178,41 @@ def test_sigterm_ends_it_after_the_batch(
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0, text()
     assert '"stopped"' in text()
+
+
+def test_a_script_of_json_on_spark_with_types_of_its_own_is_exact_through_kill_9(
+    kafka: str, redis_url: str, tmp_path: Path
+) -> None:
+    name = f"script-{uuid4().hex[:8]}"
+    (tmp_path / "totals.py").write_text(JSON_SCRIPT, encoding="utf-8")
+    KafkaLog(kafka).create_topic(f"{name}.raw", 2)
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    for number in range(1_000):
+        value = {"robot": f"r{number % 7}", "line": f"l{number % 3}", "screws": number % 4, "more": None}
+        producer.produce(f"{name}.raw", json.dumps(value), partition=number % 2)
+    assert producer.flush(60) == 0
+    output = tmp_path / "log.jsonl"
+    command = [sys.executable, "totals.py", name, kafka, redis_url]
+
+    def text() -> str:
+        return output.read_text(encoding="utf-8")
+
+    with output.open("ab") as file:
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=file)
+    assert wait_until(lambda: '"committed"' in text() or process.poll() is not None, 120), text()
+    assert process.poll() is None, text()
+    process.kill()
+    process.wait(60)
+    with output.open("ab") as file:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=file, timeout=180, check=False
+        )
+    assert done.returncode == 0, text()
+
+    def totals(group: int) -> list[list[int]]:
+        numbers = [range(first, 1_000, group) for first in range(group)]
+        return [[len(own), sum(number % 4 for number in own)] for own in numbers]
+
+    found = json.loads(done.stdout)
+    assert [found["per-robot"][f"r{number}"] for number in range(7)] == totals(7)
+    assert [found["per-line"][f"l{number}"] for number in range(3)] == totals(3)

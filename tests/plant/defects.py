@@ -235,18 +235,18 @@ DEFECTS: Final = (
         # The ordinary way, which did not look at heads, was taken by every block then, not only by long ones.
         (
             "segment/inputs.py",
-            "if message_type is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:",
-            "if message_type is None or self.skipped:",
+            "if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:",
+            "if codec is None or self.skipped:",
         ),
         (
             "segment/inputs.py",
             (
-                "        ordinary = self._columns(values, message_type.DESCRIPTOR.full_name.encode()).ordinary\n"
-                "        return self._feed_ordinary(messages, values, ordinary.tolist(), message_type)\n"
+                "        ordinary = self._columns(values, codec.type_name.encode()).ordinary\n"
+                "        return self._feed_ordinary(messages, values, ordinary.tolist(), codec.decode)\n"
             ),
             (
                 "        from sqe_chain.envelope.head import open_head\n\n"
-                "        name, ordinary = message_type.DESCRIPTOR.full_name, []\n"
+                "        name, ordinary = codec.type_name, []\n"
                 "        for value in values:\n"
                 "            try:\n"
                 "                head = open_head(value)\n"
@@ -255,7 +255,7 @@ DEFECTS: Final = (
                 "            else:\n"
                 "                sound = head.payload and -1 <= head.timestamp_ms < 1 << 48\n"
                 "                ordinary.append(head.type == name and not head.size and bool(sound))\n"
-                "        return self._feed_ordinary(messages, values, ordinary, message_type)\n"
+                "        return self._feed_ordinary(messages, values, ordinary, codec.decode)\n"
             ),
         ),
     ),

@@ -22,6 +22,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN_MARK = "<!-- run the commands of this page -->"
@@ -110,11 +111,12 @@ def matches(shown: str, expected: str) -> bool:
 def run_python(page: Path) -> None:
     """Run the python blocks of a page; an error names the page and its line."""
     sys.path.insert(0, "")
-    namespace: dict[str, object] = {"__name__": "__page__"}
+    module = ModuleType("__page__")
+    sys.modules[module.__name__] = module  # dataclasses look for the module of their class
     for block in blocks(page):
         if block.language == "python" and not block.file:
             code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
-            exec(code, namespace)  # noqa: S102 - our own pages
+            exec(code, vars(module))  # noqa: S102 - our own pages
 
 
 def exists(module: str) -> bool:

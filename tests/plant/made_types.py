@@ -9,7 +9,7 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def message_type(messages: dict[str, str], name: str = "State", package: str = "made") -> type[Message]:
-    """A message type, described as `sqe_chain.codecs.shape` does, for people.
+    """A message type, described as `sqe_chain.codecs.protobuf_shape` does, for people.
 
     Args:
         messages: name -> fields as in a .proto file, such as ``int64 miles = 2; repeated Leg legs = 3``;

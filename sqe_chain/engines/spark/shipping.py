@@ -25,6 +25,7 @@ from google.protobuf.message import Message
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
+from sqe_chain.codecs.registry import classes_of_script, make_known
 from sqe_chain.engines.spark.workplace import workplace
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
@@ -47,7 +48,7 @@ class PackedFlow:
 
     Attributes:
         digest: names it, so that a process unpacks it once.
-        blob: the pickled flow.
+        blob: the pickled flow, with the types of values that the script defines and no worker can import.
     """
 
     digest: str
@@ -62,7 +63,7 @@ class PackedFlow:
         """
         try:
             buffer = io.BytesIO()
-            _FlowPickler(buffer).dump(flow)  # type: ignore[no-untyped-call]
+            _FlowPickler(buffer).dump((flow, classes_of_script()))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConfigurationError(
                 f"flow {flow.name!r} cannot be sent to Spark's workers: {type(error).__name__}: {error}. Its functions "
@@ -77,25 +78,27 @@ class PackedFlow:
         Raises:
             ConfigurationError: a module is missing on this worker.
         """
-        flow = _unpacked.get(self.digest)
+        flow: Flow | None = _unpacked.get(self.digest)
         if flow is None:
             try:
-                flow = cloudpickle.loads(self.blob)
+                flow, python_types = cloudpickle.loads(self.blob)
             except ImportError as error:
                 raise ConfigurationError(
                     f"a worker cannot import what the flow needs: {error}. Packages that are installed beside the driver "
                     "must be installed on the workers too, in the same versions"
                 ) from error
+            make_known(python_types)
             _unpacked.clear()
             _unpacked[self.digest] = flow
         return flow
 
 
 class _FlowPickler(cloudpickle.CloudPickler):
-    """Cloudpickle, for protobuf types too.
+    """Cloudpickle, for protobuf types and structs too.
 
     A generated class names its module as protoc was given the path, seldom as it is imported; and it
     cannot be taken apart. So it goes by the name of the module that it is found in, else by its file.
+    Structs of the script cannot be taken apart either: see `sqe_chain.codecs.struct_pickle`.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - any object can be pickled
@@ -105,6 +108,11 @@ class _FlowPickler(cloudpickle.CloudPickler):
             module = _module_of(file)
             files = () if module else tuple(_files_behind(file))
             return _message_type, (obj.DESCRIPTOR.full_name, module, files)
+        if getattr(obj, "__module__", "") == "__main__" and "msgspec" in sys.modules:
+            from sqe_chain.codecs.struct_pickle import is_struct, reduced  # noqa: PLC0415 - it needs msgspec
+
+            if is_struct(obj):
+                return reduced(obj)
         return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 

@@ -76,8 +76,8 @@ def test_a_worker_elsewhere_runs_what_was_shipped(user_module: ModuleType, tmp_p
         sys.path.insert(1, {session.sent[0]!r})
         flow = pickle.loads(pathlib.Path({str(packed)!r}).read_bytes()).unpacked()
         _, double, stage = flow.nodes
-        total = stage.payload(value=1)
-        stage.function(total, double.function(stage.payload(value=20)))
+        total = stage.codec.python_type(value=1)
+        stage.function(total, double.function(stage.codec.python_type(value=20)))
         import importlib.resources, shipped_flows
         files = sorted(entry.name for entry in importlib.resources.files(shipped_flows).iterdir())
         print(total.value, flow.name, shipped_flows.__file__.startswith({session.sent[0]!r}), "large.bin" in files, "data.txt" in files)
@@ -106,7 +106,9 @@ def test_too_much_is_refused(user_module: ModuleType, monkeypatch: pytest.Monkey
 def test_a_generated_type_goes_by_the_module_it_is_found_in() -> None:
     flow = Flow("typed")
     flow.source("t", Int64Value).to("u", partitions=1)
-    assert PackedFlow.of(flow).unpacked().nodes[0].payload is Int64Value
+    codec = PackedFlow.of(flow).unpacked().nodes[0].codec
+    assert codec is not None
+    assert codec.python_type is Int64Value
 
 
 def test_a_type_made_at_run_time_goes_by_its_file() -> None:
@@ -123,7 +125,7 @@ def test_a_type_made_at_run_time_goes_by_its_file() -> None:
     flow.source("t", made).to("u", partitions=1)
     code = (
         "import pickle, sys; flow = pickle.loads(sys.stdin.buffer.read()).unpacked();"
-        "print(flow.nodes[0].payload(value=7).value, flow.nodes[0].payload.DESCRIPTOR.full_name)"
+        "print(flow.nodes[0].codec.python_type(value=7).value, flow.nodes[0].codec.type_name)"
     )
     found = subprocess.run(
         [sys.executable, "-c", code],

@@ -85,6 +85,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "state": Int64Value,
         "fold": two,
         "key": one,
+        "codec": Choice("protobuf"),
         "store": Name("fast"),
         "buckets": Positive(1),
         "view": Choice("json"),
@@ -93,6 +94,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "topic": Topic("out"),
         "partitions": Positive(1),
         "key": one,
+        "codec": Choice("protobuf"),
         "name": Name("out"),
         "headers": True,
     },
@@ -160,6 +162,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "state": Int64Value,
         "fold": two,
         "key": one,
+        "codec": Choice("protobuf"),
         "merge": two,
         "lateness_ms": Duration(5),
         "retention_ms": Duration(5),
@@ -178,7 +181,13 @@ FLOW: dict[str, Any] = {
     "recreated": Choice("stop"),
     "allow_compacted": False,
 }
-SOURCE: dict[str, Any] = {"topics": Topic("words"), "payload": one, "raw": True, "nulls": Choice("decode")}
+SOURCE: dict[str, Any] = {
+    "topics": Topic("words"),
+    "payload": Int64Value,
+    "codec": Choice("protobuf"),
+    "raw": True,
+    "nulls": Choice("skip"),
+}
 KINDS: dict[type, dict[str, Any]] = {
     Tumbling: {"size_ms": Positive(5)},
     Hopping: {"size_ms": Positive(5), "advance_ms": Positive(5)},
@@ -225,7 +234,7 @@ STAGES: dict[type, dict[str, Any]] = {
         "compat": Choice("juplo"),
     },
 }
-OPTIONAL = {"key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id"}
+OPTIONAL = {"key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"}
 """Of these None says that there is none; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""

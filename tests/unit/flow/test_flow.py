@@ -45,8 +45,8 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "no topic": ("at least one topic", lambda flow: flow.source([], StringValue)),
     "topic's alphabet": ("'wörds'", lambda flow: flow.source("wörds", StringValue)),
     "topic's length": ("1 to 249", lambda flow: flow.source("w" * 250, StringValue)),
-    "no payload": ("needs a protobuf type or a decoder", lambda flow: flow.source("words")),  # type: ignore[call-overload]
-    "payload not protobuf": ("needs a protobuf type or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[call-overload]
+    "no payload": ("needs the type of its payloads, or a decoder", lambda flow: flow.source("words")),  # type: ignore[call-overload]
+    "payload no type": ("needs the type of its payloads, or a decoder", lambda flow: flow.source("words", 7)),  # type: ignore[call-overload]
     "nulls unknown": ("nulls='keep'", lambda flow: flow.source("words", StringValue, nulls="keep")),  # type: ignore[call-overload]
     "nulls without decoder": (
         "needs a decoder",
@@ -60,9 +60,31 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         "stage name 'a b'",
         lambda flow: words(flow).aggregate("a b", key=everything, state=StringValue, fold=note),
     ),
-    "state not protobuf": (
-        "must be a protobuf type",
-        lambda flow: words(flow).aggregate("s", key=everything, state=dict, fold=note),
+    "payload without a codec": ("no codec for set", lambda flow: flow.source("words", set)),
+    "codec unknown": (
+        "no codec 'xml'; known are: bytes",
+        lambda flow: flow.source("words", dict, codec="xml"),
+    ),
+    "codec of another type": (
+        "takes generated classes",
+        lambda flow: flow.source("words", dict, codec="protobuf"),
+    ),
+    "codec and decoder": ("has a decoder", lambda flow: flow.source("words", len, codec="json")),  # type: ignore[call-overload]
+    "output's codec unknown": (
+        "no codec 'xml'",
+        lambda flow: words(flow).to("out", partitions=1, codec="xml"),
+    ),
+    "state no type": (
+        "must be a type",
+        lambda flow: words(flow).aggregate("s", key=everything, state=7, fold=note),  # type: ignore[call-overload]
+    ),
+    "state without a codec": (
+        "no codec for set",
+        lambda flow: words(flow).aggregate("s", key=everything, state=set, fold=note),
+    ),
+    "state of what cannot change": (
+        "changes its state in place",
+        lambda flow: words(flow).aggregate("s", key=everything, state=int, fold=note),
     ),
     "fold no function": (
         "fold needs a function",

@@ -44,7 +44,7 @@ def stage_on(table: Table, windows: Windowing, **options: object) -> WindowedAgg
 
 
 def told(results: list[Result]) -> list[Told]:
-    return [(result.key, result.span, result.state.value) for result in results]  # type: ignore[attr-defined]
+    return [(result.key, result.span, result.state.value) for result in results]
 
 
 def run(

@@ -13,7 +13,7 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from made_types import message_type
 
-from sqe_chain.codecs.shape import LENGTH_LIMIT, misread, shape_of
+from sqe_chain.codecs.protobuf_shape import LENGTH_LIMIT, misread, shape_of
 
 NUMBERS = ("int32", "int64", "uint32", "uint64", "bool", "enum")
 ALIKE = [

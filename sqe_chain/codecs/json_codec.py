@@ -1,0 +1,188 @@
+"""JSON, by way of msgspec: structs, dataclasses, and plain values (dict, list, text, numbers)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+
+from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
+from sqe_chain.codecs.json_shape import form_of, kinds_of, misread, shape_of
+from sqe_chain.errors import ConfigurationError
+
+Value = TypeVar("Value")
+
+PLAIN: tuple[type, ...] = (dict, list, str, int, float, bool, object)
+"""Types of values that are JSON as they stand; `object` is any of them."""
+_KINDS: dict[str, FieldKind] = {
+    "int": "int64",
+    "float": "float64",
+    "str": "text",
+    "bool": "bool",
+}
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Json(Codec[Value]):
+    """JSON of a `msgspec.Struct`, of a dataclass, or of plain values; read by the types of their fields.
+
+    Equal values give equal bytes: keys of dicts are sorted, sets too. Fields that a message has and the type has not
+    are left out. NaN and infinity have no form in JSON: they are refused.
+
+    Args:
+        python_type: a struct, a dataclass, dict, list, str, int, float, bool, or object for any plain value.
+        type_name: what envelopes say in their field `type`, without the codec; by default the name of the class,
+            nothing for plain values. Give it if your class has another name than the writer's.
+    """
+
+    name: ClassVar[str] = "json"
+    self_describing: ClassVar[bool] = True
+
+    def __init__(self, python_type: type[Value], *, type_name: str | None = None) -> None:
+        super().__init__(python_type)
+        reason = _unfit(python_type)
+        if reason:
+            raise ConfigurationError(f"codec 'json' cannot take {python_type!r}: {reason}")
+        self._name = (
+            ("" if python_type in PLAIN else python_type.__name__) if type_name is None else type_name
+        )
+        vars(self)["decode"] = msgspec.json.Decoder(form_of(python_type)).decode  # called for every message
+        self._floats = bool({"float", "any"} & kinds_of(python_type))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """See `Codec`; a decoder cannot be pickled."""
+        return _made, (self.python_type, self._name)
+
+    @classmethod
+    def takes(cls, python_type: type) -> bool:
+        """Structs, dataclasses, and plain values."""
+        return python_type in PLAIN or _is_record(python_type)
+
+    def encode(self, value: Value) -> bytes:
+        """The value as JSON.
+
+        Raises:
+            TypeError: something in it has no form in JSON, or a dict has keys that are no text.
+            ValueError: a number is NaN or infinite.
+        """
+        data = _encode(value)
+        # msgspec writes null for them, and a field of numbers would not take that back.
+        if (
+            self._floats
+            and b"null" in data
+            and not all(map(math.isfinite, _floats(msgspec.to_builtins(value))))
+        ):
+            raise ValueError("NaN and infinity have no form in JSON")
+        return data
+
+    def decode(self, data: bytes) -> Value:
+        """The value, checked against the types of its fields.
+
+        Raises:
+            msgspec.DecodeError: it is no JSON, lacks a field, or one has another type.
+        """
+        value: Value = msgspec.json.decode(data, type=form_of(self.python_type))
+        return value
+
+    @property
+    def type_name(self) -> str:
+        """``json:`` and the name of the class; ``json:`` alone for plain values."""
+        return f"{self.name}:{self._name}"
+
+    def reads(self, type_name: str) -> bool:
+        """JSON of this name; if either says no name, any JSON."""
+        other = type_name.removeprefix(f"{self.name}:")
+        return codec_name(type_name) == self.name and (not other or not self._name or other == self._name)
+
+    def check_state(self) -> str:
+        """What can change in place and come back as it was."""
+        if self.python_type in PLAIN and self.python_type not in (dict, list):
+            return "a fold changes its state in place: take a struct, a dataclass, dict or list"
+        if _is_frozen(self.python_type):
+            return "it is frozen, and a fold changes its state in place"
+        if issubclass(self.python_type, msgspec.Struct) and not self.python_type.__struct_config__.eq:
+            return (
+                "its values do not compare (eq=False), so it cannot be seen whether one comes back as it was"
+            )
+        return super().check_state()
+
+    def to_json(self, value: Value) -> Any:  # noqa: ANN401 - see Codec
+        """The same JSON as in messages."""
+        return msgspec.json.decode(_encode(value))
+
+    def fields(self) -> tuple[Field, ...]:
+        """Those of the class; none for plain values."""
+        if self.python_type in PLAIN:
+            return ()
+        found: Any = msgspec.inspect.type_info(self.python_type)
+        return tuple(_field(field.name, field.type) for field in found.fields)
+
+    def shape(self, known: Mapping[str, str] | None = None) -> Shape:
+        """See `json_shape.shape_of`."""
+        return shape_of(self.python_type, self.type_name, known)
+
+    def misread(self, was: str, shape: Mapping[str, str]) -> str:
+        """See `json_shape.misread`."""
+        if codec_name(was) != self.name:
+            return f"it was {was}, now it is JSON of {self.python_type.__name__}"
+        return misread(shape, self.shape(), (was, self.type_name))
+
+
+def _made(python_type: type[Value], type_name: str) -> Json[Value]:
+    """A codec again, where it was sent."""
+    return Json(python_type, type_name=type_name)
+
+
+def _is_record(python_type: type) -> bool:
+    return issubclass(python_type, msgspec.Struct) or is_dataclass(python_type)
+
+
+def _is_frozen(python_type: Any) -> bool:  # noqa: ANN401 - a struct or a dataclass
+    if issubclass(python_type, msgspec.Struct):
+        return bool(python_type.__struct_config__.frozen)
+    return is_dataclass(python_type) and bool(vars(python_type)["__dataclass_params__"].frozen)
+
+
+def _unfit(python_type: type) -> str:
+    """Why a type cannot be written as JSON and read back; empty when it can."""
+    if python_type not in PLAIN and not _is_record(python_type):
+        return "it takes structs of msgspec, dataclasses, dict, list, str, int, float, bool, and object"
+    try:
+        kinds = kinds_of(python_type)
+    except (TypeError, NameError) as error:
+        return f"{error}"
+    for kind in sorted(kinds):
+        if kind.startswith("custom."):
+            return f"msgspec knows no form of {kind.removeprefix('custom.')}; give the field another type"
+        if kind == "key":
+            return "keys of dicts must be str: JSON has no others"
+    return ""
+
+
+def _floats(value: object) -> Iterator[float]:
+    """All floats in a plain value."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict):
+        for one in value.values():
+            yield from _floats(one)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            yield from _floats(one)
+
+
+def _field(name: str, info: Any) -> Field:  # noqa: ANN401 - one of msgspec's descriptions
+    """Numbers and text as they are, all else as JSON; a field that may be null as the other that it may be."""
+    kinds = [one for one in getattr(info, "types", (info,)) if not isinstance(one, msgspec.inspect.NoneType)]
+    kind = _KINDS.get(type(kinds[0]).__name__.removesuffix("Type").lower()) if len(kinds) == 1 else None
+    if kind is not None:
+        return Field(name, kind, lambda value: getattr(value, name))
+    return Field(
+        name,
+        "other",
+        lambda value: json.dumps(msgspec.to_builtins(getattr(value, name)), ensure_ascii=False),
+    )

@@ -1,0 +1,139 @@
+"""Protobuf: messages of generated classes, under their full names."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import cache, partial
+from typing import Any, ClassVar, TypeVar, cast
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
+
+from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
+from sqe_chain.codecs.protobuf_json import as_dict, as_plain
+from sqe_chain.codecs.protobuf_shape import misread, shape_of
+from sqe_chain.errors import ConfigurationError
+
+M = TypeVar("M", bound=Message)
+
+_KINDS: dict[int, FieldKind] = {
+    FieldDescriptor.CPPTYPE_INT32: "int32",
+    FieldDescriptor.CPPTYPE_INT64: "int64",
+    FieldDescriptor.CPPTYPE_UINT32: "uint32",
+    FieldDescriptor.CPPTYPE_UINT64: "uint64",
+    FieldDescriptor.CPPTYPE_FLOAT: "float32",
+    FieldDescriptor.CPPTYPE_DOUBLE: "float64",
+    FieldDescriptor.CPPTYPE_BOOL: "bool",
+}
+
+
+class Protobuf(Codec[M]):
+    """Messages of one generated class."""
+
+    name: ClassVar[str] = "protobuf"
+    self_checking: ClassVar[bool] = True
+
+    def __init__(self, python_type: type[M]) -> None:
+        super().__init__(python_type)
+        if not self.takes(python_type):
+            raise ConfigurationError(f"codec 'protobuf' takes generated classes, not {python_type!r}")
+        # Bound once, without the methods below around them: both are called for every message.
+        vars(self).update(encode=_encoder(cast("Hashable", python_type)), decode=python_type.FromString)
+
+    def encode(self, value: M) -> bytes:
+        """The same bytes for the same content."""
+        return value.SerializeToString(deterministic=True)
+
+    def decode(self, data: bytes) -> M:
+        """The message."""
+        return self.python_type.FromString(data)
+
+    @classmethod
+    def takes(cls, python_type: type) -> bool:
+        """Every generated class."""
+        return issubclass(python_type, Message) and python_type is not Message
+
+    @property
+    def type_name(self) -> str:
+        """The full name of the message."""
+        name: str = self.python_type.DESCRIPTOR.full_name
+        return name
+
+    def copy(self, value: M) -> M:
+        """See `Codec.copy`."""
+        copy = self.python_type()
+        copy.CopyFrom(value)
+        return copy
+
+    def encode_state(self, state: M) -> bytes:
+        """Its bytes: what protobuf lets be assigned comes back."""
+        return self.encode(state)
+
+    def check_state(self) -> str:
+        """Every message can be one."""
+        return ""
+
+    def to_json(self, value: M) -> Any:  # noqa: ANN401 - see Codec
+        """Protobuf's JSON with numbers of 64 bits as numbers; see `as_plain`."""
+        return as_plain(value)
+
+    def to_view(self, value: M) -> Any:  # noqa: ANN401 - see Codec
+        """Protobuf's JSON; see `as_dict`."""
+        return as_dict(value)
+
+    def fields(self) -> tuple[Field, ...]:
+        """Those of the .proto file."""
+        known: Iterable[FieldDescriptor] = self.python_type.DESCRIPTOR.fields  # type: ignore[assignment]  # the stubs know two
+        return tuple(map(_field, known))
+
+    def shape(self, known: Mapping[str, str] | None = None) -> Shape:
+        """See `protobuf_shape.shape_of`."""
+        return shape_of(cast("Descriptor", self.python_type.DESCRIPTOR), known)
+
+    def misread(self, was: str, shape: Mapping[str, str]) -> str:
+        """See `protobuf_shape.misread`."""
+        if codec_name(was) != self.name:
+            return f"it was {was}, now it is the protobuf type {self.type_name}"
+        return misread(shape, self.shape(), (was, self.type_name))
+
+
+@cache
+def _encoder(python_type: type[Message]) -> Callable[[Any], bytes]:
+    """How messages of a type are serialized: the same bytes for the same content.
+
+    Only maps have no order of their own; asking for one costs as much as serializing.
+    """
+    if _has_order(python_type.DESCRIPTOR, set()):
+        return python_type.SerializeToString
+    return partial(python_type.SerializeToString, deterministic=True)
+
+
+def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two kinds of descriptor
+    """Whether a message type, and all below it, hold neither maps nor what may hold one."""
+    if descriptor.full_name in seen:
+        return True
+    seen.add(descriptor.full_name)
+    if descriptor.is_extendable or descriptor.GetOptions().map_entry:
+        return False
+    return all(
+        field.message_type is None or _has_order(field.message_type, seen) for field in descriptor.fields
+    )
+
+
+def _field(field: FieldDescriptor) -> Field:
+    """Numbers, text and bytes as they are, enums by their names, all else as JSON."""
+    name = field.name
+    if field.is_repeated or field.message_type is not None:
+        return Field(name, "other", lambda value: json.dumps(as_plain(value).get(name), ensure_ascii=False))
+    if field.enum_type is not None:
+        names = {value.number: value.name for value in field.enum_type.values}
+        choices = tuple(name for _, name in sorted(names.items()))
+        return Field(
+            name, "enum", lambda value: names.get(getattr(value, name), str(getattr(value, name))), choices
+        )
+    text: FieldKind = "bytes" if field.type == FieldDescriptor.TYPE_BYTES else "text"
+    kind = _KINDS.get(field.cpp_type, text)
+    if field.has_presence:
+        return Field(name, kind, lambda value: getattr(value, name) if value.HasField(name) else None)
+    return Field(name, kind, lambda value: getattr(value, name))

@@ -1,0 +1,169 @@
+"""Which codec takes which type: the built-in ones, those of other packages, and your own.
+
+>>> codec_for(dict).type_name, codec_for(bytes).type_name
+('json:', 'bytes:')
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterable
+from dataclasses import is_dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any, Final, TypeVar, cast
+
+from google.protobuf import descriptor_pool, message_factory
+
+from sqe_chain.codecs.codec import Codec
+from sqe_chain.codecs.protobuf import Protobuf
+from sqe_chain.codecs.raw import Raw
+from sqe_chain.errors import ConfigurationError
+
+Value = TypeVar("Value")
+
+ENTRY_POINTS: Final = "sqe_chain.codecs"
+"""Group of entry points: name of a codec -> its class."""
+
+_registered: dict[str, type[Codec[Any]]] = {}
+_shipped: dict[str, type] = {}
+"""Classes of scripts and notebooks, which a worker cannot import."""
+
+
+def register(codec: type[Codec[Any]]) -> type[Codec[Any]]:
+    """Make a codec known under its name. May decorate the class; on workers, importing its module must do it too.
+
+    Raises:
+        ConfigurationError: another codec has this name.
+    """
+    if codec.name in ("protobuf", "json", "bytes") or _registered.get(codec.name, codec) is not codec:
+        raise ConfigurationError(
+            f"there is a codec {codec.name!r} already; give {codec.__name__} another name"
+        )
+    _registered[codec.name] = codec
+    _default.cache_clear()
+    return codec
+
+
+def codec_named(name: str) -> type[Codec[Any]]:
+    """The codec of this name.
+
+    Raises:
+        ConfigurationError: there is none; names those that there are.
+    """
+    if name == "protobuf":
+        return Protobuf
+    if name == "bytes":
+        return Raw
+    if name == "json":
+        return _json()
+    found = _registered.get(name) or _installed().get(name)
+    if found is None:
+        known = ", ".join(sorted({"protobuf", "json", "bytes", *_registered, *_installed()}))
+        raise ConfigurationError(f"there is no codec {name!r}; known are: {known}")
+    return found
+
+
+def codec_for(python_type: type[Value], codec: Codec[Any] | str | None = None) -> Codec[Value]:
+    """The codec of a type.
+
+    Args:
+        python_type: type of the values.
+        codec: a codec, which is taken as it is; the name of one; or None: the one that takes this type.
+
+    Raises:
+        ConfigurationError: there is no such codec, or none takes this type.
+    """
+    if isinstance(codec, Codec):
+        return codec
+    return _default(cast("Hashable", python_type)) if codec is None else codec_named(codec)(python_type)
+
+
+@cache
+def _default(python_type: type[Any]) -> Codec[Any]:
+    if Protobuf.takes(python_type):
+        return Protobuf(python_type)
+    if Raw.takes(python_type):
+        return Raw(python_type)
+    for one in (*_registered.values(), *_installed().values()):
+        if one.takes(python_type):
+            return one(python_type)
+    if python_type.__module__ == "builtins" or is_dataclass(python_type) or "msgspec" in sys.modules:
+        json = _json()
+        if json.takes(python_type):
+            return json(python_type)
+    raise ConfigurationError(
+        f"there is no codec for {python_type.__qualname__}: take a protobuf message, a msgspec.Struct, a dataclass, dict, "
+        "list, str, int, float, bool or bytes, or register a codec for it (docs/payloads.md)"
+    )
+
+
+def _json() -> type[Codec[Any]]:
+    try:
+        from sqe_chain.codecs.json_codec import Json  # noqa: PLC0415 - who reads protobuf needs no msgspec
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("JSON needs the package 'msgspec': pip install 'sqe-chain[json]'") from error
+    return Json
+
+
+@cache
+def _installed() -> dict[str, type[Codec[Any]]]:
+    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+
+
+def tag_of(codec: Codec[Any]) -> str:
+    """Names a codec and its type to another process of the same job; see `codec_tagged`."""
+    if isinstance(codec, Protobuf):
+        return codec.type_name
+    python_type = codec.python_type
+    return f"{codec.name}:{python_type.__module__}:{python_type.__qualname__}"
+
+
+@cache
+def codec_tagged(tag: str) -> Codec[Any]:
+    """The codec that `tag_of` named, in any process that can import its type or was given it by `make_known`.
+
+    Raises:
+        ConfigurationError: the type cannot be found.
+    """
+    name, colon, rest = tag.partition(":")
+    if not colon:
+        return Protobuf(message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(tag)))
+    module, _, qualname = rest.partition(":")
+    found: Any = _shipped.get(tag)
+    if found is None:
+        try:
+            found = import_module(module)
+            for part in qualname.split("."):
+                found = getattr(found, part)
+        except (ImportError, AttributeError) as error:
+            raise ConfigurationError(
+                f"values of type {module}.{qualname} go from one stage to another, and a worker cannot find that class: "
+                f"{error}. Define it at the top of a module or script, not within a function"
+            ) from error
+    return codec_named(name)(found)
+
+
+def make_known(python_types: Iterable[type]) -> None:
+    """Types of a script or notebook that came to this worker with the flow."""
+    for python_type in python_types:
+        _shipped[tag_of(codec_for(python_type))] = python_type
+    codec_tagged.cache_clear()
+
+
+def classes_of_script() -> list[type]:
+    """The types with a codec that the running script or notebook defines at its top; workers cannot import them."""
+    script = sys.modules.get("__main__")
+    return [
+        one
+        for one in vars(script).values()
+        if isinstance(one, type) and one.__module__ == "__main__" and _has_codec(one)
+    ]
+
+
+def _has_codec(python_type: type) -> bool:
+    try:
+        return codec_for(python_type).name != "protobuf"
+    except ConfigurationError:
+        return False
