@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from processes import Plant
 
 from sqe_chain.dev import KafkaServer, RedisServer
+from tests.support.totals_deployment import Plant
 
 
 @pytest.fixture(scope="session")

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from filter_flows import BRANCHES, END, HOUR_MS
 from google.protobuf.wrappers_pb2 import Int64Value
-from runs import Runs
 
 from services._proto.fastening_pb2 import Fastening
 from services.stored import stored_states
 from sqe_chain import wrap
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.replays.sqe_key import SqeKey
+from tests.support.filter_flows import BRANCHES, END, HOUR_MS
+from tests.support.service_processes import Runs
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,7 +33,9 @@ class Filters(Runs):
     """What was said in one test."""
 
     def __init__(self, kafka: str, store: str, directory: Path) -> None:
-        super().__init__("filter_flows", kafka, store, directory, {"direct": 2, "relayed": 2, "dropped": 1})
+        super().__init__(
+            "tests.support.filter_flows", kafka, store, directory, {"direct": 2, "relayed": 2, "dropped": 1}
+        )
         self.facts: Counter[str] = Counter()
         self.said: Counter[str] = Counter()
         self._random = random.Random(7)

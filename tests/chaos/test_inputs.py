@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from uuid import uuid4
 
 import pytest
-from brokers import Admin
-from chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, ROBOTS, split
 from confluent_kafka import Producer
-from processes import TOPICS, Plant
-from runs import TIMEOUT_S
 
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain.dev import KafkaServer
 from sqe_chain.partitioner import partition_of
+from tests.support.brokers import Admin
+from tests.support.chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, ROBOTS, split
+from tests.support.service_processes import TIMEOUT_S
+from tests.support.totals_deployment import TOPICS, Plant
 
 pytestmark = pytest.mark.timeout(600)
 Plants = Callable[..., Plant]

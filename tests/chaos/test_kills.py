@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from processes import Plant
-from runs import SUPERSEDED
+
+from tests.support.service_processes import SUPERSEDED
+from tests.support.totals_deployment import Plant
 
 pytestmark = pytest.mark.timeout(600)
 Plants = Callable[..., Plant]

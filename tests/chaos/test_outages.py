@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 import redis
-from brokers import Admin, rolled_back, second_broker
-from processes import Plant
-from runs import TIMEOUT_S, Run
 
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Commit
+from tests.support.brokers import Admin, rolled_back, second_broker
+from tests.support.service_processes import TIMEOUT_S, Run
+from tests.support.totals_deployment import Plant
 
 pytestmark = pytest.mark.timeout(600)
 Plants = Callable[..., Plant]

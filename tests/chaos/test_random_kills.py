@@ -6,7 +6,6 @@ chosen at random, for the window before its commit is short. The seed fixes the 
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from runs import KILLED, ROOT, TIMEOUT_S, Run
 
 from services import audit, simulate
 from services.expected import expected
@@ -25,6 +23,7 @@ from services.reports import reports
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
+from tests.support.service_processes import KILLED, ROOT, TIMEOUT_S, Run
 
 SEED = 5
 DURATION_S = 60
@@ -47,9 +46,9 @@ class Service:
     def begin(self, publications: int = 0) -> None:
         """Begin the next life; it is killed behind so many publications, if any."""
         where = ("--kafka", self.kafka, "--store", self.store, "--engine", "inprocess", "--log-json")
-        arguments = ("run", f"chaos_flows:fastening_{self.name}", *where, "--interval", "200ms")
+        arguments = ("run", f"tests.support.chaos_flows:fastening_{self.name}", *where, "--interval", "200ms")
         log = self.directory / f"{self.name}-{len(self.lives)}.log"
-        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'plant'}"}
+        environment = {"PYTHONPATH": str(ROOT)}
         self.trapped = publications > 0
         if self.trapped:
             environment["CHAOS_TRAP"] = f"{','.join(['published'] * publications)}:SIGKILL"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from plant import POINTS, Plant, load, totals
 from sqe_chain.stores import open_store
+from tests.support.memory_pipeline import POINTS, Plant, load, totals
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from patience import until_available
-from redis_servers import RedisCluster, SentinelGroup, described, require
 
-from plant import Plant, load, totals
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.segment.states import Claim, Step, persist
 from sqe_chain.stores import open_store
+from tests.support.memory_pipeline import Plant, load, totals
+from tests.support.redis_servers import RedisCluster, SentinelGroup, described, require
+from tests.support.waiting import until_available
 
 pytestmark = pytest.mark.timeout(300)
 

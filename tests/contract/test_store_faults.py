@@ -22,16 +22,16 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from lossy import LossyWire
-from patience import until_available
-from redis_servers import RedisCluster, administer, described, require
-from store_faults import FAULTS, IMPOSSIBLE, STORES
 
 from sqe_chain.dev import CassandraServer, RedisServer
 from sqe_chain.dev.server import Server
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.stores import WithSchema, open_store
+from tests.support.lossy_proxy import LossyWire
+from tests.support.redis_servers import RedisCluster, administer, described, require
+from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES
+from tests.support.waiting import until_available
 
 pytestmark = pytest.mark.timeout(300)
 

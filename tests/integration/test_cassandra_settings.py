@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notes import notes
 from typer.testing import CliRunner
 
 from sqe_chain import Flow
@@ -23,6 +22,7 @@ from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra import CassandraStore, durability, schema
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import notes
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")

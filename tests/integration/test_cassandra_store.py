@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cassandra.cluster import Session
-from lossy import LossyWire
-from patience import until_available
 
 from sqe_chain.dev import CassandraServer
 from sqe_chain.dev.process import wait_until
@@ -21,6 +19,8 @@ from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import WithSchema, open_store
 from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
+from tests.support.lossy_proxy import LossyWire
+from tests.support.waiting import until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from redis_servers import LEAST_RIGHTS, RedisCluster, SentinelGroup, administer, described, tls_arguments
 
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import HOST, free_port
@@ -16,6 +15,14 @@ from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import layout
+from tests.support.redis_servers import (
+    LEAST_RIGHTS,
+    RedisCluster,
+    SentinelGroup,
+    administer,
+    described,
+    tls_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import until_available
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
-from redis_servers import RedisCluster, administer, described, require
 
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import layout
 from sqe_chain.stores.redis.connections import Server
+from tests.support.redis_servers import RedisCluster, administer, described, require
+from tests.support.waiting import until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

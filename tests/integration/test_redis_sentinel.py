@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import until_available
-from redis_servers import SERVICE, SentinelGroup, administer, require
 
 from sqe_chain.dev.server import HOST, free_port
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header
 from sqe_chain.stores import open_store
+from tests.support.redis_servers import SERVICE, SentinelGroup, administer, require
+from tests.support.waiting import until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

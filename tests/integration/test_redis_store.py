@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import until_available
 from redis import Redis
-from redis_servers import LEAST_RIGHTS
 
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import free_port
@@ -21,6 +19,8 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import connections
+from tests.support.redis_servers import LEAST_RIGHTS
+from tests.support.waiting import until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

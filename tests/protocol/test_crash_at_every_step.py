@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from plant import LAYOUTS, POINTS, crash_once, load, plant
+from tests.support.memory_pipeline import LAYOUTS, POINTS, crash_once, load, plant
 
 
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)

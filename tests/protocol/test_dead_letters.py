@@ -11,7 +11,6 @@ from itertools import count
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from notes import everything, note, word
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.flow import Flow
@@ -21,6 +20,7 @@ from sqe_chain.protocol.resending import CHUNK, Resending, Resent
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultyLog, Script
+from tests.support.word_flows import everything, note, word
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 

@@ -1,6 +1,6 @@
 """Goal: whatever happens at whatever point of a run, the books are right after every single write.
 
-Method: `tests/plant/ledger.py` counts points (each read, write and step) and looks at every invariant
+Method: `tests/support/checked_pipeline.py` counts points (each read, write and step) and looks at every invariant
 after each write. Here one thing happens at each point in turn: the process dies; broker or store do not
 answer, or their reply is lost; the process is paused, another run takes over and finishes, and the
 paused one wakes as a zombie. States are written one row at a time, so most points lie within a persist.
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ledger import Ledger, ledgers
-from points import die, no_answer
 
 from sqe_chain.errors import Superseded, Unavailable
 from sqe_chain.testing import Crash
+from tests.support.checked_pipeline import Ledger, ledgers
+from tests.support.fault_points import die, no_answer
 
 pytestmark = pytest.mark.timeout(600)  # hundreds of runs each
 

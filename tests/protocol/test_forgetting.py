@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, note, word
 
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow import Flow
@@ -22,6 +21,7 @@ from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
+from tests.support.word_flows import everything, first_letter, note, word
 
 
 def flow_of(name: str, output: str = "", reads: str = "words") -> Flow:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import (
@@ -29,6 +28,7 @@ from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, word
 
 WORDS = ["ant", "bee", "cat", "ape", "bat", "cow"]
 MORE = ["asp", "boa", "cod"]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import notes, word
 
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import notes, word
 
 
 def aggregating() -> Flow:

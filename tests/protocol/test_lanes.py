@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChangedRepublisher, GapError
@@ -18,6 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, word
 
 WORDS = ["ant", "bee", "cat", "ape", "bat", "cow", "asp", "boa", "cod", "auk", "bug", "cub"]
 LAYOUTS = [pytest.param(2, id="in-place"), pytest.param(3, id="shuffled")]

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, notes, word
-from points import PointedLog, PointedStore, Points, die
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import cell_of
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.fault_points import PointedLog, PointedStore, Points, die
+from tests.support.word_flows import everything, first_letter, ledger, note, notes, word
 
 WORDS = ["ant", "bee", "cat", "ape", "bat"]
 

@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, word
 
 LETTERS = "abcdefgh"
 

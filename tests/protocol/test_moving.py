@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, word
 
 names = itertools.count()
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, note, said, word
 
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, OutputRefused, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, note, said, word
 
 HOUR = 3_600_000
 POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]

@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from plant import LAYOUTS, POINTS, crash_once, load, plant
+from tests.support.memory_pipeline import LAYOUTS, POINTS, crash_once, load, plant
 
 
 @pytest.mark.parametrize("passes", [1, 2])

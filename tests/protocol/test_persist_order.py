@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from plant import Plant, plant
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.protocol import applying, recover
+from tests.support.memory_pipeline import Plant, plant
 
 
 def schedule(found: Plant) -> None:

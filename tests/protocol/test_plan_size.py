@@ -6,13 +6,13 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from notes import notes, word
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.stores.limits import Limits
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import notes, word
 
 
 def test_a_plan_that_does_not_fit_is_not_sealed() -> None:

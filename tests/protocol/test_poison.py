@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from notes import everything, first_letter, ledger, note, said, word
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
@@ -15,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, said, word
 
 POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]
 LARGE = "large" + "!" * 3_000

@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
-from parsed import payloads_of
 
 from sqe_chain.errors import (
     ConfigurationError,
@@ -29,6 +27,8 @@ from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.typed_results import payloads_of
+from tests.support.word_flows import everything, first_letter, ledger, note, word
 
 BEFORE = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
 AFTER = ["asp", "boa", "dog"]

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
@@ -20,6 +19,7 @@ from sqe_chain.protocol.recover import to_redo
 from sqe_chain.segment.states import CellStates, Claim, Step
 from sqe_chain.stores.memory import MemoryStore, PartCopy
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, word
 
 LEVELS = {0: 1, 1: 2}
 

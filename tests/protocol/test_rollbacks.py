@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, ledger, note, notes, word
 
 from sqe_chain.errors import ChainError, StoreEmpty, StoreInconsistent
 from sqe_chain.flow import Flow
@@ -15,6 +14,7 @@ from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, ledger, note, notes, word
 
 WORDS = [["ant", "bee"], ["ape", "bat"], ["asp", "boa"], ["auk", "bug"]]
 NEXT = ["ass", "bir"]

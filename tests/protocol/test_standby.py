@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from notes import ledger, notes, word
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
 from sqe_chain.flow import Flow
@@ -17,6 +16,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
+from tests.support.word_flows import ledger, notes, word
 
 TAKES = Settings(allow_weak_durability=True, takeover=True)
 WAITS = Settings(allow_weak_durability=True, standby_ms=1_000)

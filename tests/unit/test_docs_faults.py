@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from documents import ROOT
-from store_faults import FAULTS, IMPOSSIBLE, STORES, table
+from tests.support.docs_examples import ROOT
+from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES, table
 
 
 def test_the_table_of_faults_is_the_one_that_is_run() -> None:

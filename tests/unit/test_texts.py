@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, note
 
 import sqe_chain
 from sqe_chain.errors import PartitionsMismatch
@@ -18,6 +17,7 @@ from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.plan import Layout, StageLayout
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, note
 
 OURS = re.compile(r"\b(sieves?|stray|strays|surroundings|cells?|levels?)\b")
 """Words of the code that no user has to know."""

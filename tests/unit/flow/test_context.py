@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, notes, said, word
 
 from sqe_chain.chain import read_lane
 from sqe_chain.envelope.message import read, wrap
@@ -15,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import everything, first_letter, ledger, note, notes, said, word
 
 HEADERS = [("trace", b"7"), ("trace", None)]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from notes import everything, first_letter, note, notes
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
+from tests.support.word_flows import everything, first_letter, note, notes
 
 
 def words(flow: Flow) -> Stream[StringValue]:

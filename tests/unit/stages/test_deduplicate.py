@@ -11,7 +11,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torn import Rows, torn
 
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages import timetable
@@ -20,6 +19,7 @@ from sqe_chain.stages.identity import by_key_and
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable, Table
+from tests.support.partial_writes import Rows, torn
 
 SECOND = 1_000
 TEN = 10 * SECOND

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from torn import WatchedTable
-
 from sqe_chain.stages.live_rows import LiveRows
+from tests.support.partial_writes import WatchedTable
 
 
 def rows_on(table: WatchedTable) -> LiveRows[list[int]]:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import run_batch, run_batches, run_torn_batch
 
 from sqe_chain._proto.filters_pb2 import SqeMarks
 from sqe_chain.chain import next_position, root_position
@@ -18,6 +17,7 @@ from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.replays import EXPIRY_MS, SqeReplays
 from sqe_chain.stages.table import MemoryTable
+from tests.support.partial_writes import run_batch, run_batches, run_torn_batch
 
 LINES = Record(topic="lines", topic_id=b"l" * 16, partition=1)
 RAW = ("robot.raw", b"r" * 16, 0)

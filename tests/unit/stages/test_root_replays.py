@@ -9,13 +9,13 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import run_batch, run_torn_batch
 
 from sqe_chain.chain import root_position
 from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.table import MemoryTable
+from tests.support.partial_writes import run_batch, run_torn_batch
 
 RAW_ID = b"r" * 16
 LINES = Record(topic="lines", topic_id=b"l" * 16, partition=1)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import run_batch, run_batches, run_torn_batch
 
 from sqe_chain.chain import root_position
 from sqe_chain.errors import FlowError, PoisonError
@@ -18,6 +17,7 @@ from sqe_chain.stages.extractors import from_header, from_key, from_value, numbe
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.table import MemoryTable
+from tests.support.partial_writes import run_batch, run_batches, run_torn_batch
 
 RAW = Record(topic="raw", topic_id=b"r" * 16)
 FIRST = (("A", 1), ("B", 2), ("C", 3), ("C", 4), ("B", 5), ("A", 6), ("A", 7))

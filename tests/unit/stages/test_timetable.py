@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import Changes, Rows, torn
 
 from sqe_chain.stages import timetable as module
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.timetable import INDEX, Timetable, bucket_length
+from tests.support.partial_writes import Changes, Rows, torn
 
 Batch = list[tuple[int, int]]
 """Steps of stream time, and after how long the row listed at each is due."""

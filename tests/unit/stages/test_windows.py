@@ -11,7 +11,6 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torn import Rows, torn
 
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages import timetable
@@ -20,6 +19,7 @@ from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable, Table
 from sqe_chain.stages.windowing import Hopping, Sessions, Span, Tumbling, Windowing
 from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
+from tests.support.partial_writes import Rows, torn
 
 Told = tuple[bytes, Span, str]
 Step = Record | int

@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from defects import DEFECTS, Defect
-from put_back import PACKAGE, found_after
+
+from tests.support.defect_injection import PACKAGE, found_after
+from tests.support.defects import DEFECTS, Defect
 
 SOON = ("windows ask a heartbeat function again", "a third attempt at a batch")
 

@@ -7,7 +7,8 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from put_back import PACKAGE, Finding, Replacement, found_after
+
+from tests.support.defect_injection import PACKAGE, Finding, Replacement, found_after
 
 FIRST_STAGE_FIRST = Replacement(
     "protocol/applying.py",

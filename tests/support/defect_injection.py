@@ -1,6 +1,6 @@
 """Put a defect back, and see after how many seconds the simulator finds it.
 
-    python tests/plant/put_back.py --seed 0 --seconds 120 fix-one.patch fix-two.patch
+    python -m tests.support.defect_injection --seed 0 --seconds 120 fix-one.patch fix-two.patch
 
 Each patch is the diff of a fix, as `git show COMMIT -- sqe_chain` prints it. It is taken back in a copy of the package,
 and the simulator runs there, so nothing of this tree changes.

@@ -12,10 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos_flows import LINES, ROBOTS, split
-from parsed import payloads_of
-from runs import TIMEOUT_S, Run, Runs
-
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.stored import StoredState, stored_states
 from sqe_chain import ReplayFilter, read, wrap
@@ -24,6 +20,9 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.stores import open_store
+from tests.support.chaos_flows import LINES, ROBOTS, split
+from tests.support.service_processes import TIMEOUT_S, Run, Runs
+from tests.support.typed_results import payloads_of
 
 STAGES = ("per-robot", "per-line")
 TOPICS = {"raw": 2, "mid": 3, "deltas": 2, "lines": 1}
@@ -78,7 +77,9 @@ class Plant(Runs):
         options: dict[str, dict[str, object]] | None = None,
         topics: dict[str, int] | None = None,
     ) -> None:
-        super().__init__("chaos_flows", kafka, store, directory, TOPICS if topics is None else topics)
+        super().__init__(
+            "tests.support.chaos_flows", kafka, store, directory, TOPICS if topics is None else topics
+        )
         self.options: dict[str, dict[str, object]] = options or {}
         self.expected = Expected()
         self._random = random.Random(7)  # the same events in every run of the tests

@@ -9,12 +9,11 @@ from __future__ import annotations
 import random
 import threading
 
-from ledger import Ledger
-from points import Points
-from schedules import ledger_of
-
 from sqe_chain.errors import Superseded
 from sqe_chain.testing import Crash
+from tests.support.checked_pipeline import Ledger
+from tests.support.fault_points import Points
+from tests.support.random_schedules import ledger_of
 
 
 class Puppet:

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from parsed import payloads_of, states_as
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
@@ -20,6 +19,7 @@ from sqe_chain import ReplayFilter, read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.testing import Rehearsal
+from tests.support.typed_results import payloads_of, states_as
 
 ROBOTS = {f"robot-{number}": f"line-{number % 3}" for number in range(9)}
 

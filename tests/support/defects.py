@@ -1,6 +1,6 @@
 """Defects that this project has had, as text: each brings an old behaviour back into today's code.
 
-    python tests/plant/defects.py --seed 0 --seconds 120
+    python -m tests.support.defects --seed 0 --seconds 120
 
 puts one after the other into a copy of the package, lets the simulator look for it, and prints the table that stands
 in docs/reliability.md. A test sees to it that every text still stands where it is replaced.
@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from put_back import Replacement, found_after, last_words
+from tests.support.defect_injection import Replacement, found_after, last_words
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,6 @@ _windows.aggregate("n-windows", key=lambda result: result.key, state=Int64Value,
 _kept["by-id"].dropped().to(f"{_PLANT}.dropped", partitions=1)
 
 if "CHAOS_TRAP" in os.environ:
-    from traps import set_trap
+    from tests.support.signal_at_event import set_trap
 
     set_trap(os.environ["CHAOS_TRAP"])

@@ -102,6 +102,6 @@ _robots.to(f"{_PLANT}.deltas", key=line_of, partitions=2)
 fastening_standard, fastening_totals = examples.standard, examples.totals
 
 if "CHAOS_TRAP" in os.environ:
-    from traps import set_trap
+    from tests.support.signal_at_event import set_trap
 
     set_trap(os.environ["CHAOS_TRAP"])

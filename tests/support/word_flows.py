@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from google.protobuf.wrappers_pb2 import StringValue
-from parsed import payloads_of, states_as
 
 from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow, Stage
 from sqe_chain.ports import Message
 from sqe_chain.testing import Rehearsal
+from tests.support.typed_results import payloads_of, states_as
 
 
 def word(text: str) -> StringValue:

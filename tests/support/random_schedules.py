@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import random
 
-from ledger import Ledger, ledgers
-from points import die, no_answer
-
 from sqe_chain.errors import Superseded, Unavailable
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Crash
+from tests.support.checked_pipeline import Ledger, ledgers
+from tests.support.fault_points import die, no_answer
 
 
 def ledger_of(draw: random.Random, seed: int) -> Ledger:

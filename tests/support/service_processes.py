@@ -147,7 +147,7 @@ class Runs:
     def start(self, flow: str, *more: str, trap: str = "", engine: str = "inprocess") -> Run:
         """Start a run of a flow; a trap is ``event,...:SIGNAL``."""
         environment = {
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'plant'}",
+            "PYTHONPATH": str(ROOT),
             "CHAOS_PLANT": self.name,
             "CHAOS_OPTIONS": json.dumps(self.options),
         }

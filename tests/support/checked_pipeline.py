@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from google.protobuf.wrappers_pb2 import StringValue
-from parsed import payloads_of
-from points import PointedLog, PointedStore, Points
 
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain import ReplayFilter, read
@@ -27,6 +25,8 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.fault_points import PointedLog, PointedStore, Points
+from tests.support.typed_results import payloads_of
 
 ROBOTS = 5
 FAILS_BEFORE, FAILS_IN_FIRST, FAILS_IN_SECOND, FAILS_BEHIND_SECOND = 1, 2, 3, 4
