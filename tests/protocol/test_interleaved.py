@@ -26,7 +26,7 @@ def test_random_interleavings_of_three_live_runs() -> None:
     superseded = 0
     for seed in range(30):
         found = run_interleaved(seed)
-        superseded += sum(isinstance(one.error, Superseded) for one in found.points.puppets.values())  # type: ignore[attr-defined]
+        superseded += sum(isinstance(one.error, Superseded) for one in found.points.runs_by_thread.values())  # type: ignore[attr-defined]
     assert superseded > 30, "else it would prove nothing"
 
 

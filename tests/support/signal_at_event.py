@@ -1,7 +1,7 @@
-"""A trap: a service process that stops or dies at a chosen event, by a signal to its own process group.
+"""Make a service process kill or stop itself at a chosen event, by a signal to its own process group.
 
-The event's line is written before. Signals sent from outside come some batches later; this one comes at the
-very instruction, yet it is the kernel's SIGKILL or SIGSTOP: nothing of the process runs on.
+The event's log line is written first. A signal from outside would arrive some batches later; this one hits the exact
+instruction, and it is still the kernel's SIGKILL or SIGSTOP: no cleanup code runs.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from collections.abc import Mapping, Sequence
 from sqe_chain.runtime.lines import Lines
 
 
-class Trap:
-    """Springs when events have come in this order, others between them.
+class SignalAtEvent:
+    """Sends a signal once these events have happened in this order, possibly with others in between.
 
     Args:
-        events: names, the last one springs.
+        events: their names.
         number: the signal.
     """
 
     def __init__(self, events: Sequence[str], number: signal.Signals) -> None:
-        self._left = list(events)
+        self._remaining = list(events)
         self._number = number
 
-    def hear(self, name: str) -> None:
-        """Note an event; its line stands in the log already."""
-        if self._left and self._left[0] == name:
-            self._left.pop(0)
-            if not self._left:
+    def on_event(self, name: str) -> None:
+        """Handle an event whose line is already in the log."""
+        if self._remaining and self._remaining[0] == name:
+            self._remaining.pop(0)
+            if not self._remaining:
                 os.killpg(0, self._number)  # the harness gave this process a group of its own
 
 
-def set_trap(text: str) -> None:
-    """Set a trap in this process, from ``event,event,...:SIGNAL``."""
+def install_signal(text: str) -> None:
+    """Install a signal in this process, from ``event,event,...:SIGNAL``."""
     events, _, number = text.partition(":")
-    trap = Trap(events.split(","), signal.Signals[number])
+    at_event = SignalAtEvent(events.split(","), signal.Signals[number])
     write = Lines.event
 
     def event(self: Lines, name: str, fields: Mapping[str, object]) -> None:
         write(self, name, fields)
-        trap.hear(name)
+        at_event.on_event(name)
 
     Lines.event = event  # type: ignore[method-assign]

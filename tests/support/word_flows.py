@@ -1,4 +1,4 @@
-"""The smallest flows that show everything: words are noted under their first letter, in order."""
+"""Small flows of words: each word is appended to the state of its first letter, in order."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ def first_letter(value: StringValue) -> str:
     return value.value[0]
 
 
-def everything(_: StringValue) -> str:
+def same_key(_: StringValue) -> str:
     return "all"
 
 
-def note(ledger: StringValue, value: StringValue) -> list[StringValue]:
-    """Append the word, and pass it on."""
-    ledger.value += f"{value.value} "
+def append_word(words: StringValue, value: StringValue) -> list[StringValue]:
+    """Fold: append the word to the state, and emit it."""
+    words.value += f"{value.value} "
     return [value]
 
 
-def notes(flow: Flow, topic: str = "words", stage: str = "letters") -> Stage[StringValue, StringValue]:
-    """A source of words and a stage per first letter."""
-    return flow.source(topic, StringValue).aggregate(stage, key=first_letter, state=StringValue, fold=note)
+def words_by_letter(
+    flow: Flow, topic: str = "words", stage: str = "letters"
+) -> Stage[StringValue, StringValue]:
+    """Declare a source of words, and a stage keyed by first letter."""
+    return flow.source(topic, StringValue).aggregate(
+        stage, key=first_letter, state=StringValue, fold=append_word
+    )
 
 
-def ledger(rehearsal: Rehearsal, stage: str = "letters") -> dict[str, str]:
-    """What stands in a stage: key -> words."""
+def stored_words(rehearsal: Rehearsal, stage: str = "letters") -> dict[str, str]:
+    """The states of a stage: key -> words."""
     return {
         key.decode(): state.value.strip() for key, state in states_as(StringValue, rehearsal, stage).items()
     }
 
 
-def said(message: Message) -> list[str]:
+def words_in(message: Message) -> list[str]:
     """The words in an envelope."""
     return [payload.value for payload in payloads_of(StringValue, read(message.value()))]
