@@ -19,7 +19,7 @@ from sqe_chain.protocol.letters import letter_of
 from sqe_chain.protocol.resending import CHUNK, Resending, Resent
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultyLog, Script
+from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog
 from tests.support.word_flows import append_word, same_key, word
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
@@ -93,7 +93,7 @@ def crash_everywhere(make: Callable[[], Pipeline], to: str | None = None, least:
         for when in ("before", "after"):
             pipeline = make()
             try:
-                pipeline.resend(FaultyLog(pipeline.service.log, Script(writes={(number, when)})), to)
+                pipeline.resend(FaultyLog(pipeline.service.log, FaultScript(writes={(number, when)})), to)
             except Crash:
                 pipeline.resend(to=to)
                 assert pipeline.counted() == WORDS, (number, when)
@@ -185,13 +185,13 @@ def test_what_cannot_be_known_any_more_is_not_guessed() -> None:
 def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
     """The round is committed before anything is sent under it; by then it is known that the letter is a new one."""
     pipeline = rewound()
-    script = Script()
+    script = FaultScript()
     before = pipeline.service.log.snapshot()
     pipeline.resend(FaultyLog(pipeline.service.log, script))
     pipeline.service.log.restore(before)
     commits = [number for number, what in enumerate(script.written) if what.startswith("commit")]
     with pytest.raises(Crash):
-        pipeline.resend(FaultyLog(pipeline.service.log, Script(writes={(commits[2], "after")})))
+        pipeline.resend(FaultyLog(pipeline.service.log, FaultScript(writes={(commits[2], "after")})))
     pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match="letters before 1 are gone"):
         pipeline.resend()  # not for the letter that began the round, but for the next, which was sent before
@@ -232,7 +232,7 @@ def test_messages_without_envelopes_come_back_by_a_topic_with_envelopes() -> Non
 
 def test_another_topic_is_not_taken_in_the_middle() -> None:
     pipeline = Pipeline("b", "e", again=True).read().corrected()
-    script = Script(writes={(2, "before")})
+    script = FaultScript(writes={(2, "before")})
     with pytest.raises(Crash):
         pipeline.resend(FaultyLog(pipeline.service.log, script))
     with pytest.raises(ConfigurationError, match="with the same --to"):
@@ -282,7 +282,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
         service.feed("words", word(str(number)))
     service.run_until_caught_up()
     code.broken.clear()
-    script = Script()
+    script = FaultScript()
     assert Resending(flow, FaultyLog(service.log, script)).run().sent == many
     assert script.written.count("commit of many.dead-letters-replay") == 4
     service.run_until_caught_up()

@@ -20,7 +20,7 @@ from sqe_chain.ports import Home, StateStore
 from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
+from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
 from tests.support.word_flows import append_word, first_letter, same_key, word
 
 
@@ -52,8 +52,8 @@ class Pipeline:
             service.start()
             service.service.leave()  # type: ignore[union-attr]
 
-    def forget(self, script: Script | None = None, *, topics: bool = True, **more: object) -> list[str]:
-        script = script or Script()
+    def forget(self, script: FaultScript | None = None, *, topics: bool = True, **more: object) -> list[str]:
+        script = script or FaultScript()
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
@@ -103,7 +103,7 @@ def test_killed_at_every_write_and_repeated_it_is_complete() -> None:
         for when in ("before", "after"):
             pipeline = Pipeline()
             try:
-                pipeline.forget(Script(writes={(number, when)}))
+                pipeline.forget(FaultScript(writes={(number, when)}))
             except Crash:
                 if known_flow(pipeline.stores[""], "first") is not None:
                     pipeline.forget()
@@ -191,7 +191,7 @@ def test_what_a_store_knows_is_told() -> None:
     assert found["first"].plan.layout.sources.keys() == {"words"}
     assert not found["first"].forgotten_in_part
     with pytest.raises(Crash):
-        pipeline.forget(Script(writes={(3, "before")}))
+        pipeline.forget(FaultScript(writes={(3, "before")}))
     now = known_flow(pipeline.stores[""], "first")
     assert now is not None
     assert now.forgotten_in_part

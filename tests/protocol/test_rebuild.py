@@ -438,7 +438,7 @@ def test_while_a_rebuild_folds_the_old_states_stay_and_what_was_interrupted_is_n
 def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
-    around = pipeline.found._around(None)
+    around = pipeline.found._surroundings(None)
     stopping = Rebuilding(around, lambda flow: pipeline.found._engine(around, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="nothing has changed"):
         stopping.run()

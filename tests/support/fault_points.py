@@ -18,13 +18,13 @@ from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.surroundings import When
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash
-from sqe_chain.testing.faults import Script
+from sqe_chain.testing.faults import FaultScript
 
 Action = Callable[[], None]
 
 
 @dataclass
-class FaultPoints(Script):
+class FaultPoints(FaultScript):
     """A fault script that counts points, runs actions at some of them, and calls back after each write.
 
     Attributes:
