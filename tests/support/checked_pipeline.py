@@ -222,8 +222,8 @@ class CheckedPipeline:
             expected.folded.add(unit_id(unit).strip())
             for name, key in (("first", unit.robot), ("second", unit.line)):
                 if name in expected.stages:
-                    said = expected.stages[name]
-                    said[key.encode()] = said.get(key.encode(), "") + unit_id(unit)
+                    states = expected.stages[name]
+                    states[key.encode()] = states.get(key.encode(), "") + unit_id(unit)
         return True
 
     def _check_part(self, stage: str, part: int, header: Header, states: dict[bytes, bytes]) -> None:
@@ -282,7 +282,7 @@ class CheckedPipeline:
                     envelope.timestamp_ms,
                 )
                 assert self.published.setdefault((lane, position), content) == content, (
-                    "7: redone, said otherwise"
+                    "7: repeated with other content"
                 )
                 fresh = accepts.accept(message)
                 if fresh and topic == "units":
@@ -298,9 +298,11 @@ class CheckedPipeline:
         last = max(self.plans)
         ends = self.expected[last].ends
         for partition in range(3):
-            stands = self.log.bounds([("mid", partition)])["mid", partition].stable_end
-            assert ends["mid", partition] == stands, "10: lag goes to zero"
-        assert {place: commit.offset for place, commit in self.commits().items()} == ends, "10: and is told"
+            end = self.log.bounds([("mid", partition)])["mid", partition].stable_end
+            assert ends["mid", partition] == end, "10: lag goes to zero"
+        assert {place: commit.offset for place, commit in self.commits().items()} == ends, (
+            "10: commits say so"
+        )
         for stage in self.flow.stages():
             for header in self.store.headers(self.flow.name, stage.name, self.flow.cells(stage)):
                 assert header is not None
@@ -324,8 +326,12 @@ class CheckedPipeline:
             return
         found: dict[Coordinates, tuple[object, object]] = {}
         for message in self.log.records(self.flow.dead_letter_topic):
-            said = {name: value or b"" for name, value in message.headers() or []}
-            place = (said["sqe-topic"].decode(), int(said["sqe-partition"]), int(said["sqe-offset"]))
+            headers = {name: value or b"" for name, value in message.headers() or []}
+            place = (
+                headers["sqe-topic"].decode(),
+                int(headers["sqe-partition"]),
+                int(headers["sqe-offset"]),
+            )
             content = message.value(), message.key()
             assert found.setdefault(place, content) == content, "9: one input, one dead letter"
         assert set(found) == excluded, "9: dead letters are the excluded inputs"

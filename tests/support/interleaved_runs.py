@@ -63,7 +63,7 @@ class SteppedRun:
             service = self._pipeline.service.start()
             while service.batch():
                 pass
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
+        except BaseException as error:  # noqa: BLE001 - the test checks it
             self.error = error
         self.alive = False
         self._paused.release()
