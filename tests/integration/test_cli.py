@@ -182,7 +182,7 @@ class Deployment:
 
 @pytest.fixture
 def deploy(tmp_path: Path) -> Iterator[Callable[[str, str], Deployment]]:
-    """Deploys the flows; whose processes end with the test."""
+    """Deploys the flows; their processes end with the test."""
     made: list[Deployment] = []
 
     def make(kafka: str, store: str) -> Deployment:
