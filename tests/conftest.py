@@ -53,7 +53,7 @@ def redis_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def redis_cluster_url() -> Iterator[str]:
     """Address of a real, durable Redis Cluster of three masters."""
-    from redis_servers import RedisCluster  # noqa: PLC0415 - unit tests load no driver
+    from tests.support.redis_servers import RedisCluster  # noqa: PLC0415 - unit tests load no driver
 
     with RedisCluster() as cluster:
         yield cluster.url

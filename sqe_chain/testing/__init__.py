@@ -1,4 +1,4 @@
-"""What users test their own flows with: no Kafka, no Spark, and a crash wherever they like.
+"""Test your own flows without Kafka and Spark, with crashes wherever you want them.
 
 >>> from google.protobuf.wrappers_pb2 import Int64Value
 >>> from sqe_chain.flow import Flow
@@ -12,15 +12,15 @@
 >>> rehearsal.feed("numbers", Int64Value(value=4))
 1
 >>> rehearsal.crash(step=7, when="before")     # persisted, not committed
->>> rehearsal.run_until_caught_up()            # crashes, starts again, goes on
+>>> rehearsal.run_until_caught_up()            # crashes, restarts, continues
 >>> rehearsal.states("sum")[b"all"].value, rehearsal.crashes
 (7, 1)
 """
 
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.testing.arming import Arming
 from sqe_chain.testing.clock import SteppingClock
+from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 

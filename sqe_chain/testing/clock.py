@@ -4,16 +4,16 @@ from __future__ import annotations
 
 
 class SteppingClock:
-    """A clock that moves by a millisecond each time it is read, and waits in no time at all.
+    """A clock that advances by a millisecond each time it is read, and whose waits return at once.
 
-    It begins in the year 2100, so that no event that somebody feeds lies in its future by accident.
+    It starts in the year 2100, so that no test event is in its future by accident.
 
     Args:
-        stop_after: waits after which it says that the service is asked to stop.
-        now_ms: what it says at first, milliseconds since 1970.
+        stop_after: number of waits after which `wait` says that the service is asked to stop.
+        now_ms: initial time, in milliseconds since 1970.
 
     Attributes:
-        now: what it says.
+        now: present time, in milliseconds since 1970.
         waits: waits so far.
     """
 
@@ -34,5 +34,5 @@ class SteppingClock:
         return self.waits >= self._stop_after
 
     def jump(self, milliseconds: int) -> None:
-        """Be set forward, or back: a negative number."""
+        """Set the clock forward, or back with a negative number."""
         self.now += milliseconds

@@ -1,7 +1,7 @@
-"""Faults on order: crashes and outages around any call of a service, and other work while it stands still.
+"""Fault injection: crashes and outages around any call of a service, and other work while it is paused.
 
-Every port of a service is wrapped once. Each call of a port, reads and the blocks of a read too, is a point
-before which and after which something can be armed. All of it hangs on one `Script`.
+Every port of a service is wrapped once. A fault can be injected before and after each call of a port, including reads
+and each block of a read. One `FaultScript` holds all faults of a service.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from sqe_chain.ports import (
 from sqe_chain.protocol.surroundings import When
 
 Port = Literal["broker", "store"]
-"""Whom a service calls."""
+"""What a service calls."""
 
 Watch = Callable[[str, tuple[object, ...]], None]
-"""Sees each write that has taken effect: `home`, `state`, `publish` or `commit`, and its arguments."""
+"""Called after each write that took effect, with its kind (`home`, `state`, `publish`, `commit`) and arguments."""
 
 
 class Crash(BaseException):
-    """The process "dies" here. No error handling of the service sees it."""
+    """The process "dies" here. The service's own error handling never sees this exception."""
 
 
 @dataclass(slots=True)
-class Armed:
-    """Something that shall happen at a call to come.
+class InjectedFault:
+    """A fault that will happen at a future call.
 
     Attributes:
-        action: what; it may raise `Crash` or `Unavailable`, or do something else meanwhile.
-        of: calls of this port only; None: of both.
+        action: may raise `Crash` or `Unavailable`, or do something else while the run is paused.
+        of: only at calls of this port; None: of both.
         when: before the call, or after it has taken effect.
-        writes: only calls that write count.
-        passes: such calls that are passed first.
-        calls: how many calls in a row it happens to.
+        writes: whether only calls that write count.
+        passes: such calls that pass before the fault.
+        calls: how many consecutive calls it affects.
     """
 
     action: Callable[[], object]
@@ -62,22 +62,22 @@ class Armed:
 
 
 @dataclass(slots=True)
-class Script:
-    """What shall happen, and what has happened.
+class FaultScript:
+    """The faults to come, and what has happened so far.
 
     Attributes:
-        steps: (step, before or after) -> for each crash to come there, how often it is passed first.
-        writes: (number of the write, before or after) that crash; `after` is a lost reply.
-        armed: what shall happen at calls to come.
+        steps: (step, before or after) -> for each future crash there, how often the step passes first.
+        writes: (number of the write, before or after) at which to crash; `after` means a lost reply.
+        injected: faults at future calls.
         calls: calls of ports so far.
-        written: what was written so far, in words, one entry for each write.
-        events: what the service told.
-        watch: sees each write that has taken effect, before anything else happens.
+        written: a description of each write so far.
+        events: events that the service reported.
+        watch: called after each write that took effect, before anything else happens.
     """
 
     steps: dict[tuple[int, When], list[int]] = field(default_factory=dict)
     writes: set[tuple[int, When]] = field(default_factory=set)
-    armed: list[Armed] = field(default_factory=list)
+    injected: list[InjectedFault] = field(default_factory=list)
     calls: int = 0
     written: list[str] = field(default_factory=list)
     events: list[tuple[str, dict[str, object]]] = field(default_factory=list)
@@ -98,24 +98,24 @@ class Script:
         self.events.append((name, dict(fields)))
 
     def cancel(self) -> None:
-        """Take back all that was armed and has not happened."""
+        """Cancel all faults that have not happened yet."""
         self.steps.clear()
         self.writes.clear()
-        self.armed.clear()
+        self.injected.clear()
 
     def before(self, of: Port, *, write: bool = False) -> None:
-        """A call of a port is about to happen."""
+        """Called before each call of a port."""
         self.calls += 1
-        if self.armed:
+        if self.injected:
             self._fire(of, "before", write=write)
 
     def after(self, of: Port, *, write: bool = False) -> None:
-        """A call of a port has taken effect; its reply is on the way."""
-        if self.armed:
+        """Called after a call of a port took effect, before its reply arrives."""
+        if self.injected:
             self._fire(of, "after", write=write)
 
     def write(self, what: str) -> int:
-        """A write is about to happen; returns its number."""
+        """Called before each write; returns the write's number."""
         number = len(self.written)
         self.written.append(what)
         if (number, "before") in self.writes:
@@ -124,18 +124,18 @@ class Script:
         return number
 
     def done(self, number: int) -> None:
-        """The write has happened."""
+        """Called after each write."""
         if (number, "after") in self.writes:
             self.writes.discard((number, "after"))
             raise Crash(f"after write {number}: {self.written[number]}")
 
-    def seen(self, kind: str, *what: object) -> None:
-        """A write has taken effect."""
+    def took_effect(self, kind: str, *what: object) -> None:
+        """Tell the watch about a write that took effect."""
         if self.watch is not None:
             self.watch(kind, what)
 
     def _fire(self, of: Port, when: When, *, write: bool) -> None:
-        for one in [*self.armed]:
+        for one in [*self.injected]:
             if one.when != when or one.of not in {None, of} or (one.writes and not write):
                 continue
             if one.passes:
@@ -143,21 +143,21 @@ class Script:
                 continue
             one.calls -= 1
             if not one.calls:
-                self.armed.remove(one)
-            # Who is called meanwhile passes points too: what is armed waits for the run that stands here.
-            waiting, self.armed = self.armed, []
+                self.injected.remove(one)
+            # Calls during the action must not trigger faults: those are for the paused run.
+            waiting, self.injected = self.injected, []
             try:
                 one.action()
             finally:
-                self.armed = waiting
+                self.injected = waiting
 
 
 @dataclass(slots=True)
 class FaultyWriter:
-    """A writer under a script: each record is one write."""
+    """A writer with injected faults; each record counts as one write."""
 
     inner: Writer
-    script: Script
+    script: FaultScript
 
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
@@ -166,7 +166,7 @@ class FaultyWriter:
             script.before("broker", write=True)
             number = script.write(f"publish to {output[0]}[{output[1]}]")
             self.inner.write([output])
-            script.seen("publish", output)
+            script.took_effect("publish", output)
             script.done(number)
             script.after("broker", write=True)
 
@@ -183,10 +183,10 @@ class FaultyWriter:
 
 @dataclass(slots=True)
 class FaultyLog:
-    """A log under a script."""
+    """A log with injected faults."""
 
     inner: Log
-    script: Script
+    script: FaultScript
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Log.describe`."""
@@ -219,7 +219,7 @@ class FaultyLog:
         return found
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
-        """See `Log.read`; each block is a point."""
+        """See `Log.read`; a fault can happen at each block."""
         self.script.before("broker")
         for block in self.inner.read(read_range):
             yield block
@@ -237,7 +237,7 @@ class FaultyLog:
         self.script.before("broker", write=True)
         number = self.script.write(f"commit of {group}")
         self.inner.commit(group, commits)
-        self.script.seen("commit", group, commits)
+        self.script.took_effect("commit", group, commits)
         self.script.done(number)
         self.script.after("broker", write=True)
 
@@ -255,10 +255,10 @@ class FaultyLog:
 
 @dataclass(slots=True)
 class FaultyStore:
-    """A store under a script."""
+    """A store with injected faults."""
 
     inner: StateStore
-    script: Script
+    script: FaultScript
 
     def __repr__(self) -> str:
         return repr(self.inner)
@@ -316,7 +316,7 @@ class FaultyStore:
         self.script.before("store", write=True)
         number = self.script.write(f"home of {flow}: epoch {after.epoch}, plan {after.number}")
         standing = self.inner.set_home(flow, before, after, plan, drop_below)
-        self.script.seen("home", self.inner, flow, standing)
+        self.script.took_effect("home", self.inner, flow, standing)
         self.script.done(number)
         self.script.after("store", write=True)
         return standing
@@ -382,7 +382,7 @@ class FaultyStore:
         self.script.before("store", write=True)
         number = self.script.write(f"{flow}/{stage}/{part}: {len(rows)} rows, plan {after.number}{begun}")
         standing = self.inner.write(flow, stage, part, before, after, rows, views)
-        self.script.seen("state", self.inner, flow, stage, part, after, standing)
+        self.script.took_effect("state", self.inner, flow, stage, part, after, standing)
         self.script.done(number)
         self.script.after("store", write=True)
         return standing

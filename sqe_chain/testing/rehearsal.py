@@ -1,4 +1,4 @@
-"""A flow rehearsed in one process, step by step, with real segment and protocol code."""
+"""Run a flow in one process, step by step, with the real segment and protocol code."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from sqe_chain.protocol.surroundings import Settings, Surroundings
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.windows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
-from sqe_chain.testing.arming import Arming
 from sqe_chain.testing.clock import SteppingClock
-from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
+from sqe_chain.testing.fault_injection import Arming
+from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
 
 _names = itertools.count()
 
 
 @dataclass(frozen=True, slots=True)
 class Zombie:
-    """A run that stands still while others go on. From `Rehearsal.zombie`.
+    """A run that is paused while others continue. From `Rehearsal.zombie`.
 
     Attributes:
         service: the run.
@@ -46,10 +46,10 @@ class Zombie:
     service: Aggregation | Republishing
 
     def wake(self) -> bool:
-        """It goes on with its next batch, as if nothing had happened.
+        """Run its next batch, as if nothing had happened.
 
         Returns:
-            False when nothing was new.
+            False when there was no new input.
 
         Raises:
             Superseded: another run owns the flow; this one has changed nothing.
@@ -58,26 +58,26 @@ class Zombie:
 
 
 class Rehearsal(Arming):
-    """One flow, its topics and its store, in memory; crash it and start it again.
+    """One flow with its topics and its store in memory, to crash and restart.
 
     Args:
         flow: the flow; several rehearsals may share one.
         partitions: input topic -> partitions, 1 where absent.
-        log: a broker to share with other rehearsals (a chain of services); a new one by default.
+        log: a broker shared with other rehearsals (a chain of services); by default a new one.
         store: the store, or one for each name that the stages use ("" is the default and home store).
         settings: how the service runs.
         block_records: records that a reader gets at a time; by default the broker's 1,000.
-        max_rows_per_write: rows that one write to the store takes, so that larger ones go in chunks.
-        now_ms: where the clock begins; by default in the year 2100.
+        max_rows_per_write: rows that one write to the store takes; larger writes are split.
+        now_ms: initial time of the clock, in milliseconds since 1970; by default in the year 2100.
 
     Attributes:
         log: the broker.
-        stores: store name -> store, without the faults.
+        stores: store name -> store, without injected faults.
         clock: the service's clock.
-        script: what shall happen, what was written, what the service told.
-        service: the present run; None when none is alive.
+        script: the faults to come, and what the service has written and reported.
+        service: the present run; None when there is none.
         crashes: runs that crashed so far.
-        ended: runs that ended because a newer one was there, or because nobody answered for too long.
+        ended: runs that ended because of a newer run, or because broker or store was away for too long.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Rehearsal(Arming):
         found = store if store is not None else MemoryStore(f"rehearsal-{unique}", max_rows_per_write)
         self.stores: dict[str, StateStore] = dict(found) if isinstance(found, Mapping) else {"": found}
         self.settings = replace(settings or Settings(), allow_weak_durability=True)
-        self.script = Script()
+        self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
         self.service: Aggregation | Republishing | None = None
         self.crashes = 0
@@ -129,13 +129,13 @@ class Rehearsal(Arming):
 
         Args:
             topic: input topic.
-            payload: wrapped as at the origin, or for a raw source encoded as it declares; bytes (a finished envelope,
-                with a chain of its own, or anything else) and None go in as they are.
+            payload: is wrapped as at the origin, or for a raw source encoded as the source declares; bytes (an
+                envelope with its own chain, or anything else) and None are appended unchanged.
             key: record key.
             partition: by default murmur2 of the key; 0 without a key.
-            offset: at or beyond the log's end; by default the end.
+            offset: at or after the log's end; by default the end.
             leader_epoch: by default the log's present one.
-            timestamp_ms: event time; also one that `wrap` would refuse.
+            timestamp_ms: event time, in milliseconds since 1970; `wrap`'s limits do not apply.
             headers: Kafka headers.
 
         Returns:
@@ -166,19 +166,19 @@ class Rehearsal(Arming):
         )
 
     def zombie(self) -> Zombie:
-        """The present run (or a new one) stands still from now on; the next batch starts another."""
+        """Pause the present run (or a new one) from now on; the next batch starts another run."""
         service = self.service or self.start()
         self.service = None
         return Zombie(service)
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> None:
-        """Move a republisher's position back, so that it publishes again.
+        """Move a republisher's position back, so that it publishes the same output again.
 
         Args:
             to: offsets for some partitions, or a time in milliseconds since 1970.
 
         Raises:
-            ConfigurationError: the flow has stages (`rebuild` folds them again), or an offset is not yet read.
+            ConfigurationError: the flow has stages (`rebuild` folds them again), or an offset has not been read yet.
         """
         service = self.service or self.start()
         if not isinstance(service, Republishing):
@@ -186,18 +186,18 @@ class Rehearsal(Arming):
         service.rewind(to)
 
     def copy_stores(self) -> dict[str, StoreCopy]:
-        """What all stores hold now, for `roll_back`."""
+        """Copy all stores, for `roll_back`."""
         return {name: self._memory(name).copy_all() for name in self.stores}
 
     def roll_back(
         self, copies: Mapping[str, StoreCopy], *, stage: str | None = None, cells: Sequence[int] | None = None
     ) -> None:
-        """Stores go back in time, as after a restore, or a failover that lost acknowledged writes.
+        """Restore stores to an earlier state, as after a backup was restored, or a failover lost acknowledged writes.
 
         Args:
             copies: from `copy_stores`.
-            stage: only what is stored of this stage; by default everything, claim and plans included.
-            cells: of this stage only these state partitions.
+            stage: restore only this stage; by default everything, including claim and plans.
+            cells: restore only these state partitions of the stage.
         """
         if stage is None:
             for name, copy in copies.items():
@@ -210,12 +210,12 @@ class Rehearsal(Arming):
             store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
 
     def start(self, settings: Settings | None = None) -> Aggregation | Republishing:
-        """Start a run: claim and recover. One that is alive stays alive, as a zombie does.
+        """Start a run: claim and recover. A run that is still alive stays alive, as a zombie.
 
         Returns:
-            The run. Its `batch()` does one batch.
+            The run; its `batch()` runs one batch.
         """
-        around = self._around(settings)
+        around = self._surroundings(settings)
         self.service = None
         service = Aggregation(around) if self.flow.stages() else Republishing(around)
         service.start()
@@ -223,19 +223,19 @@ class Rehearsal(Arming):
         return service
 
     def batch(self) -> bool:
-        """One batch of the present run; starts one when none is alive. False: nothing was new."""
+        """Run one batch of the present run, or of a new one; False when there was no new input."""
         service = self.service or self.start()
         return service.batch()
 
     def run_until_caught_up(self, most_batches: int = 1_000) -> None:
-        """Batches until nothing is new, as under a supervisor.
+        """Run batches until there is no new input, as under a supervisor.
 
-        A new run is started after a crash, and when a run ended because another one had superseded it, or
-        because broker or store did not answer for too long.
+        A new run is started after a crash, and after a run ended because another one superseded it or because broker
+        or store was away for too long.
 
         Raises:
-            ConfigurationError: not caught up after so many batches.
-            ChainError: the service stopped, and would stop again.
+            ConfigurationError: not caught up after `most_batches`.
+            ChainError: the service stopped for an error that a restart does not fix.
         """
         for _ in range(most_batches):
             try:
@@ -251,7 +251,7 @@ class Rehearsal(Arming):
         raise ConfigurationError(f"flow {self.flow.name!r} has not caught up after {most_batches} batches")
 
     def run_until_crash(self, most_batches: int = 1_000) -> None:
-        """Batches until the next crash, or until nothing is new; the crashed run stays dead."""
+        """Run batches until the next crash, or until there is no new input; a crashed run is not restarted."""
         for _ in range(most_batches):
             try:
                 if not self.batch():
@@ -262,7 +262,7 @@ class Rehearsal(Arming):
                 return
 
     def restart(self) -> None:
-        """Let the present run die, without a word, and start another."""
+        """Kill the present run without cleanup, and start another."""
         self.service = None
         self.start()
 
@@ -273,31 +273,31 @@ class Rehearsal(Arming):
         republish: bool = False,
         resume: bool = False,
     ) -> None:
-        """Fold everything again from the inputs, beside the states, and switch over. The present run dies.
+        """Rebuild all states from the inputs next to the present ones, and switch over. Ends the present run.
 
         Args:
-            to: offsets to end at; by default where the flow stands.
-            republish: publish what comes after `to` once more.
-            resume: go on with an attempt that crashed.
+            to: offsets to end at; by default the flow's present position.
+            republish: publish the output of inputs after `to` again.
+            resume: continue an attempt that crashed.
         """
         self.service = None
-        around = self._around(None)
+        around = self._surroundings(None)
         Rebuilding(around, partial(self._engine, around), to, republish, resume).run()
 
     def exported(self) -> list[str]:
-        """The lines of an export of all states, as `sqe-chain export` writes them. The present run dies."""
+        """Export all states, as lines of `sqe-chain export`. Ends the present run."""
         self.service = None
-        return list(exported(self._around(None)))
+        return list(exported(self._surroundings(None)))
 
     def imported(self, lines: Sequence[str]) -> None:
-        """Fill the stores, which must not know the flow, with what an export holds."""
-        imported(self._around(None), lines)
+        """Import the lines of an export into the stores, which must not know the flow yet."""
+        imported(self._surroundings(None), lines)
 
     def states(self, stage: str) -> dict[bytes, Any]:
         """All states of an aggregate, parsed.
 
         Raises:
-            ConfigurationError: there is no such stage, or it is a filter, or has windows.
+            ConfigurationError: there is no such stage, or it is a filter or has windows.
         """
         node = self._stage(stage)
         if node.codec is None or node.spec is not None:
@@ -317,10 +317,10 @@ class Rehearsal(Arming):
         return results_in(dict(self._rows(node)), node.codec)
 
     def remembered(self, stage: str) -> list[Remembered]:
-        """What a filter remembers: marks of producers or roots, sequence numbers, ids; see `Remembered`.
+        """What a filter remembers: marks of producers or roots, sequence numbers or ids; see `Remembered`.
 
         Raises:
-            ConfigurationError: there is no such stage, or it is no filter, or has windows.
+            ConfigurationError: there is no such stage, or it is not a filter or has windows.
         """
         node = self._stage(stage)
         if node.spec is None:
@@ -347,11 +347,11 @@ class Rehearsal(Arming):
         return self.log.committed(self.flow.name, places)
 
     def events(self, name: str) -> list[dict[str, object]]:
-        """What the service told under this name, all runs together."""
-        return [fields for told, fields in self.script.events if told == name]
+        """All events of this name that the service reported, in all its runs."""
+        return [fields for event, fields in self.script.events if event == name]
 
-    def _around(self, settings: Settings | None) -> Surroundings:
-        """What a run stands on, with the crashes that were ordered."""
+    def _surroundings(self, settings: Settings | None) -> Surroundings:
+        """The surroundings of a new run, with injected faults."""
         run, script = next(self._runs), self.script
         log = FaultyLog(self.log, script)
         stores: dict[str, StateStore] = {
@@ -373,7 +373,7 @@ class Rehearsal(Arming):
         return InProcessEngine(flow, around.log, around.store)
 
     def _store_flow(self, stage: str) -> str:
-        """The name under which a stage's states are stored: another one after a rebuild."""
+        """The name under which a stage's states are stored; a rebuild changes it."""
         home, _ = self.stores[""].home(self.flow.name)
         data = self.stores[""].plan(self.flow.name, home.number) if home else None
         return Plan.from_bytes(data).layout.stored_in().get(stage, self.flow.name) if data else self.flow.name

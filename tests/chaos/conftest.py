@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from processes import Plant
 
 from sqe_chain.dev import KafkaServer, RedisServer
+from tests.support.totals_deployment import TotalsDeployment
 
 
 @pytest.fixture(scope="session")
@@ -43,27 +43,29 @@ def redis_server(_redis: RedisServer) -> RedisServer:
 
 
 @pytest.fixture
-def plants(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[Callable[..., Plant]]:
-    """Makes plants whose processes end with the test.
+def deploy(
+    broker: KafkaServer, redis_server: RedisServer, tmp_path: Path
+) -> Iterator[Callable[..., TotalsDeployment]]:
+    """Deploys the flows of `chaos_flows`; their processes end with the test.
 
-    `store` is `redis` or `sqlite`; everything else is an argument of `Plant`.
+    `store` is `redis` or `sqlite`; everything else is an argument of `TotalsDeployment`.
     """
-    made: list[Plant] = []
+    made: list[TotalsDeployment] = []
 
-    def make(store: str = "redis", *, kafka: str = "", **more: object) -> Plant:
+    def make(store: str = "redis", *, kafka: str = "", **more: object) -> TotalsDeployment:
         url = redis_server.url if store == "redis" else f"sqlite://{tmp_path}/states.db"
-        made.append(Plant(kafka or broker.bootstrap, url, tmp_path, **more))  # type: ignore[arg-type]
+        made.append(TotalsDeployment(kafka or broker.bootstrap, url, tmp_path, **more))  # type: ignore[arg-type]
         return made[-1]
 
     yield make
-    for plant in made:
-        plant.close()
+    for deployment in made:
+        deployment.close()
 
 
 @pytest.fixture
-def plant(plants: Callable[..., Plant]) -> Plant:
-    """A plant with Redis."""
-    return plants()
+def deployment(deploy: Callable[..., TotalsDeployment]) -> TotalsDeployment:
+    """A deployment with Redis."""
+    return deploy()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

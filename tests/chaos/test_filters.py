@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from filter_flows import BRANCHES, END, HOUR_MS
 from google.protobuf.wrappers_pb2 import Int64Value
-from runs import Runs
 
 from services._proto.fastening_pb2 import Fastening
 from services.stored import stored_states
 from sqe_chain import wrap
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.replays.sqe_key import SqeKey
+from tests.support.filter_flows import BRANCHES, HEARTBEAT_PREFIX, HOUR_MS
+from tests.support.service_processes import Deployment
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -29,11 +29,13 @@ SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 ROBOTS = 5
 
 
-class Filters(Runs):
+class Filters(Deployment):
     """What was said in one test."""
 
     def __init__(self, kafka: str, store: str, directory: Path) -> None:
-        super().__init__("filter_flows", kafka, store, directory, {"direct": 2, "relayed": 2, "dropped": 1})
+        super().__init__(
+            "tests.support.filter_flows", kafka, store, directory, {"direct": 2, "relayed": 2, "dropped": 1}
+        )
         self.facts: Counter[str] = Counter()
         self.said: Counter[str] = Counter()
         self._random = random.Random(7)
@@ -55,13 +57,13 @@ class Filters(Runs):
     def move_time_on(self) -> None:
         """Far beyond all windows, in every state partition."""
         for number in range(12):
-            self.say(f"{END}-{100 + number}", 1, 1, at_ms=1_000_000 + 2 * HOUR_MS)
+            self.say(f"{HEARTBEAT_PREFIX}-{100 + number}", 1, 1, at_ms=1_000_000 + 2 * HOUR_MS)
 
     def counted(self, branch: str) -> dict[str, int]:
         return {
             row.key.decode(): Int64Value.FromString(row.state).value
             for row in stored_states(self.store, f"{self.name}-filters", f"n-{branch}")
-            if not row.key.startswith(END.encode())
+            if not row.key.startswith(HEARTBEAT_PREFIX.encode())
         }
 
 
@@ -77,13 +79,13 @@ def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> No
     more = SPARK if engine == "spark" else ()
     for at in AT[:3] if engine == "spark" else AT:
         filters.feed(15)
-        filters.dies("relay", at="published")
-        filters.dies("filters", *more, at=at, engine=engine)
-    filters.once("relay")
-    filters.once("filters", *more, engine=engine)
+        filters.run_until_killed("relay", at="published")
+        filters.run_until_killed("filters", *more, at=at, engine=engine)
+    filters.run_once("relay")
+    filters.run_once("filters", *more, engine=engine)
     filters.move_time_on()  # only now: what is read behind that is late
-    filters.once("relay")
-    filters.once("filters", *more, engine=engine)
+    filters.run_once("relay")
+    filters.run_once("filters", *more, engine=engine)
     found = {branch: filters.counted(branch) for branch in BRANCHES}
     facts = dict(filters.facts)
     said = {robot: filters.said[robot] for robot in facts}

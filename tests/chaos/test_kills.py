@@ -1,7 +1,7 @@
 """Services killed by SIGKILL at every event, zombies and standbys: real processes on real servers.
 
-Goal: totals, receivers, commits and claims are exact after each. Method: a trap in the process itself sends the
-signal right behind the event's line (`traps`), so that each kill hits the window it is meant for.
+Goal: totals, receivers, commits and claims are exact after each. Method: the process itself sends the
+signal right after the event's log line (`signal_at_event`), so that each kill hits the window it is meant for.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from processes import Plant
-from runs import SUPERSEDED
+
+from tests.support.service_processes import SUPERSEDED
+from tests.support.totals_deployment import TotalsDeployment
 
 pytestmark = pytest.mark.timeout(600)
-Plants = Callable[..., Plant]
+Deploy = Callable[..., TotalsDeployment]
 
 FRESH = (
     "claimed",
@@ -30,128 +31,130 @@ REDONE = ("recovered,sealed", "claimed,published", "claimed,persisted", "claimed
 """Kills while a batch that an earlier life sealed is redone: the last stage is persisted once, then the first."""
 
 
-def feed_twice(plant: Plant) -> None:
+def feed_twice(deployment: TotalsDeployment) -> None:
     """New messages, half of which come twice, for the republisher dies before its commit."""
-    plant.feed(20)
-    plant.republish_and_die()
+    deployment.feed(20)
+    deployment.republish_and_die()
 
 
-def finish(plant: Plant, *more: str, engine: str = "inprocess", replays: bool = True) -> None:
+def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", replays: bool = True) -> None:
     """Let both services come to rest, undisturbed."""
-    plant.once("standard")
-    last = plant.once("totals", *more, engine=engine)
+    deployment.run_once("standard")
+    last = deployment.run_once("totals", *more, engine=engine)
     assert not replays or sum(line["replays"] for line in last.all("committed")) > 0
-    plant.check()
-    plant.check_no_lag("standard", "raw")
+    deployment.check()
+    deployment.check_no_lag("standard", "raw")
 
 
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
-def test_a_service_killed_at_each_event_is_exact(plants: Plants, store: str) -> None:
+def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
     """A kill behind any event of a life costs repeated work only."""
-    plant = plants(store)
+    deployment = deploy(store)
     for at in FRESH:
-        feed_twice(plant)
-        plant.dies("totals", at=at)
-    finish(plant)
+        feed_twice(deployment)
+        deployment.run_until_killed("totals", at=at)
+    finish(deployment)
 
 
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
-def test_a_service_killed_at_each_event_of_a_redo_is_exact(plants: Plants, store: str) -> None:
+def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store: str) -> None:
     """A plan left open is finished, however often those who finish it are killed."""
-    plant = plants(store)
-    feed_twice(plant)
-    first, *others = [plant.dies("totals", at=at) for at in REDONE]
+    deployment = deploy(store)
+    feed_twice(deployment)
+    first, *others = [deployment.run_until_killed("totals", at=at) for at in REDONE]
     number = first.all("sealed")[-1]["plan"]
     assert [run.all("sealed") for run in others] == [[], [], []]  # no other plan before this one is done
     assert [run.all("published", plan=number, outputs=0) for run in others[1:]] != [[], []]  # it was, once
     assert [run.all("persisted")[0]["level"] for run in others[1:]] == [2, 1]
-    finish(plant)
+    finish(deployment)
 
 
 @pytest.mark.parametrize(("store", "at"), [("redis", "sealed"), ("sqlite", "published")])
-def test_a_zombie_changes_nothing(plants: Plants, store: str, at: str) -> None:
+def test_a_zombie_changes_nothing(deploy: Deploy, store: str, at: str) -> None:
     """A run that slept between seal and persist while another took over is superseded; the store stays as it is."""
-    plant = plants(store)
-    feed_twice(plant)
-    zombie = plant.start("totals", trap=f"recovered,{at}:SIGSTOP")
+    deployment = deploy(store)
+    feed_twice(deployment)
+    zombie = deployment.start("totals", signal_at=f"recovered,{at}:SIGSTOP")
     zombie.wait_until_paused()
     assert zombie.names()[-1] == at
     number = zombie.all("sealed")[-1]["plan"]
-    plant.feed(10)
-    plant.once("standard")
-    other = plant.once("totals", "--takeover")
+    deployment.feed(10)
+    deployment.run_once("standard")
+    other = deployment.run_once("totals", "--takeover")
     assert other.all("recovered")[0]["redone"] == [number]
     assert other.all("committed")[-1]["plan"] > number
     assert "standby" not in other.names()
-    before = plant.everything()
+    before = deployment.stored_contents()
     zombie.resume()
-    assert zombie.ended() == SUPERSEDED, zombie.text
+    assert zombie.wait() == SUPERSEDED, zombie.text
     assert zombie.lines()[-1]["error"] == "Superseded"
-    assert plant.everything() == before
-    plant.check()
+    assert deployment.stored_contents() == before
+    deployment.check()
 
 
-def test_a_silent_run_is_succeeded_without_takeover_and_wakes_as_superseded(plant: Plant) -> None:
+def test_a_silent_run_is_succeeded_without_takeover_and_wakes_as_superseded(
+    deployment: TotalsDeployment,
+) -> None:
     """A second run waits while the first one's heart beats, and takes over when it stands still."""
-    first = plant.start("totals", "--interval", "200ms")
+    first = deployment.start("totals", "--interval", "200ms")
     first.wait_for("caught_up")
-    second = plant.start("totals", "--interval", "200ms")
+    second = deployment.start("totals", "--interval", "200ms")
     second.wait_for("standby")
-    feed_twice(plant)
-    plant.once("standard")
+    feed_twice(deployment)
+    deployment.run_once("standard")
     first.wait_for("committed")  # it works on while the other waits
     assert "claimed" not in second.names()
     first.pause()
-    plant.feed(10)
-    plant.once("standard")
+    deployment.feed(10)
+    deployment.run_once("standard")
     second.wait_for("committed")
     first.resume()
-    assert first.ended() == SUPERSEDED, first.text
+    assert first.wait() == SUPERSEDED, first.text
     assert second.terminate() == 0
-    finish(plant, replays=False)
+    finish(deployment, replays=False)
 
 
-def test_a_killed_run_is_succeeded_by_the_one_that_waits(plant: Plant) -> None:
+def test_a_killed_run_is_succeeded_by_the_one_that_waits(deployment: TotalsDeployment) -> None:
     """Of two live runs one works; it dies within a batch, and the other finishes that very batch."""
-    plant.feed(10)
-    plant.republish_and_die()
-    first = plant.start("totals", trap="recovered,committed,sealed,published:SIGKILL")
+    deployment.feed(10)
+    deployment.republish_and_die()
+    first = deployment.start("totals", signal_at="recovered,committed,sealed,published:SIGKILL")
     first.wait_for("committed")
-    second = plant.start("totals")
+    second = deployment.start("totals")
     second.wait_for("standby")
-    plant.once("standard")  # all of it once more: replays are a batch, too
-    first.ended()
+    deployment.run_once("standard")  # all of it once more: replays are a batch, too
+    first.wait()
     number = first.all("sealed")[-1]["plan"]
     assert second.wait_for("recovered")["redone"] == [number]
-    feed_twice(plant)
-    plant.once("standard")
-    plant.wait_for_no_lag(second)
+    feed_twice(deployment)
+    deployment.run_once("standard")
+    deployment.wait_for_no_lag(second)
     assert second.terminate() == 0
-    plant.check()
+    deployment.check()
 
 
-def test_sigterm_finishes_the_batch_and_the_next_run_starts_at_once(plant: Plant) -> None:
+def test_sigterm_finishes_the_batch_and_the_next_run_starts_at_once(deployment: TotalsDeployment) -> None:
     """SIGTERM within a batch: that batch is committed, no other is begun, the claim is given back."""
-    feed_twice(plant)
-    run = plant.start("totals", trap="recovered,sealed:SIGTERM")
-    assert run.ended() == 0, run.text
+    feed_twice(deployment)
+    run = deployment.start("totals", signal_at="recovered,sealed:SIGTERM")
+    assert run.wait() == 0, run.text
     number = run.all("sealed")[-1]["plan"]
     assert run.names()[-5:] == ["published", "persisted", "persisted", "committed", "stopped"]
     assert run.all("committed")[-1]["plan"] == number
-    plant.look()
-    following = plant.once("totals")
+    deployment.check_while_running()
+    following = deployment.run_once("totals")
     assert "standby" not in following.names()
     assert following.all("recovered")[0]["redone"] == []
-    finish(plant)
+    finish(deployment)
 
 
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
 @pytest.mark.timeout(900)
-def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(plant: Plant) -> None:
+def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""
     for at in ("recovered,sealed", "claimed,published", "claimed,persisted"):
-        feed_twice(plant)
-        plant.dies("totals", *SPARK, at=at, engine="spark")
-    finish(plant, *SPARK, engine="spark")
+        feed_twice(deployment)
+        deployment.run_until_killed("totals", *SPARK, at=at, engine="spark")
+    finish(deployment, *SPARK, engine="spark")

@@ -11,31 +11,31 @@ from pathlib import Path
 
 import pytest
 import redis
-from brokers import Admin, rolled_back, second_broker
-from processes import Plant
-from runs import TIMEOUT_S, Run
 
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Commit
+from tests.support.brokers import Admin, restore_backup_afterwards, second_broker
+from tests.support.service_processes import TIMEOUT_S, ServiceProcess
+from tests.support.totals_deployment import TotalsDeployment
 
 pytestmark = pytest.mark.timeout(600)
-Plants = Callable[..., Plant]
+Deploy = Callable[..., TotalsDeployment]
 
 
-def both(plant: Plant) -> tuple[Run, Run]:
+def both(deployment: TotalsDeployment) -> tuple[ServiceProcess, ServiceProcess]:
     """Both services, at work and without lag."""
-    standard, totals = plant.start("standard"), plant.start("totals")
-    plant.feed(20)
-    plant.settle(standard, totals)
+    standard, totals = deployment.start("standard"), deployment.start("totals")
+    deployment.feed(20)
+    deployment.wait_until_caught_up(standard, totals)
     return standard, totals
 
 
-def republish(plant: Plant, count: int = 20) -> None:
+def republish(deployment: TotalsDeployment, count: int = 20) -> None:
     """New messages, through the republisher."""
-    plant.feed(count)
-    plant.once("standard")
+    deployment.feed(count)
+    deployment.run_once("standard")
 
 
 # --- killed and restarted -------------------------------------------------------------------------
@@ -43,25 +43,25 @@ def republish(plant: Plant, count: int = 20) -> None:
 
 @pytest.mark.parametrize("away", [("broker",), ("redis",), ("broker", "redis")], ids="+".join)
 def test_services_wait_for_killed_servers_and_go_on(
-    plant: Plant, broker: KafkaServer, redis_server: RedisServer, away: tuple[str, ...]
+    deployment: TotalsDeployment, broker: KafkaServer, redis_server: RedisServer, away: tuple[str, ...]
 ) -> None:
     """Kafka, Redis or both die by SIGKILL within the work: services say so, wait, and lose nothing."""
-    standard, totals = both(plant)
+    standard, totals = both(deployment)
     seen, servers = len(totals.lines()), {"broker": broker, "redis": redis_server}
-    plant.feed(300)
+    deployment.feed(300)
     for name in away:
         servers[name].kill()
     if "broker" not in away:
-        plant.feed(20)
+        deployment.feed(20)
     totals.wait_for("waiting", after=seen)
     if "broker" in away:
         standard.wait_for("waiting")
     for name in away:
         servers[name].start()
-    plant.feed(20)
-    plant.settle(standard, totals)
+    deployment.feed(20)
+    deployment.wait_until_caught_up(standard, totals)
     assert [standard.terminate(), totals.terminate()] == [0, 0]
-    plant.check()
+    deployment.check()
 
 
 @pytest.fixture
@@ -79,53 +79,53 @@ def pair(tmp_path: Path) -> Iterator[tuple[KafkaServer, KafkaServer]]:
 
 
 def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
-    pair: tuple[KafkaServer, KafkaServer], plants: Plants
+    pair: tuple[KafkaServer, KafkaServer], deploy: Deploy
 ) -> None:
     """A plan is sealed while its outputs have too few replicas: it is published when they are back."""
     first, second = pair
-    plant = plants(kafka=first.bootstrap, topics={})
+    deployment = deploy(kafka=first.bootstrap, topics={})
     admin = Admin(first.bootstrap)
     for topic, partitions in (("raw", 2), ("mid", 3)):
-        admin.create(plant.topic(topic), [[1]] * partitions)
+        admin.create(deployment.topic(topic), [[1]] * partitions)
     for topic, partitions in (("deltas", 2), ("lines", 1)):
-        admin.create(plant.topic(topic), [[1, 2]] * partitions, min_insync_replicas="2")
+        admin.create(deployment.topic(topic), [[1, 2]] * partitions, min_insync_replicas="2")
     for topic, partitions in (("raw", 2), ("mid", 3), ("deltas", 2), ("lines", 1)):
-        plant.log.create_topic(plant.topic(topic), partitions)  # waits for its leaders
-    standard, totals = both(plant)
+        deployment.log.create_topic(deployment.topic(topic), partitions)  # waits for its leaders
+    standard, totals = both(deployment)
     second.kill()
-    assert wait_until(lambda: admin.in_sync(plant.topic("deltas")) == {1}, TIMEOUT_S)
+    assert wait_until(lambda: admin.brokers_in_sync(deployment.topic("deltas")) == {1}, TIMEOUT_S)
     seen = len(totals.lines())
-    plant.feed(20)
+    deployment.feed(20)
     plan = totals.wait_for("sealed", after=seen)["plan"]
-    plant.wait_for_no_lag(standard, "standard", "raw")  # the republisher's topic has enough
+    deployment.wait_for_no_lag(standard, "standard", "raw")  # the republisher's topic has enough
     assert not wait_until(lambda: totals.names()[-1] != "sealed", 3)
     second.start()
     totals.wait_for("published", plan=plan)
-    plant.settle(standard, totals)
+    deployment.wait_until_caught_up(standard, totals)
     assert [standard.terminate(), totals.terminate()] == [0, 0]
-    plant.check()
+    deployment.check()
 
 
 # --- older copies ---------------------------------------------------------------------------------
 
 
 def test_a_log_restored_from_an_older_copy_stops_by_name(
-    plants: Plants, broker: KafkaServer, tmp_path: Path
+    deploy: Deploy, broker: KafkaServer, tmp_path: Path
 ) -> None:
     """A broker comes back with an older copy of its data: who read further stops, running or started again.
 
     Also when the log has grown beyond what was read: its records are others.
     """
-    running, resting = plants(), plants("sqlite")
-    for plant in (running, resting):
-        republish(plant)
-        plant.once("totals")
-    with rolled_back(broker, tmp_path / "copy"):
+    running, resting = deploy(), deploy("sqlite")
+    for deployment in (running, resting):
+        republish(deployment)
+        deployment.run_once("totals")
+    with restore_backup_afterwards(broker, tmp_path / "copy"):
         run = running.start("totals")
         republish(running)
         running.wait_for_no_lag(run)
         republish(resting)
-        resting.once("totals")
+        resting.run_once("totals")
     assert "truncated" in run.stopped_by("TruncatedInput")
     assert "truncated" in resting.start("totals").stopped_by("TruncatedInput")
     republish(resting, 200)
@@ -133,27 +133,27 @@ def test_a_log_restored_from_an_older_copy_stops_by_name(
 
 
 def test_a_redis_restored_from_an_older_copy_stops_by_name_and_may_be_accepted(
-    plants: Plants, redis_server: RedisServer, tmp_path: Path
+    deploy: Deploy, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """All states went back: a service stops, running or started again; --accept-rollback goes on exactly."""
-    running, resting = plants(), plants()
-    for plant in (running, resting):
-        republish(plant)
-        plant.once("totals")
-    with rolled_back(redis_server, tmp_path / "copy"):
+    running, resting = deploy(), deploy()
+    for deployment in (running, resting):
+        republish(deployment)
+        deployment.run_once("totals")
+    with restore_backup_afterwards(redis_server, tmp_path / "copy"):
         run = running.start("totals")
         republish(running)
         running.wait_for_no_lag(run)
         for _ in range(2):
             republish(resting)
-            resting.once("totals")
+            resting.run_once("totals")
     republish(running)
     run.stopped_by("StoreInconsistent")
     republish(resting)
-    for plant in (running, resting):
-        assert "--accept-rollback" in plant.start("totals").stopped_by("StoreInconsistent")
-        plant.once("totals", "--accept-rollback")
-        plant.check()
+    for deployment in (running, resting):
+        assert "--accept-rollback" in deployment.start("totals").stopped_by("StoreInconsistent")
+        deployment.run_once("totals", "--accept-rollback")
+        deployment.check()
 
 
 # --- emptied --------------------------------------------------------------------------------------
@@ -164,21 +164,21 @@ def empty(server: RedisServer) -> None:
         client.flushall()
 
 
-def test_an_emptied_redis_stops_by_name(plant: Plant, redis_server: RedisServer) -> None:
+def test_an_emptied_redis_stops_by_name(deployment: TotalsDeployment, redis_server: RedisServer) -> None:
     """What was counted is gone, and Kafka knows that something was: nothing begins at zero by itself."""
-    republish(plant)
-    plant.once("totals")
+    republish(deployment)
+    deployment.run_once("totals")
     empty(redis_server)
-    assert "emptied" in plant.start("totals").stopped_by("StoreEmpty")
+    assert "emptied" in deployment.start("totals").stopped_by("StoreEmpty")
 
 
 def test_a_redis_emptied_under_a_running_service_stops_it_by_name(
-    plant: Plant, redis_server: RedisServer
+    deployment: TotalsDeployment, redis_server: RedisServer
 ) -> None:
     """An idle service hears it by its heart: no newer run has taken the claim, the store has forgotten."""
-    republish(plant)
-    totals = plant.start("totals")
-    plant.wait_for_no_lag(totals)
+    republish(deployment)
+    totals = deployment.start("totals")
+    deployment.wait_for_no_lag(totals)
     empty(redis_server)
     assert "emptied" in totals.stopped_by("StoreInconsistent")
-    plant.start("totals").stopped_by("StoreEmpty")
+    deployment.start("totals").stopped_by("StoreEmpty")

@@ -6,7 +6,6 @@ chosen at random, for the window before its commit is short. The seed fixes the 
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import time
@@ -17,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from runs import KILLED, ROOT, TIMEOUT_S, Run
 
 from services import audit, simulate
 from services.expected import expected
@@ -25,6 +23,7 @@ from services.reports import reports
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
+from tests.support.service_processes import KILLED, ROOT, TIMEOUT_S, ServiceProcess
 
 SEED = 5
 DURATION_S = 60
@@ -41,28 +40,28 @@ class Service:
     kafka: str
     store: str
     directory: Path
-    lives: list[Run] = field(default_factory=list)
-    trapped: bool = False
+    lives: list[ServiceProcess] = field(default_factory=list)
+    kills_itself: bool = False
 
     def begin(self, publications: int = 0) -> None:
-        """Begin the next life; it is killed behind so many publications, if any."""
+        """Begin the next life; it kills itself after this many publications, if any."""
         where = ("--kafka", self.kafka, "--store", self.store, "--engine", "inprocess", "--log-json")
-        arguments = ("run", f"chaos_flows:fastening_{self.name}", *where, "--interval", "200ms")
+        arguments = ("run", f"tests.support.chaos_flows:fastening_{self.name}", *where, "--interval", "200ms")
         log = self.directory / f"{self.name}-{len(self.lives)}.log"
-        environment = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'plant'}"}
-        self.trapped = publications > 0
-        if self.trapped:
-            environment["CHAOS_TRAP"] = f"{','.join(['published'] * publications)}:SIGKILL"
-        self.lives.append(Run((*arguments, "--create-topics", "0"), log, environment))
+        environment = {"PYTHONPATH": str(ROOT)}
+        self.kills_itself = publications > 0
+        if self.kills_itself:
+            environment["CHAOS_SIGNAL"] = f"{','.join(['published'] * publications)}:SIGKILL"
+        self.lives.append(ServiceProcess((*arguments, "--create-topics", "0"), log, environment))
 
     @property
-    def life(self) -> Run:
+    def life(self) -> ServiceProcess:
         return self.lives[-1]
 
     def kill(self, after_s: float) -> None:
-        """Kill this life at work, some time after its first deed; or wait until its trap does."""
-        if self.trapped:
-            assert self.life.ended() == KILLED, self.life.text
+        """Kill this life at work, some time after its first deed; or wait until it kills itself."""
+        if self.kills_itself:
+            assert self.life.wait() == KILLED, self.life.text
             return
         assert wait_until(self.proved, TIMEOUT_S), self.life.text
         time.sleep(after_s)  # a random moment is what this is about
@@ -103,14 +102,14 @@ def test_services_killed_at_random_are_exact(
             if victim in services:
                 service = services[victim]
                 service.kill(draw.random())
-                service.begin(draw.randint(1, 20) if victim == "standard" and not service.trapped else 0)
+                service.begin(draw.randint(1, 20) if victim == "standard" and not service.kills_itself else 0)
             else:
                 server = broker if victim == "broker" else redis_server
                 server.kill()
                 server.start()
             kills[victim] += 1
         for service in services.values():
-            if service.trapped:
+            if service.kills_itself:
                 service.kill(0)
                 service.begin()
     finish(services, log)
@@ -124,10 +123,10 @@ def test_services_killed_at_random_are_exact(
 def gateways(log: KafkaLog) -> Iterator[list[int]]:
     """Gateways report all the time; how many reports there were is known at the end."""
     leash, writer, produced = simulate.Leash(finish=False), log.writer(), list[int]()
-    plant = reports(SEED, simulate.MESSAGES_AT_MOST)
+    sent = reports(SEED, simulate.MESSAGES_AT_MOST)
 
     def report() -> None:
-        produced.append(simulate.produce(writer, plant, leash, messages=1, rate=RATE))
+        produced.append(simulate.produce(writer, sent, leash, messages=1, rate=RATE))
 
     thread = threading.Thread(target=report)
     thread.start()

@@ -1,6 +1,6 @@
 """Goal: a crash costs repeated work and nothing else, whatever the store. Method: log in memory, stores real.
 
-The same plant as in tests/protocol/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the home
+The same pipeline as in tests/protocol/test_crash_at_every_step.py; mixed: the first stage in Redis, which is the home
 store too, the second in Cassandra.
 """
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from plant import POINTS, Plant, load, totals
 from sqe_chain.stores import open_store
+from tests.support.memory_pipeline import CRASH_POINTS, TotalsPipeline, feed_with_replays, totals_flow
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,37 +35,43 @@ def urls(request: pytest.FixtureRequest, kind: str, tmp_path: Path) -> dict[str,
 
 
 @pytest.fixture
-def plants(urls: dict[str, str]) -> Iterator[list[Plant]]:
-    """Plants whose stores are closed after the test."""
-    made: list[Plant] = []
+def pipelines(urls: dict[str, str]) -> Iterator[list[TotalsPipeline]]:
+    """Pipelines whose stores are closed after the test."""
+    made: list[TotalsPipeline] = []
     yield made
-    for plant in made:
-        for store in plant.totals.stores.values():
+    for pipeline in made:
+        for store in pipeline.totals.stores.values():
             store.close()
 
 
-def plant_on(urls: dict[str, str], stages: int, plants: list[Plant], options: str = "") -> Plant:
-    """A plant whose totals are kept in these stores."""
+def pipeline_on(
+    urls: dict[str, str], stages: int, pipelines: list[TotalsPipeline], options: str = ""
+) -> TotalsPipeline:
+    """A pipeline whose totals are kept in these stores."""
     name = f"totals-{uuid.uuid4().hex}"
-    flow = totals(stages, state_partitions=3, name=name, second_store="large" if "large" in urls else None)
+    flow = totals_flow(
+        stages, state_partitions=3, name=name, second_store="large" if "large" in urls else None
+    )
     stores = {name: open_store(f"{url}?{options}" if options else url) for name, url in urls.items()}
-    plants.append(Plant(flow, mid=3, store=stores))
-    return plants[-1]
+    pipelines.append(TotalsPipeline(flow, mid=3, store=stores))
+    return pipelines[-1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stages", [1, 2])
-def test_a_crash_before_and_after_every_step(urls: dict[str, str], stages: int, plants: list[Plant]) -> None:
-    found = plant_on(urls, stages, plants)
-    load(found)
+def test_a_crash_before_and_after_every_step(
+    urls: dict[str, str], stages: int, pipelines: list[TotalsPipeline]
+) -> None:
+    found = pipeline_on(urls, stages, pipelines)
+    feed_with_replays(found)
     found.totals.run_until_caught_up()
     crashes = 0
-    for step, when in POINTS:
+    for step, when in CRASH_POINTS:
         for passes in range(stages if step == 6 else 1):
             found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
             if step <= 2:
                 found.totals.service = None
-            load(found)
+            feed_with_replays(found)
             found.totals.run_until_caught_up()
             crashes += 1
             assert found.totals.crashes == crashes
@@ -74,13 +80,15 @@ def test_a_crash_before_and_after_every_step(urls: dict[str, str], stages: int, 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_crash_around_every_single_write(urls: dict[str, str], when: str, plants: list[Plant]) -> None:
+def test_a_crash_around_every_single_write(
+    urls: dict[str, str], when: str, pipelines: list[TotalsPipeline]
+) -> None:
     """One batch crashes at its first write, the next at its second, … until a batch has no more writes."""
-    found = plant_on(urls, 2, plants, SMALL)
-    load(found)
+    found = pipeline_on(urls, 2, pipelines, SMALL)
+    feed_with_replays(found)
     found.totals.run_until_caught_up()
     for number in range(1_000):
-        load(found)
+        feed_with_replays(found)
         found.totals.crash_at_write(number, when)  # type: ignore[arg-type]
         before = found.totals.crashes
         found.totals.run_until_caught_up()

@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
-from patience import until_available
-from redis_servers import RedisCluster, SentinelGroup, described, require
 
-from plant import Plant, load, totals
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.segment.states import Claim, Step, persist
 from sqe_chain.stores import open_store
+from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, totals_flow
+from tests.support.redis_servers import RedisCluster, SentinelGroup, server_info
+from tests.support.waiting import eventually, retry_until_available
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -63,24 +63,24 @@ class Interrupted:
         return standing
 
 
-def persist_patiently(store: Interrupted) -> int:
+def persist_with_retries(store: Interrupted) -> int:
     def again() -> int:
         return persist(store, STEP, "plan-1", "s", 0, ROWS, BORN)  # type: ignore[arg-type]
 
-    return until_available(again)
+    return retry_until_available(again)
 
 
 def test_a_failover_between_two_chunks_goes_on_behind_the_cursor(group: SentinelGroup) -> None:
     store = open_store(group.url, max_rows="10")
 
     def fail_over() -> None:
-        require(group.in_step, "the replica has all")
+        eventually(group.replica_caught_up, "the replica has all")
         group.master.kill()
-        require(group.replica_leads, "the replica leads")
+        eventually(group.replica_is_master, "the replica leads")
 
     store.write("chunks", "s", 0, None, BORN, [])
     interrupted = Interrupted(store, fail_over)
-    persist_patiently(interrupted)
+    persist_with_retries(interrupted)
     assert interrupted.chunks >= 4
     last = replace(BORN, number=1, plan_id="plan-1")
     keys = [key for key, _ in ROWS]
@@ -92,17 +92,17 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
     """The cursor that was acknowledged is gone: nothing is guessed, and nothing more is written."""
     store = open_store(group.url, max_rows="10")
     store.write("chunks", "s", 0, None, BORN, [])
-    require(group.in_step, "the replica has the beginning")
+    eventually(group.replica_caught_up, "the replica has the beginning")
     group.replica.kill()
 
     def fail_over() -> None:
         group.master.kill()
         group.replica.start()
-        require(group.replica_leads, "the replica leads")
+        eventually(group.replica_is_master, "the replica leads")
 
     interrupted = Interrupted(store, fail_over)
     with pytest.raises(StoreInconsistent, match="went back in time"):
-        persist_patiently(interrupted)
+        persist_with_retries(interrupted)
     assert store.headers("chunks", "s", [0]) == [BORN]
     assert list(store.scan("chunks", "s", 0)) == []
     # Told from the beginning, as recovery does, it is done.
@@ -117,26 +117,26 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
 @pytest.mark.parametrize("running", [False, True])
 def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running: bool) -> None:
     """The whole store stands at an older moment. Kafka's commit gives it away; the way out is named, and exact."""
-    found = Plant(totals(2, PARTS), mid=PARTS, store=open_store(group.url))
-    load(found)
+    found = TotalsPipeline(totals_flow(2, PARTS), mid=PARTS, store=open_store(group.url))
+    feed_with_replays(found)
     found.totals.run_until_caught_up()
-    require(group.in_step, "the replica has the first batch")
+    eventually(group.replica_caught_up, "the replica has the first batch")
     group.replica.kill()
     for _ in range(2):
-        load(found)
+        feed_with_replays(found)
         found.totals.run_until_caught_up()
     group.master.kill()
     group.replica.start()
-    require(group.replica_leads, "the replica leads")
-    until_available(lambda: found.totals.stores[""].home("totals"))
+    eventually(group.replica_is_master, "the replica leads")
+    retry_until_available(lambda: found.totals.stores[""].home("totals"))
     if running:
-        load(found)
+        feed_with_replays(found)
         with pytest.raises(StoreInconsistent):
             found.totals.batch()
     with pytest.raises(StoreInconsistent, match="--accept-rollback"):
         found.totals.restart()
     found.totals.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
-    load(found)
+    feed_with_replays(found)
     found.totals.run_until_caught_up()
     found.check()
     found.totals.stores[""].close()
@@ -147,30 +147,30 @@ def test_a_replica_that_lags_takes_over_some_state_partitions(running: bool) -> 
     """Headers stand back against the plan log: what was lost is folded again by itself, exactly, and reported."""
     with RedisCluster(replicas=1) as cluster:
         name, lost = _name_whose_states_only_are_on_one_master(cluster)
-        found = Plant(totals(2, PARTS, name), mid=PARTS, store=open_store(cluster.url))
-        load(found)
+        found = TotalsPipeline(totals_flow(2, PARTS, name), mid=PARTS, store=open_store(cluster.url))
+        feed_with_replays(found)
         found.totals.run_until_caught_up()
         master, replica = cluster.masters[lost], cluster.replicas[lost]
 
         def in_step() -> bool:
-            mine, theirs = described(master, "replication"), described(replica, "replication")
+            mine, theirs = server_info(master, "replication"), server_info(replica, "replication")
             return mine.get("master_repl_offset") == theirs.get("slave_repl_offset")
 
-        require(in_step, "the replica has the first batch")
+        eventually(in_step, "the replica has the first batch")
         replica.kill()
         for _ in range(2):
-            load(found)
+            feed_with_replays(found)
             found.totals.run_until_caught_up()
         master.kill()
         replica.start()
-        require(lambda: described(replica, "replication").get("role") == "master", "the replica leads")
-        until_available(lambda: found.totals.stores[""].headers(name, "per-robot", range(PARTS)))
+        eventually(lambda: server_info(replica, "replication").get("role") == "master", "the replica leads")
+        retry_until_available(lambda: found.totals.stores[""].headers(name, "per-robot", range(PARTS)))
         if running:
-            load(found)
+            feed_with_replays(found)
             with pytest.raises(StoreInconsistent):
-                until_available(found.totals.batch)
+                retry_until_available(found.totals.batch)
         found.totals.restart()
-        load(found)
+        feed_with_replays(found)
         found.totals.run_until_caught_up()
         found.check()
         redone = found.totals.events("recovered")[-1]["redone"]

@@ -22,23 +22,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from lossy import LossyWire
-from patience import until_available
-from redis_servers import RedisCluster, administer, described, require
-from store_faults import FAULTS, IMPOSSIBLE, STORES
 
 from sqe_chain.dev import CassandraServer, RedisServer
 from sqe_chain.dev.server import Server
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.stores import WithSchema, open_store
+from tests.support.lossy_proxy import LossyProxy
+from tests.support.redis_servers import RedisCluster, send_command, server_info
+from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES
+from tests.support.waiting import eventually, retry_until_available
 
 pytestmark = pytest.mark.timeout(300)
 
 BORN = Header(1, "run-a", 0, "plan-0")
-PATIENCE_S = 60
+RETRY_TIMEOUT_S = 60
 TIMEOUT_S = 1.0
-patient = partial(until_available, patience_s=PATIENCE_S)
+retry = partial(retry_until_available, timeout_s=RETRY_TIMEOUT_S)
 KEYS = [b"%03d" % number for number in range(50)]
 LARGE = 4_000
 """Bytes of a state where a disk shall be filled."""
@@ -72,9 +72,9 @@ class Steps:
         assert standing == self.tried
         self.acknowledged = self.tried
 
-    def until_refused(self, patience_s: float = PATIENCE_S) -> ChainError:
+    def until_refused(self, timeout_s: float = RETRY_TIMEOUT_S) -> ChainError:
         """Step until the store refuses."""
-        deadline = time.monotonic() + patience_s
+        deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             try:
                 self.step()
@@ -91,7 +91,7 @@ class Steps:
 
     def check(self) -> None:
         """What stands, once the store is well again."""
-        found, states = patient(self.read)
+        found, states = retry(self.read)
         assert found in (self.acknowledged, self.tried), "an acknowledged step is lost, or another was done"
         assert found is not None
         assert states == [state for _, state in rows_of(found, self.size)], (
@@ -99,12 +99,12 @@ class Steps:
         )
         before, tried = self.acknowledged, self.tried
         if tried != before:
-            again = patient(
+            again = retry(
                 lambda: self.store.write(self.flow, "s", 0, before, tried, rows_of(tried, self.size))
             )
             assert again == tried, "sending it again did not get through"
             self.acknowledged = tried
-        patient(self.step)
+        retry(self.step)
 
 
 @dataclass
@@ -126,7 +126,7 @@ class Target:
         store = open_store(self.url, **options)
         self.opened.callback(store.close)
         steps = Steps(store, self.flow, size)
-        patient(steps.begin)
+        retry(steps.begin)
         return steps
 
     @property
@@ -187,7 +187,7 @@ def _of(
         return Target(f"{server.url}?{timeout}", flow, server, opened)
     store = open_store(server.url)
     assert isinstance(store, WithSchema)
-    patient(partial(store.make_schema, {"": 1}))
+    retry(partial(store.make_schema, {"": 1}))
     store.close()
     return Target(f"{server.url}?timeout_s={3 * TIMEOUT_S}", flow, server, opened)
 
@@ -217,7 +217,7 @@ def test_a_kill_in_the_middle_of_writes(kind: str, target: Make) -> None:
         if kind == "sqlite":
             _killed_writer(made.url, steps)
         else:
-            patient(steps.step)
+            retry(steps.step)
             killer = threading.Timer(0.4, made.process.kill)
             killer.start()
             assert isinstance(steps.until_refused(), Unavailable)
@@ -261,7 +261,7 @@ def _killed_writer(url: str, steps: Steps) -> None:
 def test_a_restart_between_two_calls(kind: str, target: Make) -> None:
     made = target(kind)
     steps = made.steps()
-    patient(steps.step)
+    retry(steps.step)
     made.process.stop()
     made.process.start()
     steps.check()
@@ -297,7 +297,7 @@ def test_silence_is_noticed_in_bounded_time(kind: str, target: Make) -> None:
         began = time.monotonic()
         with pytest.raises(Unavailable):
             steps.step()
-        assert time.monotonic() - began < PATIENCE_S / 2  # bounded: else it would wait for ever
+        assert time.monotonic() - began < RETRY_TIMEOUT_S / 2  # bounded: else it would wait for ever
     steps.check()
 
 
@@ -317,15 +317,15 @@ def test_a_slow_answer_is_waited_for(kind: str, target: Make) -> None:
 @fault("lost-answer")
 def test_an_answer_that_is_lost_after_the_effect(kind: str, target: Make) -> None:
     made = target(kind)
-    with LossyWire(made.process.port) as wire:
+    with LossyProxy(made.process.port) as wire:
         made.url = made.url.replace(f":{made.process.port}", f":{wire.port}")
         steps = made.steps()
-        patient(steps.step)
+        retry(steps.step)
         for _ in range(3):
-            wire.lose_answers = 1
+            wire.responses_to_drop = 1
             with contextlib.suppress(Unavailable):  # Cassandra's store asks by itself what became of it
                 steps.step()
-            assert wire.lose_answers == 0
+            assert wire.responses_to_drop == 0
             steps.check()
 
 
@@ -356,7 +356,7 @@ def test_a_full_disk(kind: str, disk: Path, target: Make) -> None:
     """The step at hand is refused, what was acknowledged stays, and with room again the service goes on."""
     made = target(kind, disk)
     steps = made.steps(LARGE)
-    patient(steps.step)
+    retry(steps.step)
     ballast = disk / "ballast"
     room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
     with ballast.open("wb") as file:
@@ -377,7 +377,7 @@ def test_what_takes_no_writes_any_more(kind: str, target: Make, request: pytest.
         disk = request.getfixturevalue("disk")
         made = target(kind, disk)
         steps = made.steps()
-        patient(steps.step)
+        retry(steps.step)
         steps.store.close()
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         with pytest.raises((ConfigurationError, Unavailable), match=r"states\.db"):
@@ -387,18 +387,18 @@ def test_what_takes_no_writes_any_more(kind: str, target: Make, request: pytest.
         return
     made = target(kind)
     steps = made.steps()
-    patient(steps.step)
+    retry(steps.step)
     with RedisServer() as other:
         assert isinstance(made.server, RedisServer)
-        administer(other, "REPLICAOF", "127.0.0.1", made.server.port)
-        require(lambda: _in_step(other), "the replica has everything")
+        send_command(other, "REPLICAOF", "127.0.0.1", made.server.port)
+        eventually(lambda: _in_step(other), "the replica has everything")
         replica = Steps(open_store(f"{other.url}?timeout_s={TIMEOUT_S}"), steps.flow, 0, steps.acknowledged)
         with pytest.raises(Unavailable, match=r"(?i)read only"):
             replica.step()
-        administer(other, "REPLICAOF", "NO", "ONE")
+        send_command(other, "REPLICAOF", "NO", "ONE")
         replica.check()
         replica.store.close()
 
 
 def _in_step(replica: RedisServer) -> bool:
-    return described(replica, "replication").get("master_link_status") == "up"
+    return server_info(replica, "replication").get("master_link_status") == "up"

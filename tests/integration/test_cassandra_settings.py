@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from notes import notes
 from typer.testing import CliRunner
 
 from sqe_chain import Flow
@@ -23,6 +22,7 @@ from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra import CassandraStore, durability, schema
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import words_by_letter
 
 CLAIM = Home(1, "run-a", "", -1, "")
 BORN = Header(1, "run-a", 0, "plan-0")
@@ -278,7 +278,7 @@ def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraSer
     assert (status, "weak: " in output) == (1, True)
 
     flow = Flow("weak")
-    notes(flow)
+    words_by_letter(flow)
     around = Rehearsal(flow, store=store).start().around
     around.settings = Settings()
     with pytest.raises(WeakDurability, match=r"commitlog_sync is periodic.*--allow-weak-durability"):

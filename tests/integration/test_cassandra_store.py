@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cassandra.cluster import Session
-from lossy import LossyWire
-from patience import until_available
 
 from sqe_chain.dev import CassandraServer
 from sqe_chain.dev.process import wait_until
@@ -21,6 +19,8 @@ from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import WithSchema, open_store
 from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
+from tests.support.lossy_proxy import LossyProxy
+from tests.support.waiting import retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,48 +76,48 @@ def mortal() -> Iterator[CassandraServer]:
 
 
 @pytest.fixture
-def wire(cassandra_url: str) -> Iterator[LossyWire]:
+def wire(cassandra_url: str) -> Iterator[LossyProxy]:
     """A wire to the shared server that can lose requests and answers."""
-    with LossyWire(int(cassandra_url.rpartition(":")[2].partition("/")[0])) as made:
+    with LossyProxy(int(cassandra_url.rpartition(":")[2].partition("/")[0])) as made:
         yield made
 
 
 @pytest.fixture
-def lossy(wire: LossyWire) -> Iterator[StateStore]:
+def lossy(wire: LossyProxy) -> Iterator[StateStore]:
     """A store at the end of that wire, impatient and warmed up."""
     made = open_store(f"cassandra://127.0.0.1:{wire.port}/sqe_chain?timeout_s=2")
     warm = f"warm-{uuid.uuid4().hex}"
-    until_available(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
-    until_available(lambda: made.set_home(warm, None, replace(CLAIM, number=0), b"plan"))
-    until_available(lambda: made.home(warm))
+    retry_until_available(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
+    retry_until_available(lambda: made.set_home(warm, None, replace(CLAIM, number=0), b"plan"))
+    retry_until_available(lambda: made.home(warm))
     yield made
     made.close()
 
 
-def test_a_lost_answer_is_resolved_by_a_serial_read(lossy: StateStore, wire: LossyWire, flow: str) -> None:
+def test_a_lost_answer_is_resolved_by_a_serial_read(lossy: StateStore, wire: LossyProxy, flow: str) -> None:
     lossy.write(flow, "s", 0, None, BORN, [])
-    wire.lose_answers = 1
+    wire.responses_to_drop = 1
     assert lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == NEXT
-    assert wire.lose_answers == 0
-    wire.lose_answers = 1
+    assert wire.responses_to_drop == 0
+    wire.responses_to_drop = 1
     sealed = replace(CLAIM, number=0)
     assert lossy.set_home(flow, None, sealed, b"plan") == sealed
-    assert wire.lose_answers == 0
+    assert wire.responses_to_drop == 0
     assert lossy.read(flow, "s", 0, [b"k"]) == (NEXT, [b"2"], NEXT)
     assert lossy.plan(flow, 0) == b"plan"
 
 
 def test_a_lost_request_was_not_done_and_may_be_sent_again(
-    lossy: StateStore, wire: LossyWire, flow: str
+    lossy: StateStore, wire: LossyProxy, flow: str
 ) -> None:
     lossy.write(flow, "s", 0, None, BORN, [])
-    wire.lose_requests = 1
+    wire.requests_to_drop = 1
     with pytest.raises(Unavailable):
         lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")])
-    assert wire.lose_requests == 0
+    assert wire.requests_to_drop == 0
     assert lossy.headers(flow, "s", [0]) == [BORN]
     assert lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == NEXT
-    wire.lose_requests = 1
+    wire.requests_to_drop = 1
     with pytest.raises(Unavailable):
         lossy.set_home(flow, None, CLAIM)
     assert lossy.home(flow) == (None, 0)
@@ -125,19 +125,19 @@ def test_a_lost_request_was_not_done_and_may_be_sent_again(
 
 
 def test_an_answer_lost_to_a_step_that_another_run_made_pointless(
-    lossy: StateStore, wire: LossyWire, flow: str
+    lossy: StateStore, wire: LossyProxy, flow: str
 ) -> None:
     lossy.write(flow, "s", 0, None, BORN, [])
     other = replace(BORN, epoch=2, run_id="run-b")
     lossy.write(flow, "s", 0, BORN, other, [])
-    wire.lose_answers = 1
+    wire.responses_to_drop = 1
     assert lossy.write(flow, "s", 0, BORN, NEXT, [(b"k", b"2")]) == other
     assert lossy.read(flow, "s", 0, [b"k"]) == (other, [None], other)
 
 
 def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> None:
     store = open_store(f"{mortal.url}?timeout_s=0.5&connect_timeout_s=0.5")
-    until_available(lambda: store.write("silent", "s", 0, None, BORN, []))
+    retry_until_available(lambda: store.write("silent", "s", 0, None, BORN, []))
     mortal.pause()
     try:
         started = time.monotonic()
@@ -146,7 +146,7 @@ def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> 
         assert time.monotonic() - started < 5
     finally:
         mortal.resume()
-    assert until_available(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
+    assert retry_until_available(lambda: store.write("silent", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
     store.close()
 
 
@@ -165,7 +165,7 @@ def test_when_all_nodes_are_gone_names_are_looked_up_again(
     with pytest.raises(Unavailable):
         store.home("gone")
     mortal.start()
-    assert until_available(lambda: store.home("gone")) == (CLAIM, 0)
+    assert retry_until_available(lambda: store.home("gone")) == (CLAIM, 0)
     assert CassandraClient.of_this_process(store.settings) is not first
     store.close()
 

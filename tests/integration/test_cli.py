@@ -120,7 +120,7 @@ class Run:
         return self.process.wait(TIMEOUT_S)
 
 
-class Plant:
+class Deployment:
     """Flows of their own topics, and the means to run them."""
 
     def __init__(self, directory: Path, kafka: str, store: str) -> None:
@@ -181,23 +181,23 @@ class Plant:
 
 
 @pytest.fixture
-def plants(tmp_path: Path) -> Iterator[Callable[[str, str], Plant]]:
-    """Makes plants whose processes end with the test."""
-    made: list[Plant] = []
+def deploy(tmp_path: Path) -> Iterator[Callable[[str, str], Deployment]]:
+    """Deploys the flows; their processes end with the test."""
+    made: list[Deployment] = []
 
-    def make(kafka: str, store: str) -> Plant:
-        made.append(Plant(tmp_path, kafka, store))
+    def make(kafka: str, store: str) -> Deployment:
+        made.append(Deployment(tmp_path, kafka, store))
         return made[-1]
 
     yield make
-    for run in (run for plant in made for run in plant.runs):
+    for run in (run for deployment in made for run in deployment.runs):
         run.process.kill()
         run.process.wait(TIMEOUT_S)
 
 
 @pytest.fixture
-def plant(plants: Callable[[str, str], Plant], kafka: str, redis_url: str) -> Plant:
-    found = plants(kafka, redis_url)
+def deployment(deploy: Callable[[str, str], Deployment], kafka: str, redis_url: str) -> Deployment:
+    found = deploy(kafka, redis_url)
     found.create_topics()
     return found
 
@@ -212,16 +212,18 @@ def broker() -> Iterator[KafkaServer]:
 # --- dead letters ---------------------------------------------------------------------------------
 
 
-def test_dead_letters_come_back_once_although_the_sender_is_killed(plant: Plant, tmp_path: Path) -> None:
+def test_dead_letters_come_back_once_although_the_sender_is_killed(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     """Kills at chosen writes are in tests/protocol/test_dead_letters.py; here the processes and the broker are real."""
     words = [f"word-{number}" for number in range(4_000)]
     (tmp_path / "broken").touch()
-    plant.produce(*words, "sound")
-    stopped = plant.once("letters", "--max-excluded-share", "1")
+    deployment.produce(*words, "sound")
+    stopped = deployment.once("letters", "--max-excluded-share", "1")
     assert stopped.lines()[-1]["event"] == "stopped"
     (tmp_path / "broken").unlink()
-    arguments = ("dead-letters", "replay", "words_flows:letters", "--kafka", plant.kafka, "--json")
-    log, topic = KafkaLog(plant.kafka), f"{plant.name}.words"
+    arguments = ("dead-letters", "replay", "words_flows:letters", "--kafka", deployment.kafka, "--json")
+    log, topic = KafkaLog(deployment.kafka), f"{deployment.name}.words"
 
     def sent() -> int:
         return (
@@ -231,16 +233,16 @@ def test_dead_letters_come_back_once_although_the_sender_is_killed(plant: Plant,
         )
 
     run = Run(arguments, tmp_path)
-    plant.runs.append(run)
+    deployment.runs.append(run)
     assert wait_until(lambda: sent() > 0 or run.process.poll() is not None, TIMEOUT_S), run.text
     run.process.kill()
     run.process.wait(TIMEOUT_S)
-    again = plant.show(*arguments)
+    again = deployment.show(*arguments)
     assert again.returncode == 0, again.stderr
     assert sent() >= len(words)
-    assert json.loads(plant.show(*arguments).stdout)["sent"] == 0
-    plant.once("letters")
-    assert plant.counted("letters") == dict.fromkeys([*words, "sound"], 1)
+    assert json.loads(deployment.show(*arguments).stdout)["sent"] == 0
+    deployment.once("letters")
+    assert deployment.counted("letters") == dict.fromkeys([*words, "sound"], 1)
 
 
 # --- flows ----------------------------------------------------------------------------------------
@@ -253,119 +255,121 @@ def own_redis() -> Iterator[str]:
         yield server.url
 
 
-def test_a_flow_is_listed_and_forgotten_with_its_topics(plant: Plant, own_redis: str) -> None:
-    plant.store = own_redis
-    plant.produce("a", "bb")
-    plant.once("copies")
-    running = plant.start("counts")
+def test_a_flow_is_listed_and_forgotten_with_its_topics(deployment: Deployment, own_redis: str) -> None:
+    deployment.store = own_redis
+    deployment.produce("a", "bb")
+    deployment.once("copies")
+    running = deployment.start("counts")
     running.wait_for("caught_up")
-    name = f"{plant.name}-counts"
-    where = ("--store", plant.store)
+    name = f"{deployment.name}-counts"
+    where = ("--store", deployment.store)
 
     def listed() -> list[str]:
-        shown = plant.show("flows", "list", *where, "--json")
+        shown = deployment.show("flows", "list", *where, "--json")
         assert shown.returncode == 0, shown.stderr
         return [json.loads(line)["flow"] for line in shown.stdout.splitlines()]
 
     assert name in listed()
-    forget = ("flows", "forget", name, "--kafka", plant.kafka, *where, "--topics", "--yes")
-    refused = plant.show(*forget)
+    forget = ("flows", "forget", name, "--kafka", deployment.kafka, *where, "--topics", "--yes")
+    refused = deployment.show(*forget)
     assert (refused.returncode, "is run now" in refused.stderr) == (2, True)
     assert running.end() == 0
-    done = plant.show(*forget)
+    done = deployment.show(*forget)
     assert done.returncode == 0, done.stderr
-    assert f"deleted topics: {plant.name}.totals" in done.stderr
+    assert f"deleted topics: {deployment.name}.totals" in done.stderr
     assert name not in listed()
     assert not Redis.from_url(own_redis).keys(f"sqe:{{{name}*")
-    KafkaLog(plant.kafka).create_topic(f"{plant.name}.totals", 1)
-    plant.once("counts")
-    assert plant.counted() == {"a": 1, "bb": 1}
+    KafkaLog(deployment.kafka).create_topic(f"{deployment.name}.totals", 1)
+    deployment.once("counts")
+    assert deployment.counted() == {"a": 1, "bb": 1}
 
 
 # --- rebuild and rewind ---------------------------------------------------------------------------
 
 
-def outputs(plant: Plant, topic: str) -> int:
+def outputs(deployment: Deployment, topic: str) -> int:
     """Records in a topic."""
-    peeked = plant.show("peek", f"{plant.name}.{topic}", "--kafka", plant.kafka, "--json")
+    peeked = deployment.show("peek", f"{deployment.name}.{topic}", "--kafka", deployment.kafka, "--json")
     return len(peeked.stdout.splitlines())
 
 
-def test_a_lost_state_partition_is_folded_again(plant: Plant, redis_url: str) -> None:
-    plant.produce("a", "bb", "a", "ccc")
-    plant.once("copies")
-    plant.once("counts")
-    before = outputs(plant, "totals")
+def test_a_lost_state_partition_is_folded_again(deployment: Deployment, redis_url: str) -> None:
+    deployment.produce("a", "bb", "a", "ccc")
+    deployment.once("copies")
+    deployment.once("counts")
+    before = outputs(deployment, "totals")
     client = Redis.from_url(redis_url)
-    lost = [key for key in client.keys(f"sqe:{{{plant.name}-counts/per-word/*") if b"/1}" in key]
+    lost = [key for key in client.keys(f"sqe:{{{deployment.name}-counts/per-word/*") if b"/1}" in key]
     assert client.delete(*lost) == len(lost) > 0
-    stopped = plant.start("counts", "--once")
+    stopped = deployment.start("counts", "--once")
     assert stopped.process.wait(TIMEOUT_S) == 3
     assert "sqe-chain rebuild" in stopped.text
-    where = ("--kafka", plant.kafka, "--store", plant.store, "--engine", "inprocess")
-    done = plant.show("rebuild", "words_flows:counts", *where)
+    where = ("--kafka", deployment.kafka, "--store", deployment.store, "--engine", "inprocess")
+    done = deployment.show("rebuild", "words_flows:counts", *where)
     assert done.returncode == 0, done.stderr
     assert "folded again; start its service" in done.stderr
-    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
-    assert outputs(plant, "totals") == before
-    plant.produce("a", "dd")
-    plant.once("copies")
-    plant.once("counts")
-    assert plant.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
+    assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
+    assert outputs(deployment, "totals") == before
+    deployment.produce("a", "dd")
+    deployment.once("copies")
+    deployment.once("counts")
+    assert deployment.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
 
 
-def test_flows_are_rewound_to_offsets_and_times(plant: Plant) -> None:
-    plant.produce("a", "bb", "a", "ccc")
-    plant.once("copies")
-    plant.once("counts")
-    copies = outputs(plant, "copies")
-    where = ("--kafka", plant.kafka, "--engine", "inprocess")
-    stateful = ("words_flows:counts", *where, "--store", plant.store)
-    done = plant.show("rewind", *stateful, "--to", "1970-01-01T00:00:00Z", "--republish")
+def test_flows_are_rewound_to_offsets_and_times(deployment: Deployment) -> None:
+    deployment.produce("a", "bb", "a", "ccc")
+    deployment.once("copies")
+    deployment.once("counts")
+    copies = outputs(deployment, "copies")
+    where = ("--kafka", deployment.kafka, "--engine", "inprocess")
+    stateful = ("words_flows:counts", *where, "--store", deployment.store)
+    done = deployment.show("rewind", *stateful, "--to", "1970-01-01T00:00:00Z", "--republish")
     assert done.returncode == 0, done.stderr
-    assert plant.counted() == {}
-    before = outputs(plant, "totals")
-    plant.once("counts")
-    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
-    assert outputs(plant, "totals") == 2 * before
-    refused = plant.show("rewind", "words_flows:copies", *where, "--to", f"{plant.name}.words[0]=0")
+    assert deployment.counted() == {}
+    before = outputs(deployment, "totals")
+    deployment.once("counts")
+    assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
+    assert outputs(deployment, "totals") == 2 * before
+    refused = deployment.show("rewind", "words_flows:copies", *where, "--to", f"{deployment.name}.words[0]=0")
     assert refused.returncode != 0
     assert "--republish" in refused.stderr
-    done = plant.show(
-        "rewind", "words_flows:copies", *where, "--to", f"{plant.name}.words[0]=0", "--republish"
+    done = deployment.show(
+        "rewind", "words_flows:copies", *where, "--to", f"{deployment.name}.words[0]=0", "--republish"
     )
     assert done.returncode == 0, done.stderr
-    plant.once("copies")
-    assert outputs(plant, "copies") == copies + 2
-    plant.once("counts")
-    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
+    deployment.once("copies")
+    assert outputs(deployment, "copies") == copies + 2
+    deployment.once("counts")
+    assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
 
 
-def test_states_move_to_another_store(plant: Plant, tmp_path: Path) -> None:
-    plant.produce("a", "bb", "a", "ccc")
-    plant.once("copies")
-    plant.once("counts")
-    expected = plant.counted()
+def test_states_move_to_another_store(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.produce("a", "bb", "a", "ccc")
+    deployment.once("copies")
+    deployment.once("counts")
+    expected = deployment.counted()
     file = tmp_path / "counts.jsonl.gz"
-    flow = ("words_flows:counts", str(file), "--kafka", plant.kafka)
-    done = plant.show("export", *flow, "--store", plant.store)
+    flow = ("words_flows:counts", str(file), "--kafka", deployment.kafka)
+    done = deployment.show("export", *flow, "--store", deployment.store)
     assert done.returncode == 0, done.stderr
-    assert "is there already" in plant.show("export", *flow, "--store", plant.store).stderr
+    assert "is there already" in deployment.show("export", *flow, "--store", deployment.store).stderr
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(file.read_bytes()[:-20])
-    refused = plant.show("import", flow[0], str(cut), *flow[2:], "--store", f"sqlite://{tmp_path}/cut.db")
+    refused = deployment.show(
+        "import", flow[0], str(cut), *flow[2:], "--store", f"sqlite://{tmp_path}/cut.db"
+    )
     assert refused.returncode == 2, refused.stderr
     assert "cannot be read as an export" in refused.stderr
-    old, plant.store = plant.store, f"sqlite://{tmp_path}/moved.db"
-    done = plant.show("import", *flow, "--store", plant.store)
+    old, deployment.store = deployment.store, f"sqlite://{tmp_path}/moved.db"
+    done = deployment.show("import", *flow, "--store", deployment.store)
     assert done.returncode == 0, done.stderr
-    assert plant.counted() == expected
-    plant.produce("a", "dd")
-    plant.once("copies")
-    plant.once("counts")
-    assert plant.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
-    plant.store = old
-    stopped = plant.start("counts", "--once")
+    assert deployment.counted() == expected
+    deployment.produce("a", "dd")
+    deployment.once("copies")
+    deployment.once("counts")
+    assert deployment.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
+    deployment.store = old
+    stopped = deployment.start("counts", "--once")
     assert stopped.process.wait(TIMEOUT_S) == 3
     assert "StoreInconsistent" in stopped.text
 
@@ -373,95 +377,97 @@ def test_states_move_to_another_store(plant: Plant, tmp_path: Path) -> None:
 # --- run ------------------------------------------------------------------------------------------
 
 
-def test_two_services_once_then_state_and_peek(plant: Plant) -> None:
-    plant.produce("a", "bb", "a", "ccc")
-    plant.once("copies")
-    counts = plant.once("counts")
-    assert plant.counted() == {"a": 2, "bb": 1, "ccc": 1}
+def test_two_services_once_then_state_and_peek(deployment: Deployment) -> None:
+    deployment.produce("a", "bb", "a", "ccc")
+    deployment.once("copies")
+    counts = deployment.once("counts")
+    assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
     assert [name for name in counts.names() if name != "notice"] == [
         *("claimed", "recovered", "sealed", "published", "persisted", "committed", "stopped")
     ]
-    peeked = plant.show("peek", f"{plant.name}.totals", "--kafka", plant.kafka, "--json")
+    peeked = deployment.show("peek", f"{deployment.name}.totals", "--kafka", deployment.kafka, "--json")
     chains = [
         [link["topic"] for link in json.loads(line)["envelope"]["chain"]]
         for line in peeked.stdout.splitlines()
     ]
-    assert chains == [[f"{plant.name}.words", f"{plant.name}.copies"]] * 3
-    assert "payload" in plant.show("peek", f"{plant.name}.totals", "--kafka", plant.kafka).stdout
+    assert chains == [[f"{deployment.name}.words", f"{deployment.name}.copies"]] * 3
+    assert (
+        "payload" in deployment.show("peek", f"{deployment.name}.totals", "--kafka", deployment.kafka).stdout
+    )
 
 
-def test_a_republisher_does_not_wait_for_its_interval(plant: Plant) -> None:
-    run = plant.start("copies", "--interval", "1h")
+def test_a_republisher_does_not_wait_for_its_interval(deployment: Deployment) -> None:
+    run = deployment.start("copies", "--interval", "1h")
     run.wait_for("caught_up")
-    plant.produce("a")
+    deployment.produce("a")
     run.wait_until_taken(1)
-    plant.produce("b", "c")
+    deployment.produce("b", "c")
     run.wait_until_taken(3)
     assert run.end() == 0
     assert run.lines()[-1]["reason"] == "SIGTERM"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_within_a_batch_lets_it_finish(plant: Plant, number: signal.Signals) -> None:
-    run = plant.start("counts", "--interval", "200ms")
+def test_a_signal_within_a_batch_lets_it_finish(deployment: Deployment, number: signal.Signals) -> None:
+    run = deployment.start("counts", "--interval", "200ms")
     run.wait_for("caught_up")
-    plant.produce(*"abcdefgh" * 500, to="copies")
+    deployment.produce(*"abcdefgh" * 500, to="copies")
     sealed = run.wait_for("sealed")
     assert run.end(number) == 0
     run.wait_for("committed", plan=sealed["plan"])
     assert run.names()[-1] == "stopped"
-    assert plant.holder() == ""
-    plant.once("counts")
-    assert plant.counted() == dict.fromkeys("abcdefgh", 500)
+    assert deployment.holder() == ""
+    deployment.once("counts")
+    assert deployment.counted() == dict.fromkeys("abcdefgh", 500)
 
 
-def test_a_second_run_waits_and_takes_over_when_the_first_leaves(plant: Plant) -> None:
-    first = plant.start("counts", "--interval", "200ms")
+def test_a_second_run_waits_and_takes_over_when_the_first_leaves(deployment: Deployment) -> None:
+    first = deployment.start("counts", "--interval", "200ms")
     first.wait_for("caught_up")
-    second = plant.start("counts", "--interval", "200ms")
+    second = deployment.start("counts", "--interval", "200ms")
     second.wait_for("standby")
-    plant.produce("a", to="copies")
+    deployment.produce("a", to="copies")
     first.wait_for("committed", inputs=1)
     assert "claimed" not in second.names()
     assert first.end() == 0
     second.wait_for("claimed")
-    plant.produce("a", to="copies")
+    deployment.produce("a", to="copies")
     second.wait_for("committed", inputs=1)
     assert second.end() == 0
-    assert plant.counted() == {"a": 2}
+    assert deployment.counted() == {"a": 2}
 
 
-def test_takeover_does_not_wait_and_ends_the_other_run(plant: Plant) -> None:
-    first = plant.start("counts", "--interval", "1h")
+def test_takeover_does_not_wait_and_ends_the_other_run(deployment: Deployment) -> None:
+    first = deployment.start("counts", "--interval", "1h")
     first.wait_for("caught_up")
-    second = plant.start("counts", "--takeover")
+    second = deployment.start("counts", "--takeover")
     second.wait_for("caught_up")
     assert "standby" not in second.names()
     assert first.process.wait(TIMEOUT_S) == 4
     assert first.lines()[-1]["error"] == "Superseded"
 
 
-def test_a_run_that_was_killed_here_is_not_waited_for(plant: Plant) -> None:
-    first = plant.start("counts", "--interval", "200ms")
+def test_a_run_that_was_killed_here_is_not_waited_for(deployment: Deployment) -> None:
+    first = deployment.start("counts", "--interval", "200ms")
     first.wait_for("caught_up")
     first.end(signal.SIGKILL)
-    assert plant.holder() != ""
-    assert "standby" not in plant.once("counts").names()
+    assert deployment.holder() != ""
+    assert "standby" not in deployment.once("counts").names()
 
 
-def test_a_second_interrupt_ends_at_once(plants: Callable[[str, str], Plant], tmp_path: Path) -> None:
-    plant = plants(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
-    run = plant.start("counts")
+def test_a_second_interrupt_ends_at_once(deploy: Callable[[str, str], Deployment], tmp_path: Path) -> None:
+    deployment = deploy(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
+    run = deployment.start("counts")
     run.wait_for("waiting")
     run.process.send_signal(signal.SIGINT)
     assert run.end(signal.SIGINT) in {0, -signal.SIGINT}  # 0 when the first one was quicker
 
 
 def test_without_a_broker_a_service_waits_and_can_be_stopped(
-    plants: Callable[[str, str], Plant], tmp_path: Path
+    deploy: Callable[[str, str], Deployment], tmp_path: Path
 ) -> None:
-    plant = plants(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
-    run = plant.start("counts")
+    deployment = deploy(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
+    run = deployment.start("counts")
     waiting = run.wait_for("waiting")
     assert "did not answer" in str(waiting["reason"])
     assert run.end() == 0
@@ -470,20 +476,20 @@ def test_without_a_broker_a_service_waits_and_can_be_stopped(
 
 @pytest.mark.timeout(600)
 def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
-    broker: KafkaServer, plants: Callable[[str, str], Plant], redis_url: str
+    broker: KafkaServer, deploy: Callable[[str, str], Deployment], redis_url: str
 ) -> None:
-    plant = plants(broker.bootstrap, redis_url)
-    plant.create_topics()
-    run = plant.start("counts", "--interval", "200ms")
+    deployment = deploy(broker.bootstrap, redis_url)
+    deployment.create_topics()
+    run = deployment.start("counts", "--interval", "200ms")
     run.wait_for("caught_up")
     broker.kill()
     run.wait_for("waiting")
     broker.restart()
-    plant.produce("a", "b", to="copies")
+    deployment.produce("a", "b", to="copies")
 
     run.wait_until_taken(2)
     assert run.end() == 0
-    assert plant.counted() == {"a": 1, "b": 1}
+    assert deployment.counted() == {"a": 1, "b": 1}
 
 
 # --- Spark ----------------------------------------------------------------------------------------
@@ -492,35 +498,37 @@ SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
 @pytest.mark.timeout(600)
-def test_on_spark_once_and_again_after_a_kill(plant: Plant) -> None:
-    plant.produce(*"abab")
-    copies = plant.start("copies", *SPARK, engine="spark")
+def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
+    deployment.produce(*"abab")
+    copies = deployment.start("copies", *SPARK, engine="spark")
     copies.wait_until_taken(4)
-    counts = plant.start("counts", *SPARK, "--interval", "200ms", engine="spark")
+    counts = deployment.start("counts", *SPARK, "--interval", "200ms", engine="spark")
     counts.wait_until_taken(4)
     copies.end(signal.SIGKILL)
     counts.end(signal.SIGKILL)
-    plant.produce(*"abc", to="copies")
-    plant.once("counts", *SPARK, engine="spark")
-    assert plant.counted() == {"a": 3, "b": 3, "c": 1}
+    deployment.produce(*"abc", to="copies")
+    deployment.once("counts", *SPARK, engine="spark")
+    assert deployment.counted() == {"a": 3, "b": 3, "c": 1}
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_on_spark_a_signal_within_a_batch_lets_it_finish(plant: Plant, number: signal.Signals) -> None:
-    plant.produce(*"abcdefgh" * 500, to="copies")
-    run = plant.start("counts", *SPARK, engine="spark")
+def test_on_spark_a_signal_within_a_batch_lets_it_finish(
+    deployment: Deployment, number: signal.Signals
+) -> None:
+    deployment.produce(*"abcdefgh" * 500, to="copies")
+    run = deployment.start("counts", *SPARK, engine="spark")
     sealed = run.wait_for("sealed")
     assert run.end(number) == 0
     run.wait_for("committed", plan=sealed["plan"])
     assert run.lines()[-1]["reason"] == number.name
-    assert plant.holder() == ""
-    assert plant.counted() == dict.fromkeys("abcdefgh", 500)
+    assert deployment.holder() == ""
+    assert deployment.counted() == dict.fromkeys("abcdefgh", 500)
 
 
-def test_without_java_spark_says_what_to_do(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_spark_says_what_to_do(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
-    run = plant.start("copies", "--once", engine="spark")
+    run = deployment.start("copies", "--once", engine="spark")
     assert run.process.wait(TIMEOUT_S) == 2
     assert "Java 17" in str(run.lines()[-1]["text"])
 
@@ -528,15 +536,19 @@ def test_without_java_spark_says_what_to_do(plant: Plant, monkeypatch: pytest.Mo
 # --- addresses ------------------------------------------------------------------------------------
 
 
-def test_addresses_that_were_swapped_are_named_at_once(plant: Plant) -> None:
-    redis = plant.store.partition("://")[2].partition("/")[0]
+def test_addresses_that_were_swapped_are_named_at_once(deployment: Deployment) -> None:
+    redis = deployment.store.partition("://")[2].partition("/")[0]
     for kafka, store, said in [
-        (redis, plant.store, f"--kafka {redis}: Redis answers there"),
-        (plant.kafka, f"redis://{plant.kafka}/0", f"redis://{plant.kafka}: Kafka answers there"),
-        (plant.kafka, f"cassandra://{redis}/keyspace", f"cassandra://{redis}: Redis answers there"),
+        (redis, deployment.store, f"--kafka {redis}: Redis answers there"),
+        (
+            deployment.kafka,
+            f"redis://{deployment.kafka}/0",
+            f"redis://{deployment.kafka}: Kafka answers there",
+        ),
+        (deployment.kafka, f"cassandra://{redis}/keyspace", f"cassandra://{redis}: Redis answers there"),
     ]:
         where = ("--kafka", kafka, "--store", store, "--engine", "inprocess", "--log-json")
-        done = plant.show("run", "words_flows:counts", *where)
+        done = deployment.show("run", "words_flows:counts", *where)
         assert done.returncode == 2, done.stderr
         assert said in done.stderr
         assert "waiting" not in done.stderr
@@ -547,12 +559,12 @@ def test_addresses_that_were_swapped_are_named_at_once(plant: Plant) -> None:
 
 def test_a_login_by_file_and_environment(
     broker: KafkaServer,
-    plants: Callable[[str, str], Plant],
+    deploy: Callable[[str, str], Deployment],
     redis_url: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    plant = plants(broker.sasl_bootstrap, redis_url)
+    deployment = deploy(broker.sasl_bootstrap, redis_url)
     config = tmp_path / "kafka.properties"
     config.write_text(
         "# the password stands in the environment\n"
@@ -564,16 +576,18 @@ def test_a_login_by_file_and_environment(
     )
     login = ("--kafka-config", str(config))
     monkeypatch.setenv("CLI_TEST_PASSWORD", LOGIN[1])
-    plant.once("copies", *login)
-    plant.produce("a", "b", kafka=broker.bootstrap)
-    run = plant.once("copies", *login)
+    deployment.once("copies", *login)
+    deployment.produce("a", "b", kafka=broker.bootstrap)
+    run = deployment.once("copies", *login)
     run.wait_for("committed", inputs=2)
-    shown = plant.show("peek", f"{plant.name}.copies", "--kafka", plant.kafka, *login, "--json")
+    shown = deployment.show(
+        "peek", f"{deployment.name}.copies", "--kafka", deployment.kafka, *login, "--json"
+    )
     assert len(shown.stdout.splitlines()) == 2, shown.stderr
     assert LOGIN[1] not in run.text + shown.stdout + shown.stderr
 
     monkeypatch.setenv("CLI_TEST_PASSWORD", "a-wrong-guess")
-    refused = plant.start("copies", "--once", *login)
+    refused = deployment.start("copies", "--once", *login)
     assert refused.process.wait(TIMEOUT_S) == 2, refused.text
     assert refused.lines()[-1]["error"] == "ConfigurationError"
     assert "a-wrong-guess" not in refused.text
@@ -583,41 +597,45 @@ def test_a_login_by_file_and_environment(
 
 
 def test_errors_have_one_line_and_a_status(
-    plants: Callable[[str, str], Plant], kafka: str, redis_url: str, tmp_path: Path
+    deploy: Callable[[str, str], Deployment], kafka: str, redis_url: str, tmp_path: Path
 ) -> None:
-    plant = plants(kafka, redis_url)
-    where = ("--kafka", plant.kafka, "--engine", "inprocess", "--once")
-    missing_topic = plant.show("run", "words_flows:copies", *where)
+    deployment = deploy(kafka, redis_url)
+    where = ("--kafka", deployment.kafka, "--engine", "inprocess", "--once")
+    missing_topic = deployment.show("run", "words_flows:copies", *where)
     assert missing_topic.returncode == 2
     assert re.fullmatch(r"error: .*input topic .* not found at the broker; .*\n", missing_topic.stderr)
-    plant.create_topics()
-    plant.once("counts")
-    other_store = plant.show("run", "words_flows:counts", *where, "--store", f"sqlite://{tmp_path}/other.db")
+    deployment.create_topics()
+    deployment.once("counts")
+    other_store = deployment.show(
+        "run", "words_flows:counts", *where, "--store", f"sqlite://{tmp_path}/other.db"
+    )
     assert other_store.returncode == 3
     assert "StoreEmpty" in other_store.stderr
-    nowhere = plant.show("peek", "no-such-topic", "--kafka", plant.kafka)
+    nowhere = deployment.show("peek", "no-such-topic", "--kafka", deployment.kafka)
     assert nowhere.returncode == 2
     for done in (missing_topic, other_store, nowhere):
         assert done.stderr.splitlines()[-1].startswith("error: ")
         assert "Traceback" not in done.stderr
 
 
-def test_a_payload_of_another_type_is_poison_with_a_name(plant: Plant) -> None:
-    producer = Producer({"bootstrap.servers": plant.kafka})
-    producer.produce(f"{plant.name}.words", b"no envelope at all", partition=0)
+def test_a_payload_of_another_type_is_poison_with_a_name(deployment: Deployment) -> None:
+    producer = Producer({"bootstrap.servers": deployment.kafka})
+    producer.produce(f"{deployment.name}.words", b"no envelope at all", partition=0)
     assert producer.flush(TIMEOUT_S) == 0
-    run = plant.start("copies", "--once")
+    run = deployment.start("copies", "--once")
     assert run.process.wait(TIMEOUT_S) == 1
     last = run.lines()[-1]
     assert last["error"] == "PoisonError"
-    assert f"{plant.name}.words" in str(last["text"])
+    assert f"{deployment.name}.words" in str(last["text"])
 
 
 # --- dev ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.timeout(600)
-def test_servers_come_up_are_used_and_go_down(plants: Callable[[str, str], Plant], tmp_path: Path) -> None:
+def test_servers_come_up_are_used_and_go_down(
+    deploy: Callable[[str, str], Deployment], tmp_path: Path
+) -> None:
     def dev(action: str) -> dict[str, dict[str, object]]:
         done = subprocess.run(
             [COMMAND, "dev", action, "--dir", str(tmp_path / "dev"), "--json"],
@@ -632,9 +650,9 @@ def test_servers_come_up_are_used_and_go_down(plants: Callable[[str, str], Plant
     try:
         machine = dev("up")
         assert dev("status") == machine
-        plant = plants(str(machine["kafka"]["address"]), str(machine["redis"]["address"]))
-        plant.once("copies")
-        plant.once("counts")
+        deployment = deploy(str(machine["kafka"]["address"]), str(machine["redis"]["address"]))
+        deployment.once("copies")
+        deployment.once("counts")
         assert dev("up")["kafka"]["pid"] == machine["kafka"]["pid"]
     finally:
         stopped = dev("down")

@@ -16,20 +16,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import documents
 import pytest
 import redis
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import RoundRobinPolicy
-from documents import ROOT
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
 from sqe_chain.dev.server import free_port
 from sqe_chain.stores import open_store
 from sqe_chain.testing import Rehearsal
+from tests.support import docs_examples
+from tests.support.docs_examples import ROOT
 
-PAGES = [page for page in documents.pages() if documents.RUN_MARK in page.read_text(encoding="utf-8")]
+PAGES = [page for page in docs_examples.pages() if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")]
 PORTS = ("19092", "16379")
 CHECKED_ELSEWHERE = ("make ", "pip ", "git ", "cd ")
 """Begin of commands that only tests/unit/test_docs.py looks at: they would run these tests, or install."""
@@ -99,7 +99,7 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 def function_of(page: str, name: str) -> Any:
     """A function that a page shows, as it stands there."""
-    (block,) = [b for b in documents.blocks(ROOT / "docs" / page) if f"def {name}(" in b.text]
+    (block,) = [b for b in docs_examples.blocks(ROOT / "docs" / page) if f"def {name}(" in b.text]
     found: dict[str, Any] = {}
     exec(block.text, found)  # noqa: S102 - our own page
     return found[name]
@@ -143,15 +143,15 @@ def _add(total: Int64Value, number: Int64Value) -> None:
 
 
 @pytest.mark.timeout(900)  # four starts of Spark, on a machine that may be busy
-@pytest.mark.parametrize("page", PAGES, ids=documents.name_of)
+@pytest.mark.parametrize("page", PAGES, ids=docs_examples.name_of)
 def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
-    for block in documents.blocks(page):
+    for block in docs_examples.blocks(page):
         if block.file:
             text = block.text
             for port, free in shell.ports.items():
                 text = text.replace(port, free)
             (shell.directory / block.file).write_text(text, encoding="utf-8")
-    for command in documents.commands(page):
+    for command in docs_examples.commands(page):
         if command.text.startswith(CHECKED_ELSEWHERE):
             continue
         status, shown = shell.run(command.text)
@@ -160,4 +160,4 @@ def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
         where = f"{page}:{command.line}: {command.text}\n{shown}"
         assert status == 0, where
         if command.shown:
-            assert documents.matches(shown, command.shown), f"{where}\nthe page says\n{command.shown}"
+            assert docs_examples.matches(shown, command.shown), f"{where}\nthe page says\n{command.shown}"

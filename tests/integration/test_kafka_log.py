@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import confluent_kafka.admin
 import pytest
-from brokers import second_broker
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as DriverPartition
 
@@ -27,6 +26,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Bounds, Commit, Output, Range
+from tests.support.brokers import second_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

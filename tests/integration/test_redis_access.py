@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from redis_servers import LEAST_RIGHTS, RedisCluster, SentinelGroup, administer, described, tls_arguments
 
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import HOST, free_port
@@ -16,6 +15,14 @@ from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import layout
+from tests.support.redis_servers import (
+    LEAST_RIGHTS,
+    RedisCluster,
+    SentinelGroup,
+    send_command,
+    server_info,
+    tls_arguments,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +59,7 @@ def cluster() -> Iterator[RedisCluster]:
 
 def allow(server: RedisServer, name: str, *rights: str) -> None:
     """Make a user who has these rights only, on our keys only."""
-    administer(server, "ACL", "SETUSER", name, "reset", "on", f">{SECRET}", "~sqe:*", *rights)
+    send_command(server, "ACL", "SETUSER", name, "reset", "on", f">{SECRET}", "~sqe:*", *rights)
 
 
 def do_everything(store: StateStore, flow: str) -> None:
@@ -85,7 +92,7 @@ def test_the_least_rights_are_the_documented_ones() -> None:
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_the_least_rights_are_enough(server: RedisServer, protocol: int) -> None:
     allow(server, "least", *LEAST_RIGHTS)
-    administer(server, "SCRIPT", "FLUSH")
+    send_command(server, "SCRIPT", "FLUSH")
     store = open_store(f"redis://least:{SECRET}@{HOST}:{server.port}?protocol={protocol}")
     do_everything(store, f"enough{protocol}")
     store.close()
@@ -94,7 +101,7 @@ def test_the_least_rights_are_enough(server: RedisServer, protocol: int) -> None
 @pytest.mark.parametrize("missing", LEAST_RIGHTS)
 def test_none_of_the_least_rights_can_be_left_out(server: RedisServer, missing: str) -> None:
     allow(server, "less", *(right for right in LEAST_RIGHTS if right != missing))
-    administer(server, "SCRIPT", "FLUSH")
+    send_command(server, "SCRIPT", "FLUSH")
     store = open_store(f"redis://less:{SECRET}@{HOST}:{server.port}")
     with pytest.raises(ConfigurationError, match=r"(?i)permission|may not run|can't run"):
         do_everything(store, f"less.{missing[1:]}")
@@ -125,7 +132,7 @@ def test_hashes_need_one_right_more(server: RedisServer) -> None:
 
 
 def test_other_keys_are_out_of_reach(server: RedisServer) -> None:
-    administer(server, "ACL", "SETUSER", "else", "reset", "on", f">{SECRET}", "~other:*", *LEAST_RIGHTS)
+    send_command(server, "ACL", "SETUSER", "else", "reset", "on", f">{SECRET}", "~other:*", *LEAST_RIGHTS)
     with pytest.raises(ConfigurationError, match="permission"):
         open_store(f"redis://else:{SECRET}@{HOST}:{server.port}").home("flow")
 
@@ -150,7 +157,7 @@ def test_the_least_rights_in_a_cluster(cluster: RedisCluster) -> None:
     key = layout.header_key("rights", "s", 0)
     source = cluster.owner(key)
     target = cluster.masters[cluster.masters.index(source) - 1]
-    slot = int(str(administer(source, "CLUSTER", "KEYSLOT", key)))
+    slot = int(str(send_command(source, "CLUSTER", "KEYSLOT", key)))
     url = cluster.url.replace("://", f"://member:{SECRET}@") + "?wait_replicas=1&wait_ms=10"
     rights = (*LEAST_RIGHTS, *OTHER_RIGHTS["a cluster"])
     for node in cluster.masters:
@@ -197,7 +204,7 @@ def test_both_versions_of_the_protocol_with_every_kind_of_address(
             store.close()
     store = open_store(f"redis://{HOST}:{server.port}/5", protocol=str(protocol))
     store.home("spoken")
-    connections = str(administer(server, "CLIENT", "LIST")).splitlines()
+    connections = str(send_command(server, "CLIENT", "LIST")).splitlines()
     (ours,) = [connection for connection in connections if " db=5 " in connection]
     assert f" resp={protocol}" in ours
     store.close()
@@ -205,7 +212,7 @@ def test_both_versions_of_the_protocol_with_every_kind_of_address(
 
 def test_a_server_without_waitaof_is_refused_by_name(server: RedisServer) -> None:
     """WAITAOF itself is untested: no server that has it was at hand."""
-    version = str(described(server, "server")["redis_version"]).split(".")
+    version = str(server_info(server, "server")["redis_version"]).split(".")
     if (int(version[0]), int(version[1])) >= (7, 2):
         pytest.skip("this server has WAITAOF")
     store = open_store(f"{server.url}?wait_aof_replicas=1")

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import until_available
 from redis.crc import key_slot
 from redis.exceptions import ResponseError
-from redis_servers import RedisCluster, administer, described, require
 
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import layout
 from sqe_chain.stores.redis.connections import Server
+from tests.support.redis_servers import RedisCluster, send_command, server_info
+from tests.support.waiting import eventually, retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -106,7 +106,7 @@ def test_the_state_partitions_of_a_stage_lie_on_all_masters(cluster: RedisCluste
         store.write("spread", "s", part, None, header, [])
     assert store.headers("spread", "s", [*range(16), 16]) == [*headers, None]
     for master in cluster.masters:
-        found = administer(master, "KEYS", "sqe:{spread/*")
+        found = send_command(master, "KEYS", "sqe:{spread/*")
         assert isinstance(found, list)
         assert found
 
@@ -143,7 +143,7 @@ def test_a_writer_that_never_stops_while_slots_move(cluster: RedisCluster, store
     def write() -> None:
         try:
             while not ended.is_set():
-                written.append(until_available(lambda: step(store, "busy", written[-1])))
+                written.append(retry_until_available(lambda: step(store, "busy", written[-1])))
         except BaseException as failure:  # noqa: BLE001 - shown by the test
             failures.append(failure)
 
@@ -154,7 +154,7 @@ def test_a_writer_that_never_stops_while_slots_move(cluster: RedisCluster, store
             stood = len(written)
             act()
             if act != move.header:  # header and states are apart: no step is possible
-                require(lambda: len(written) > stood + 20 or bool(failures), "steps are done")  # noqa: B023
+                eventually(lambda: len(written) > stood + 20 or bool(failures), "steps are done")  # noqa: B023
     finally:
         ended.set()
         writer.join(60)
@@ -218,11 +218,11 @@ def test_scripts_are_sent_again_to_nodes_that_were_restarted(
     with pytest.raises(Unavailable):
         step(store, "restart", before)
     node.start()
-    assert described(node, "memory")["number_of_cached_scripts"] == 0
-    header = until_available(lambda: step(store, "restart", before))
-    assert described(node, "memory")["number_of_cached_scripts"] != 0
+    assert server_info(node, "memory")["number_of_cached_scripts"] == 0
+    header = retry_until_available(lambda: step(store, "restart", before))
+    assert server_info(node, "memory")["number_of_cached_scripts"] != 0
     check(store, "restart", header)
-    require(cluster.settled, "all nodes see the restarted one")
+    eventually(cluster.is_up, "all nodes see the restarted one")
 
 
 def test_any_node_of_the_address_is_enough(cluster: RedisCluster) -> None:
@@ -236,11 +236,11 @@ def test_any_node_of_the_address_is_enough(cluster: RedisCluster) -> None:
 def test_every_master_is_asked_for_its_settings(cluster: RedisCluster, store: StateStore) -> None:
     assert store.check() == []
     for node in cluster.masters:
-        administer(node, "CONFIG", "SET", "appendfsync", "everysec")
+        send_command(node, "CONFIG", "SET", "appendfsync", "everysec")
         try:
             (sentence,) = store.check()
         finally:
-            administer(node, "CONFIG", "SET", "appendfsync", "always")
+            send_command(node, "CONFIG", "SET", "appendfsync", "always")
         assert f"127.0.0.1:{node.port}: appendfsync is everysec" in sentence
         assert "--allow-weak-durability" in sentence
 
@@ -270,15 +270,15 @@ def test_a_replica_takes_over_and_what_was_waited_for_is_there() -> None:
         store.write("failover", "s", 0, None, BORN, rows(BORN))
         header = step(store, "failover", BORN)
         master.kill()
-        require(lambda: described(replica, "replication").get("role") == "master", "the replica leads")
-        assert until_available(lambda: store.headers("failover", "s", [0])) == [header]
+        eventually(lambda: server_info(replica, "replication").get("role") == "master", "the replica leads")
+        assert retry_until_available(lambda: store.headers("failover", "s", [0])) == [header]
         check(store, "failover", header)
         # Its own replica is away: nothing counts as acknowledged any more.
         with pytest.raises(Unavailable, match="0 of 1 replicas"):
             step(open_store(f"{cluster.url}?wait_replicas=1&wait_ms=100"), "failover", header)
         master.start()
         header = replace(header, number=header.number + 1)
-        until_available(
+        retry_until_available(
             lambda: store.write("failover", "s", 0, replace(header, number=1), header, rows(header))
         )
         check(store, "failover", header)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import until_available
-from redis_servers import SERVICE, SentinelGroup, administer, require
 
 from sqe_chain.dev.server import HOST, free_port
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header
 from sqe_chain.stores import open_store
+from tests.support.redis_servers import SERVICE, SentinelGroup, send_command
+from tests.support.waiting import eventually, retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,13 +35,13 @@ def test_the_new_master_is_found_by_three_sentinels_of_whom_one_is_away() -> Non
     with SentinelGroup(sentinels=3) as group:
         store = open_store(group.url)
         store.write("finds", "s", 0, None, BORN, [(b"k", b"1")])
-        require(group.in_step, "the replica has all")
+        eventually(group.replica_caught_up, "the replica has all")
         group.sentinels[0].kill()
         group.master.kill()
-        found = until_available(lambda: store.read("finds", "s", 0, [b"k"]))
+        found = retry_until_available(lambda: store.read("finds", "s", 0, [b"k"]))
         assert found == (BORN, [b"1"], BORN)
         # The very scripts are unknown there.
-        assert until_available(lambda: store.write("finds", "s", 0, BORN, NEXT, [(b"k", b"2")])) == NEXT
+        assert retry_until_available(lambda: store.write("finds", "s", 0, BORN, NEXT, [(b"k", b"2")])) == NEXT
         store.close()
 
 
@@ -49,13 +49,13 @@ def test_after_a_failover_the_store_says_what_is_there_also_when_that_is_less(gr
     """A step that no replica had is lost. The header stands back, and the next step is refused by it."""
     store = open_store(group.url)
     store.write("loses", "s", 0, None, BORN, [(b"k", b"1")])
-    require(group.in_step, "the replica has all")
+    eventually(group.replica_caught_up, "the replica has all")
     group.replica.kill()
     assert store.write("loses", "s", 0, BORN, NEXT, [(b"k", b"2")]) == NEXT
     group.master.kill()
     group.replica.start()
-    require(group.replica_leads, "the replica leads")
-    assert until_available(lambda: store.headers("loses", "s", [0])) == [BORN]
+    eventually(group.replica_is_master, "the replica leads")
+    assert retry_until_available(lambda: store.headers("loses", "s", [0])) == [BORN]
     assert store.write("loses", "s", 0, NEXT, replace(NEXT, number=2), [(b"k", b"3")]) == BORN
     assert store.read("loses", "s", 0, [b"k"]) == (BORN, [b"1"], BORN)
     store.close()
@@ -65,7 +65,7 @@ def test_a_step_that_too_few_replicas_have_is_not_acknowledged_and_may_be_sent_a
     group: SentinelGroup,
 ) -> None:
     store = open_store(f"{group.url}?wait_replicas=1&wait_ms=300")
-    until_available(
+    retry_until_available(
         lambda: store.write("waits", "s", 0, None, BORN, [])
     )  # on a busy machine 300 ms are short
     group.replica.pause()
@@ -78,10 +78,10 @@ def test_a_step_that_too_few_replicas_have_is_not_acknowledged_and_may_be_sent_a
             assert 0.25 < time.monotonic() - started < 3
     finally:
         group.replica.resume()
-    assert until_available(lambda: store.write("waits", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
+    assert retry_until_available(lambda: store.write("waits", "s", 0, BORN, NEXT, [(b"k", b"1")])) == NEXT
     group.master.kill()
-    require(group.replica_leads, "the replica leads")
-    assert until_available(lambda: store.read("waits", "s", 0, [b"k"])) == (NEXT, [b"1"], NEXT)
+    eventually(group.replica_is_master, "the replica leads")
+    assert retry_until_available(lambda: store.read("waits", "s", 0, [b"k"])) == (NEXT, [b"1"], NEXT)
     store.close()
 
 
@@ -120,8 +120,8 @@ def test_sentinels_have_a_login_of_their_own(group: SentinelGroup, tmp_path: Pat
     file.write_text(f"{SECRET}\n")
     sentinel = group.sentinels[0]
     rights = ("-@all", "+sentinel|get-master-addr-by-name")
-    administer(sentinel, "ACL", "SETUSER", "asks", "reset", "on", f">{SECRET}", *rights)
-    administer(sentinel, "ACL", "SETUSER", "default", "on", ">other-7Xq")
+    send_command(sentinel, "ACL", "SETUSER", "asks", "reset", "on", f">{SECRET}", *rights)
+    send_command(sentinel, "ACL", "SETUSER", "default", "on", ">other-7Xq")
     with pytest.raises(ConfigurationError):
         open_store(group.url).check()
     for protocol in (2, 3):

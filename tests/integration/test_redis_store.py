@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import until_available
 from redis import Redis
-from redis_servers import LEAST_RIGHTS
 
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import free_port
@@ -21,6 +19,8 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import connections
+from tests.support.redis_servers import LEAST_RIGHTS
+from tests.support.waiting import retry_until_available
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +210,7 @@ def test_a_server_that_is_away_is_noticed_at_once() -> None:
 def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect_is_found() -> None:
     with RedisServer() as server:
         store = open_store(address(server, query="?timeout_s=0.5&connect_timeout_s=0.5"))
-        until_available(lambda: store.write("silent", "s", 0, None, BORN, []))
+        retry_until_available(lambda: store.write("silent", "s", 0, None, BORN, []))
         after = replace(BORN, number=1)
         server.pause()
         try:
@@ -221,7 +221,7 @@ def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect
         finally:
             server.resume()
         # The step lay in the server's socket and was done after all; sent again, it finds itself done.
-        again = until_available(lambda: store.write("silent", "s", 0, BORN, after, [(b"k", b"1")]))
+        again = retry_until_available(lambda: store.write("silent", "s", 0, BORN, after, [(b"k", b"1")]))
         assert again == after
         assert store.read("silent", "s", 0, [b"k"]) == (after, [b"1"], after)
         store.close()

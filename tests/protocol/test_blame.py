@@ -8,7 +8,6 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from notes import word
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
@@ -18,6 +17,7 @@ from sqe_chain.protocol import processing
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import word
 
 HOME = {part: next(key for key in "abcdefgh" if partition_of(key.encode(), 2) == part) for part in (0, 1)}
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 from google.protobuf.wrappers_pb2 import DoubleValue, Int64Value, UInt64Value
-from made_types import message_type
 
 from sqe_chain.errors import ChangedType, PartitionsMismatch, PlanMismatch, ServiceStopped
 from sqe_chain.flow import Flow, Stage, Stream
@@ -22,6 +21,7 @@ from sqe_chain.protocol.surroundings import Settings, When
 from sqe_chain.stages import Tumbling
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.dynamic_messages import message_type
 
 
 def add(total: Int64Value, number: Int64Value) -> list[Int64Value]:

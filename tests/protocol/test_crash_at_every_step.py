@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import pytest
 
-from plant import LAYOUTS, POINTS, crash_once, load, plant
+from tests.support.memory_pipeline import (
+    CRASH_POINTS,
+    LAYOUTS,
+    crash_once,
+    feed_with_replays,
+    totals_pipeline,
+)
 
 
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_without_a_crash_totals_are_exact_through_replays(stages: int, in_place: bool) -> None:
-    found = plant(stages, in_place)
+    found = totals_pipeline(stages, in_place)
     for _ in range(3):
-        load(found)
+        feed_with_replays(found)
         found.totals.run_until_caught_up()
     found.check()
     assert sum(int(str(event["replays"])) for event in found.totals.events("committed")) > 0
 
 
-@pytest.mark.parametrize(("step", "when"), POINTS)
+@pytest.mark.parametrize(("step", "when"), CRASH_POINTS)
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_one_crash(stages: int, in_place: bool, step: int, when: str) -> None:
     crash_once(stages, in_place, step, when, passes=0)

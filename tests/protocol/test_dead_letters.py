@@ -11,7 +11,6 @@ from itertools import count
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from notes import everything, note, word
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.flow import Flow
@@ -20,7 +19,8 @@ from sqe_chain.protocol.letters import letter_of
 from sqe_chain.protocol.resending import CHUNK, Resending, Resent
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultyLog, Script
+from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog
+from tests.support.word_flows import append_word, same_key, word
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
@@ -42,7 +42,7 @@ def flow_of(code: Code, *, raw: bool = False, again: bool = False) -> Flow:
     stream = flow.source("words", StringValue, raw=raw)
     if again:
         stream = stream.merge(flow.source("words.again", StringValue))
-    stream.map(code.check).aggregate("all", key=everything, state=StringValue, fold=note)
+    stream.map(code.check).aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return flow
 
 
@@ -53,7 +53,7 @@ def upstream(log: Log) -> Rehearsal:
     return Rehearsal(flow, partitions={"said": 2}, log=log)  # type: ignore[arg-type]
 
 
-class Plant:
+class Pipeline:
     """The service, words that it has read, some of which became dead letters, and the corrected code."""
 
     def __init__(self, *broken: str, raw: bool = False, again: bool = False) -> None:
@@ -72,11 +72,11 @@ class Plant:
                 self.upstream.feed("said", data, partition=number % 2, timestamp_ms=number)
         self.upstream.run_until_caught_up()
 
-    def read(self) -> Plant:
+    def read(self) -> Pipeline:
         self.service.run_until_caught_up()
         return self
 
-    def corrected(self) -> Plant:
+    def corrected(self) -> Pipeline:
         self.code.broken.clear()
         return self
 
@@ -88,181 +88,182 @@ class Plant:
         return sorted(said for state in self.service.states("all").values() for said in state.value.split())
 
 
-def crash_everywhere(make: Callable[[], Plant], to: str | None = None, least: int = 4) -> None:
+def crash_everywhere(make: Callable[[], Pipeline], to: str | None = None, least: int = 4) -> None:
     for number in count():
         for when in ("before", "after"):
-            plant = make()
+            pipeline = make()
             try:
-                plant.resend(FaultyLog(plant.service.log, Script(writes={(number, when)})), to)
+                pipeline.resend(FaultyLog(pipeline.service.log, FaultScript(writes={(number, when)})), to)
             except Crash:
-                plant.resend(to=to)
-                assert plant.counted() == WORDS, (number, when)
-                assert plant.resend(to=to).sent == 0
+                pipeline.resend(to=to)
+                assert pipeline.counted() == WORDS, (number, when)
+                assert pipeline.resend(to=to).sent == 0
             else:
-                assert plant.counted() == WORDS
+                assert pipeline.counted() == WORDS
                 assert number >= least
                 return
 
 
 def test_letters_are_counted_once_after_the_code_was_corrected() -> None:
-    plant = Plant("b", "c", "e").read()
-    assert plant.counted() == ["a", "d", "f"]
-    result = plant.corrected().resend()
+    pipeline = Pipeline("b", "c", "e").read()
+    assert pipeline.counted() == ["a", "d", "f"]
+    result = pipeline.corrected().resend()
     assert (result.sent, result.known, result.left, result.others, result.lost) == (3, 0, 0, 0, 0)
-    assert plant.counted() == WORDS
+    assert pipeline.counted() == WORDS
 
 
 def test_killed_at_every_write_and_repeated_they_are_counted_once() -> None:
-    crash_everywhere(lambda: Plant("b", "c", "e").read().corrected())
+    crash_everywhere(lambda: Pipeline("b", "c", "e").read().corrected())
 
 
 def test_a_second_time_only_new_letters_are_sent() -> None:
-    plant = Plant("b").read()
-    assert plant.corrected().resend().sent == 1
-    plant.code.broken.add("g")
-    plant.service.feed("words", word("g"), key="g", partition=0)
-    plant.counted()
-    assert plant.corrected().resend().sent == 1
-    assert plant.counted() == [*WORDS, "g"]
-    assert plant.resend().sent == 0
+    pipeline = Pipeline("b").read()
+    assert pipeline.corrected().resend().sent == 1
+    pipeline.code.broken.add("g")
+    pipeline.service.feed("words", word("g"), key="g", partition=0)
+    pipeline.counted()
+    assert pipeline.corrected().resend().sent == 1
+    assert pipeline.counted() == [*WORDS, "g"]
+    assert pipeline.resend().sent == 0
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_letters_that_a_crash_has_left_twice_are_counted_once(when: str) -> None:
-    def made() -> Plant:
-        plant = Plant("b", "c", "e")
-        plant.service.crash(step=5, when=when)  # type: ignore[arg-type]
-        return plant.read().corrected()
+    def made() -> Pipeline:
+        pipeline = Pipeline("b", "c", "e")
+        pipeline.service.crash(step=5, when=when)  # type: ignore[arg-type]
+        return pipeline.read().corrected()
 
-    plant = made()
-    letters = len(plant.service.log.records("sums.dead-letters"))
-    result = plant.resend()
+    pipeline = made()
+    letters = len(pipeline.service.log.records("sums.dead-letters"))
+    result = pipeline.resend()
     assert (letters, result.sent, result.known) == ((6, 3, 3) if when == "after" else (3, 3, 0))
-    assert plant.counted() == WORDS
+    assert pipeline.counted() == WORDS
     crash_everywhere(made)
 
 
 def test_letters_that_fail_again_can_be_sent_back_again() -> None:
-    plant = Plant("b", "e").read()
-    plant.code.broken = {"e"}
-    assert plant.resend().sent == 2
-    assert plant.counted() == ["a", "b", "c", "d", "f"]
-    assert plant.corrected().resend().sent == 1
-    assert plant.counted() == WORDS
+    pipeline = Pipeline("b", "e").read()
+    pipeline.code.broken = {"e"}
+    assert pipeline.resend().sent == 2
+    assert pipeline.counted() == ["a", "b", "c", "d", "f"]
+    assert pipeline.corrected().resend().sent == 1
+    assert pipeline.counted() == WORDS
     sent = [
-        sum("dead-letters-replay" in link.output for link in chain) for chain in plant.service.chains("words")
+        sum("dead-letters-replay" in link.output for link in chain)
+        for chain in pipeline.service.chains("words")
     ]
     assert sorted(sent) == [0] * len(WORDS) + [1, 1, 2]
 
 
-def rewound() -> Plant:
+def rewound() -> Pipeline:
     """The letter of `c` came back; then the flow was rewound, and also `a` failed, which comes before it on its lane."""
-    plant = Plant("c").read().corrected()
-    plant.resend()
-    assert plant.counted() == WORDS
-    plant.code.broken = {"a", "c"}
-    plant.service.rebuild({("words", 0): 0, ("words", 1): 0}, republish=True)
-    plant.read()
-    return plant.corrected()
+    pipeline = Pipeline("c").read().corrected()
+    pipeline.resend()
+    assert pipeline.counted() == WORDS
+    pipeline.code.broken = {"a", "c"}
+    pipeline.service.rebuild({("words", 0): 0, ("words", 1): 0}, republish=True)
+    pipeline.read()
+    return pipeline.corrected()
 
 
 def test_after_a_rewind_an_earlier_input_comes_back_too() -> None:
-    plant = rewound()
-    result = plant.resend()
+    pipeline = rewound()
+    result = pipeline.resend()
     assert (result.sent, result.known) == (2, 1)  # `a`, and `c` as it came back; the original of `c` was sent
-    assert plant.counted() == WORDS
+    assert pipeline.counted() == WORDS
     crash_everywhere(rewound)
 
 
 def test_what_cannot_be_known_any_more_is_not_guessed() -> None:
-    plant = rewound()
-    plant.service.log.truncate_before("sums.dead-letters", 0, 1)
+    pipeline = rewound()
+    pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match=r"letters before 1 are gone"):
-        plant.resend()
+        pipeline.resend()
 
 
 def test_what_was_decided_before_a_crash_needs_no_older_letters() -> None:
     """The round is committed before anything is sent under it; by then it is known that the letter is a new one."""
-    plant = rewound()
-    script = Script()
-    before = plant.service.log.snapshot()
-    plant.resend(FaultyLog(plant.service.log, script))
-    plant.service.log.restore(before)
+    pipeline = rewound()
+    script = FaultScript()
+    before = pipeline.service.log.snapshot()
+    pipeline.resend(FaultyLog(pipeline.service.log, script))
+    pipeline.service.log.restore(before)
     commits = [number for number, what in enumerate(script.written) if what.startswith("commit")]
     with pytest.raises(Crash):
-        plant.resend(FaultyLog(plant.service.log, Script(writes={(commits[2], "after")})))
-    plant.service.log.truncate_before("sums.dead-letters", 0, 1)
+        pipeline.resend(FaultyLog(pipeline.service.log, FaultScript(writes={(commits[2], "after")})))
+    pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
     with pytest.raises(ServiceStopped, match="letters before 1 are gone"):
-        plant.resend()  # not for the letter that began the round, but for the next, which was sent before
-    plant.service.run_until_caught_up()
-    assert "a" in plant.counted()
+        pipeline.resend()  # not for the letter that began the round, but for the next, which was sent before
+    pipeline.service.run_until_caught_up()
+    assert "a" in pipeline.counted()
 
 
 def test_letters_that_retention_has_taken_are_told() -> None:
-    plant = Plant("b", "c").read().corrected()
-    plant.service.log.truncate_before("sums.dead-letters", 0, 1)
-    assert plant.resend().lost == 0  # nobody knows how many there ever were
-    assert plant.resend().sent == 0
-    plant.code.broken.update("gh")
+    pipeline = Pipeline("b", "c").read().corrected()
+    pipeline.service.log.truncate_before("sums.dead-letters", 0, 1)
+    assert pipeline.resend().lost == 0  # nobody knows how many there ever were
+    assert pipeline.resend().sent == 0
+    pipeline.code.broken.update("gh")
     for text in "gh":
-        plant.service.feed("words", word(text), key=text, partition=0)
-    plant.counted()
-    plant.service.log.truncate_before("sums.dead-letters", 0, 3)
-    result = plant.corrected().resend()
+        pipeline.service.feed("words", word(text), key=text, partition=0)
+    pipeline.counted()
+    pipeline.service.log.truncate_before("sums.dead-letters", 0, 3)
+    result = pipeline.corrected().resend()
     assert (result.sent, result.lost) == (1, 1)
 
 
 def test_messages_without_envelopes_are_not_sent_where_they_would_count_twice() -> None:
-    plant = Plant("b", "e", raw=True).read().corrected()
+    pipeline = Pipeline("b", "e", raw=True).read().corrected()
     with pytest.raises(ConfigurationError, match=r"read without envelopes.*--to"):
-        plant.resend()
-    assert plant.counted() == ["a", "c", "d", "f"]
+        pipeline.resend()
+    assert pipeline.counted() == ["a", "c", "d", "f"]
 
 
 def test_messages_without_envelopes_come_back_by_a_topic_with_envelopes() -> None:
-    def made() -> Plant:
-        return Plant("b", "e", raw=True, again=True).read().corrected()
+    def made() -> Pipeline:
+        return Pipeline("b", "e", raw=True, again=True).read().corrected()
 
-    plant = made()
-    assert plant.resend(to="words.again").sent == 2
-    assert plant.counted() == WORDS
+    pipeline = made()
+    assert pipeline.resend(to="words.again").sent == 2
+    assert pipeline.counted() == WORDS
     crash_everywhere(made, to="words.again", least=3)
 
 
 def test_another_topic_is_not_taken_in_the_middle() -> None:
-    plant = Plant("b", "e", again=True).read().corrected()
-    script = Script(writes={(2, "before")})
+    pipeline = Pipeline("b", "e", again=True).read().corrected()
+    script = FaultScript(writes={(2, "before")})
     with pytest.raises(Crash):
-        plant.resend(FaultyLog(plant.service.log, script))
+        pipeline.resend(FaultyLog(pipeline.service.log, script))
     with pytest.raises(ConfigurationError, match="with the same --to"):
-        plant.resend(to="words.again")
-    plant.resend()
-    plant.resend(to="words.again")
-    assert plant.counted() == WORDS
+        pipeline.resend(to="words.again")
+    pipeline.resend()
+    pipeline.resend(to="words.again")
+    assert pipeline.counted() == WORDS
     with pytest.raises(ConfigurationError, match="does not read 'elsewhere'; it reads: words, words"):
-        plant.resend(to="elsewhere")
+        pipeline.resend(to="elsewhere")
 
 
 def test_what_is_no_envelope_stays_and_is_named() -> None:
-    plant = Plant("b").read().corrected()
-    plant.service.feed("words", b"rubbish", partition=0)
-    plant.counted()
-    result = plant.resend()
+    pipeline = Pipeline("b").read().corrected()
+    pipeline.service.feed("words", b"rubbish", partition=0)
+    pipeline.counted()
+    result = pipeline.resend()
     assert (result.sent, result.left) == (1, 1)
     (reason,) = result.reasons
     assert reason[0].startswith("words[0]@")
-    assert plant.counted() == WORDS
+    assert pipeline.counted() == WORDS
 
 
 def test_letters_of_others_and_other_records_are_passed_over() -> None:
-    plant = Plant("b").read().corrected()
-    (letter,) = plant.service.log.records("sums.dead-letters")
+    pipeline = Pipeline("b").read().corrected()
+    (letter,) = pipeline.service.log.records("sums.dead-letters")
     headers = [(name, b"somebody" if name == "sqe-flow" else value) for name, value in letter.headers() or []]
-    plant.service.log.append("sums.dead-letters", 0, letter.value(), headers=headers)
-    plant.service.log.append("sums.dead-letters", 0, b"what is this?")
-    result = plant.resend()
+    pipeline.service.log.append("sums.dead-letters", 0, letter.value(), headers=headers)
+    pipeline.service.log.append("sums.dead-letters", 0, b"what is this?")
+    result = pipeline.resend()
     assert (result.sent, result.others) == (1, 2)
-    assert plant.counted() == WORDS
+    assert pipeline.counted() == WORDS
 
 
 def test_more_than_a_chunk_goes_in_several_commits() -> None:
@@ -270,7 +271,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
     flow = Flow("many", poison="dead_letter")
     flow.source("words", StringValue).map(code.check).aggregate(
         "all",
-        key=everything,
+        key=same_key,
         state=Int64Value,
         fold=lambda state, _: setattr(state, "value", state.value + 1),
     )
@@ -281,7 +282,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
         service.feed("words", word(str(number)))
     service.run_until_caught_up()
     code.broken.clear()
-    script = Script()
+    script = FaultScript()
     assert Resending(flow, FaultyLog(service.log, script)).run().sent == many
     assert script.written.count("commit of many.dead-letters-replay") == 4
     service.run_until_caught_up()
@@ -290,15 +291,15 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
 
 
 def test_the_headers_of_the_input_come_back_without_the_reason() -> None:
-    plant = Plant("g").read()
-    plant.service.feed(
+    pipeline = Pipeline("g").read()
+    pipeline.service.feed(
         "words", word("g"), partition=0, key="g", headers=[("trace", b"7"), ("sqe-flow", b"mine")]
     )
-    plant.counted()
-    letter = letter_of(plant.service.log.records("sums.dead-letters")[-1])
+    pipeline.counted()
+    letter = letter_of(pipeline.service.log.records("sums.dead-letters")[-1])
     assert letter is not None
     assert (letter.topic, letter.partition, letter.error) == ("words", 0, "ValueError")
     assert letter.text.startswith("cannot read g, at test_dead_letters.py:")
     assert letter.headers == [("trace", b"7"), ("sqe-flow", b"mine")]
-    plant.corrected().resend()
-    assert plant.service.log.records("words")[4].headers() == [("trace", b"7"), ("sqe-flow", b"mine")]
+    pipeline.corrected().resend()
+    assert pipeline.service.log.records("words")[4].headers() == [("trace", b"7"), ("sqe-flow", b"mine")]

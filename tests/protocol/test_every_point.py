@@ -1,6 +1,6 @@
 """Goal: whatever happens at whatever point of a run, the books are right after every single write.
 
-Method: `tests/plant/ledger.py` counts points (each read, write and step) and looks at every invariant
+Method: `tests/support/checked_pipeline.py` counts points (each read, write and step) and looks at every invariant
 after each write. Here one thing happens at each point in turn: the process dies; broker or store do not
 answer, or their reply is lost; the process is paused, another run takes over and finishes, and the
 paused one wakes as a zombie. States are written one row at a time, so most points lie within a persist.
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from ledger import Ledger, ledgers
-from points import die, no_answer
 
 from sqe_chain.errors import Superseded, Unavailable
 from sqe_chain.testing import Crash
+from tests.support.checked_pipeline import CheckedPipeline
+from tests.support.fault_points import crash, raise_unavailable
+from tests.support.unit_id_flows import unit_id_flow
 
 pytestmark = pytest.mark.timeout(600)  # hundreds of runs each
 
@@ -26,20 +27,20 @@ LAYOUTS = [
 ]
 
 
-def begun(stages: int, state_partitions: int) -> Ledger:
-    """A plant with history, and with replays, news and poison still to be read."""
-    found = Ledger(ledgers(stages, state_partitions, poison="dead_letter"), max_rows=1)
+def begun(stages: int, state_partitions: int) -> CheckedPipeline:
+    """A pipeline with history, and with replays, news and poison still to be read."""
+    found = CheckedPipeline(unit_id_flow(stages, state_partitions, poison="dead_letter"), max_rows=1)
     found.feed(3)
     found.republish()
-    found.run()
+    found.run_until_caught_up()
     found.feed(4, poison=0.4)
-    found.feed_rubbish()
-    found.republish(dies_at_write=3)
+    found.feed_garbage()
+    found.republish(crash_at_write=3)
     return found
 
 
 def at_every_point(
-    stages: int, state_partitions: int, act: Callable[[Ledger, int], None], *, restart: bool = False
+    stages: int, state_partitions: int, act: Callable[[CheckedPipeline, int], None], *, restart: bool = False
 ) -> int:
     """Do it at each point of a batch (after a restart: of claim and recovery too); returns how many."""
     number = 0
@@ -50,8 +51,8 @@ def at_every_point(
         act(found, number)
         beyond = bool(found.points.actions)
         found.points.actions.clear()
-        found.run()
-        found.check()
+        found.run_until_caught_up()
+        found.check_at_rest()
         if beyond:
             return number
         number += 1
@@ -60,9 +61,9 @@ def at_every_point(
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize(("stages", "state_partitions"), LAYOUTS)
 def test_a_crash_at_every_point(stages: int, state_partitions: int, restart: bool) -> None:
-    def act(found: Ledger, number: int) -> None:
-        found.points.at(number, die)
-        found.run()
+    def act(found: CheckedPipeline, number: int) -> None:
+        found.points.act_at(number, crash)
+        found.run_until_caught_up()
 
     assert at_every_point(stages, state_partitions, act, restart=restart) > 50
 
@@ -71,8 +72,8 @@ def test_a_crash_at_every_point(stages: int, state_partitions: int, restart: boo
 def test_no_answer_or_a_lost_reply_at_every_point(stages: int, state_partitions: int) -> None:
     """The service waits and goes on by itself; where it may not wait, it ends with `Unavailable`."""
 
-    def act(found: Ledger, number: int) -> None:
-        found.points.at(number, no_answer)
+    def act(found: CheckedPipeline, number: int) -> None:
+        found.points.act_at(number, raise_unavailable)
         try:
             found.service.batch()
         except Unavailable:
@@ -86,18 +87,18 @@ def test_a_zombie_from_every_point_changes_nothing(stages: int, state_partitions
     """It is refused by name, unless nothing was left for it to do but to commit."""
     outcomes = set()
 
-    def act(found: Ledger, number: int) -> None:
+    def act(found: CheckedPipeline, number: int) -> None:
         stood = []
 
         def takeover() -> None:
             found.service.start()
-            found.run()
+            found.run_until_caught_up()
             found.feed(2)
             found.republish()
-            found.run()
+            found.run_until_caught_up()
             stood.append(found.store.copy_all())
 
-        found.points.at(number, takeover)
+        found.points.act_at(number, takeover)
         zombie = found.service.service
         try:
             assert zombie is not None
@@ -122,17 +123,17 @@ def test_a_zombie_wakes_while_its_successor_is_dead_half_way(
 ) -> None:
     """The successor dies so many points after its claim, and the zombie has the store to itself."""
 
-    def act(found: Ledger, number: int) -> None:
+    def act(found: CheckedPipeline, number: int) -> None:
         def takeover() -> None:
-            found.points.at(within * 3, die)
+            found.points.act_at(within * 3, crash)
             try:
                 found.service.start()
-                found.run()
+                found.run_until_caught_up()
             except Crash:
                 pass
             found.points.actions.clear()  # the successor may have ended before that
 
-        found.points.at(number, takeover)
+        found.points.act_at(number, takeover)
         zombie = found.service.service
         try:
             assert zombie is not None

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from parsed import payloads_of, states_as
 
 from sqe_chain import Flow, ReplayFilter
 from sqe_chain.envelope.message import read
@@ -18,6 +17,7 @@ from sqe_chain.replays.sqe_key import process_id, read_sqe_key
 from sqe_chain.stages import Dropped, Sessions, SqeKey, Tumbling, WindowResult
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.typed_results import payloads_of, states_as
 
 Declare = Callable[[Stream[StringValue]], Filter[StringValue]]
 

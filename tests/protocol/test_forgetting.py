@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, note, word
 
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow import Flow
@@ -21,20 +20,21 @@ from sqe_chain.ports import Home, StateStore
 from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
-from sqe_chain.testing.faults import Crash, FaultyLog, FaultyStore, Script
+from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
+from tests.support.word_flows import append_word, first_letter, same_key, word
 
 
 def flow_of(name: str, output: str = "", reads: str = "words") -> Flow:
     flow = Flow(name, poison="dead_letter", state_partitions=2)
     first = flow.source(reads, StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note, view="hash", buckets=2
+        "letters", key=first_letter, state=StringValue, fold=append_word, view="hash", buckets=2
     )
-    first.aggregate("all", key=everything, state=StringValue, fold=note, store="other")
-    first.changes().to(output or f"{name}.out", key=everything, partitions=1)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word, store="other")
+    first.changes().to(output or f"{name}.out", key=same_key, partitions=1)
     return flow
 
 
-class Plant:
+class Pipeline:
     """Two flows in two stores, one of which was folded again once."""
 
     def __init__(self) -> None:
@@ -52,8 +52,8 @@ class Plant:
             service.start()
             service.service.leave()  # type: ignore[union-attr]
 
-    def forget(self, script: Script | None = None, *, topics: bool = True, **more: object) -> list[str]:
-        script = script or Script()
+    def forget(self, script: FaultScript | None = None, *, topics: bool = True, **more: object) -> list[str]:
+        script = script or FaultScript()
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
@@ -82,41 +82,41 @@ KEPT = {"words", "second", "second.out", "second.dead-letters"}
 
 
 def test_nothing_of_it_is_left_and_everything_of_others() -> None:
-    plant = Plant()
-    before = plant.left()
+    pipeline = Pipeline()
+    before = pipeline.left()
     assert {"first", "first.out", *KEPT} < before
     assert any(name.startswith("first.again-") for name in before)
-    assert plant.forget() == ["first.dead-letters", "first.out"]
-    assert plant.left() == KEPT
-    assert [one.name for one in known_flows(plant.stores[""])] == ["second"]
-    assert sorted(plant.second.states("letters")) == [b"a", b"b", b"c"]
+    assert pipeline.forget() == ["first.dead-letters", "first.out"]
+    assert pipeline.left() == KEPT
+    assert [one.name for one in known_flows(pipeline.stores[""])] == ["second"]
+    assert sorted(pipeline.second.states("letters")) == [b"a", b"b", b"c"]
 
 
 def test_topics_stay_unless_they_are_meant() -> None:
-    plant = Plant()
-    assert plant.forget(topics=False) == []
-    assert plant.left() == {*KEPT, "first.out", "first.dead-letters"}
+    pipeline = Pipeline()
+    assert pipeline.forget(topics=False) == []
+    assert pipeline.left() == {*KEPT, "first.out", "first.dead-letters"}
 
 
 def test_killed_at_every_write_and_repeated_it_is_complete() -> None:
     for number in count():
         for when in ("before", "after"):
-            plant = Plant()
+            pipeline = Pipeline()
             try:
-                plant.forget(Script(writes={(number, when)}))
+                pipeline.forget(FaultScript(writes={(number, when)}))
             except Crash:
-                if known_flow(plant.stores[""], "first") is not None:
-                    plant.forget()
-                assert plant.left() == KEPT, (number, when)
+                if known_flow(pipeline.stores[""], "first") is not None:
+                    pipeline.forget()
+                assert pipeline.left() == KEPT, (number, when)
             else:
                 assert number > 20
                 return
 
 
 def test_a_flow_of_the_same_name_begins_anew() -> None:
-    plant = Plant()
-    plant.forget()
-    again = Rehearsal(flow_of("first"), store=plant.stores, log=plant.first.log)
+    pipeline = Pipeline()
+    pipeline.forget()
+    again = Rehearsal(flow_of("first"), store=pipeline.stores, log=pipeline.first.log)
     again.run_until_caught_up()
     assert {key: state.value for key, state in again.states("letters").items()} == {
         b"a": "a ",
@@ -126,95 +126,103 @@ def test_a_flow_of_the_same_name_begins_anew() -> None:
 
 
 def test_a_run_that_slept_changes_nothing_any_more() -> None:
-    plant = Plant()
-    run = plant.first.start()
-    plant.first.feed("words", word("d"))
-    plant.forget(is_dead=lambda _: True)
+    pipeline = Pipeline()
+    run = pipeline.first.start()
+    pipeline.first.feed("words", word("d"))
+    pipeline.forget(is_dead=lambda _: True)
     with pytest.raises((Superseded, ConfigurationError)):
         run.batch()
-    assert plant.left() == KEPT
+    assert pipeline.left() == KEPT
 
 
 def test_a_flow_that_is_run_is_not_forgotten() -> None:
-    plant = Plant()
-    run = plant.first.start()
-    before = plant.left()
+    pipeline = Pipeline()
+    run = pipeline.first.start()
+    before = pipeline.left()
     with pytest.raises(ConfigurationError, match="flow 'first' is run now"):
-        plant.forget(wait=lambda _: run.beat())
-    assert plant.left() == before
+        pipeline.forget(wait=lambda _: run.beat())
+    assert pipeline.left() == before
     waited: list[int] = []
-    plant.forget(wait=waited.append)  # its heart stands still
+    pipeline.forget(wait=waited.append)  # its heart stands still
     assert sum(waited) == 6_000
-    assert plant.left() == KEPT
+    assert pipeline.left() == KEPT
 
 
 def test_a_store_that_was_not_given_is_missed() -> None:
-    plant = Plant()
-    before = plant.left()
-    other = plant.stores.pop("other")
+    pipeline = Pipeline()
+    before = pipeline.left()
+    other = pipeline.stores.pop("other")
     with pytest.raises(
         ConfigurationError, match=r"stage 'all' is in none of the stores given.*--store NAME=URL"
     ):
-        plant.forget()
-    plant.stores["other"] = other
-    assert plant.left() == before
+        pipeline.forget()
+    pipeline.stores["other"] = other
+    assert pipeline.left() == before
     with pytest.raises(ConfigurationError, match="knows nothing of flow 'first'"):
-        Forgetting("first", {"": other}, plant.first.log, False, "x", lambda _: False, lambda _: None).run()  # noqa: FBT003
+        Forgetting(
+            "first",
+            {"": other},
+            pipeline.first.log,
+            False,  # noqa: FBT003
+            "x",
+            lambda _: False,
+            lambda _: None,
+        ).run()
 
 
 @pytest.mark.parametrize(
     "make", [lambda: flow_of("user", output="first.out"), lambda: flow_of("user", reads="first.out")]
 )
 def test_topics_that_others_use_are_not_deleted(make: Callable[[], Flow]) -> None:
-    plant = Plant()
-    Rehearsal(make(), store=plant.stores, log=plant.first.log).run_until_caught_up()
-    before = plant.left()
+    pipeline = Pipeline()
+    Rehearsal(make(), store=pipeline.stores, log=pipeline.first.log).run_until_caught_up()
+    before = pipeline.left()
     with pytest.raises(ConfigurationError, match=r"topic 'first\.out' is used by flow 'user' as well"):
-        plant.forget()
-    assert plant.left() == before
-    assert plant.forget(topics=False) == []
+        pipeline.forget()
+    assert pipeline.left() == before
+    assert pipeline.forget(topics=False) == []
 
 
 def test_what_a_store_knows_is_told() -> None:
-    plant = Plant()
-    found = {one.name: one for one in known_flows(plant.stores[""])}
+    pipeline = Pipeline()
+    found = {one.name: one for one in known_flows(pipeline.stores[""])}
     assert list(found) == sorted(found)
     assert found["first"].plan is not None
     assert found["first"].plan.layout.sources.keys() == {"words"}
     assert not found["first"].forgotten_in_part
     with pytest.raises(Crash):
-        plant.forget(Script(writes={(3, "before")}))
-    now = known_flow(plant.stores[""], "first")
+        pipeline.forget(FaultScript(writes={(3, "before")}))
+    now = known_flow(pipeline.stores[""], "first")
     assert now is not None
     assert now.forgotten_in_part
-    assert known_flow(plant.stores[""], "nobody") is None
+    assert known_flow(pipeline.stores[""], "nobody") is None
 
 
 def test_a_plan_that_cannot_be_read_hides_no_other_flow() -> None:
-    plant = Plant()
-    home = plant.stores[""]
+    pipeline = Pipeline()
+    home = pipeline.stores[""]
     foreign = Home(1, "", "", 0, "p0")
     assert home.set_home("foreign", None, foreign, b"p0") == foreign
     found = {one.name: one for one in known_flows(home)}
     assert found["first"].plan is not None
     assert found["foreign"].plan is None
     assert "cannot be read" in found["foreign"].unreadable
-    before = plant.left()
+    before = pipeline.left()
     with pytest.raises(ConfigurationError, match=r"flow 'foreign': .* leave --topics out"):
-        plant.forget()
-    assert plant.left() == before
-    assert plant.forget(topics=False) == []
+        pipeline.forget()
+    assert pipeline.left() == before
+    assert pipeline.forget(topics=False) == []
 
 
 def test_a_flow_whose_plan_cannot_be_read_is_not_forgotten() -> None:
-    plant = Plant()
-    home = plant.stores[""]
+    pipeline = Pipeline()
+    home = pipeline.stores[""]
     stands, _ = home.home("first")
     assert stands is not None
     home.set_home("first", stands, replace(stands, number=stands.number + 1), b"[]")
-    before = plant.left()
+    before = pipeline.left()
     with pytest.raises(
         ConfigurationError, match=r"flow 'first': a stored plan cannot be read .*nothing was forgotten"
     ):
-        plant.forget()
-    assert plant.left() == before
+        pipeline.forget()
+    assert pipeline.left() == before

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import (
@@ -29,6 +28,7 @@ from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 WORDS = ["ant", "bee", "cat", "ape", "bat", "cow"]
 MORE = ["asp", "boa", "cod"]
@@ -38,9 +38,9 @@ Service = Callable[..., Rehearsal]
 def counting(**options: object) -> Rehearsal:
     flow = Flow("counting", state_partitions=2, **options)  # type: ignore[arg-type]
     first = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     first.to("said", partitions=1)
     return Rehearsal(flow)
 
@@ -60,8 +60,8 @@ def feed(found: Rehearsal, words: list[str] = WORDS) -> None:
 
 
 def counted(found: Rehearsal) -> Counter[str]:
-    texts = [text for said in ledger(found, "letters").values() for text in said.split()]
-    assert Counter(" ".join(ledger(found, "all").values()).split()) == Counter(texts)
+    texts = [text for said in stored_words(found, "letters").values() for text in said.split()]
+    assert Counter(" ".join(stored_words(found, "all").values()).split()) == Counter(texts)
     return Counter(texts)
 
 
@@ -326,8 +326,8 @@ def test_a_topic_in_between_created_again(recreated: str, expected: list[str] | 
 def raw_counting(name: str = "counting") -> Rehearsal:
     flow = Flow(name, state_partitions=2)
     source = flow.source("words", lambda data: word(data.decode()), raw=True)
-    first = source.aggregate("letters", key=first_letter, state=StringValue, fold=note)
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first = source.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     first.to("said", partitions=1)
     return Rehearsal(flow)
 
@@ -459,9 +459,9 @@ def test_a_compacted_input_that_is_allowed_goes_on_over_its_holes() -> None:
 def chain_of_services(state_partitions: int) -> tuple[Rehearsal, Rehearsal]:
     flow = Flow("counting", state_partitions=state_partitions)
     first = flow.source("mid", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     first.to("said", key=first_letter, partitions=2)
     found = Rehearsal(flow, partitions={"mid": 2})
     flow = Flow("standard")
@@ -505,7 +505,7 @@ def test_an_output_topic_with_fewer_partitions_than_declared_stops(service: Serv
     flow = Flow("wide")
     stream = flow.source("words", StringValue)
     if service is counting:
-        stream = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+        stream = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
     stream.to("said", partitions=3)
     log = MemoryLog(f"wide-{service.__name__}")
     log.clear()

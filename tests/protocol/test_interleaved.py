@@ -1,7 +1,7 @@
 """Goal: of several live runs only the newest changes anything, however their requests interleave.
 
 Method: up to three runs in threads of which one moves at a time, from point to point, by a seeded
-schedule (`tests/plant/puppets.py`); every invariant is looked at after every write. Then the same with the
+schedule (`tests/support/interleaved_runs.py`); every invariant is looked at after every write. Then the same with the
 fence broken on purpose.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from puppets import run_interleaved
 
 from sqe_chain.errors import ChainError, Superseded
 from sqe_chain.stores.memory import MemoryStore
+from tests.support.interleaved_runs import run_interleaved
 
 pytestmark = pytest.mark.timeout(600)  # tens of schedules each
 
@@ -26,7 +26,7 @@ def test_random_interleavings_of_three_live_runs() -> None:
     superseded = 0
     for seed in range(30):
         found = run_interleaved(seed)
-        superseded += sum(isinstance(one.error, Superseded) for one in found.points.puppets.values())  # type: ignore[attr-defined]
+        superseded += sum(isinstance(one.error, Superseded) for one in found.points.runs_by_thread.values())  # type: ignore[attr-defined]
     assert superseded > 30, "else it would prove nothing"
 
 

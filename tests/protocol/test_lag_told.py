@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import notes, word
 
 from sqe_chain.flow import Flow
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import word, words_by_letter
 
 
 def aggregating() -> Flow:
     flow = Flow("noting", state_partitions=1)
-    notes(flow)
+    words_by_letter(flow)
     return flow
 
 

@@ -10,7 +10,6 @@ from collections import Counter
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChangedRepublisher, GapError
@@ -18,6 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 WORDS = ["ant", "bee", "cat", "ape", "bat", "cow", "asp", "boa", "cod", "auk", "bug", "cub"]
 LAYOUTS = [pytest.param(2, id="in-place"), pytest.param(3, id="shuffled")]
@@ -43,9 +43,9 @@ def receiver(log: MemoryLog, topic: str, state_partitions: int, partitions: int 
     """Per letter, then all in one."""
     flow = Flow(f"receiver-{topic}", state_partitions=state_partitions)
     first = flow.source(topic, StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return Rehearsal(flow, log=log, partitions={topic: partitions})
 
 
@@ -63,7 +63,7 @@ def settle(*rehearsals: Rehearsal) -> None:
 
 
 def counted(found: Rehearsal, stage: str = "all") -> Counter[str]:
-    return Counter(text for ledgers in ledger(found, stage).values() for text in ledgers.split())
+    return Counter(text for ledgers in stored_words(found, stage).values() for text in ledgers.split())
 
 
 def check(found: Rehearsal, expected: Counter[str]) -> None:
@@ -81,7 +81,7 @@ def test_one_root_through_two_partitions_of_the_topic_in_between(
     first = Flow("first")
     first.source("raw", StringValue).flat_map(pairs).to("mid", key=whole, partitions=2)
     second = Flow("second")
-    second.source("mid", StringValue).to("end", key=everything, partitions=2)
+    second.source("mid", StringValue).to("end", key=same_key, partitions=2)
     one, two, found = (
         Rehearsal(first, log=log),
         Rehearsal(second, log=log, partitions={"mid": 2}),
@@ -126,7 +126,7 @@ def test_two_outputs_of_one_flow_into_one_topic(log: MemoryLog, state_partitions
 def test_emissions_beside_changes_into_one_topic(log: MemoryLog, state_partitions: int, step: int) -> None:
     """`changes()` are made from the last inputs once more: they are lanes of their own."""
     flow = Flow("both", state_partitions=4)
-    stage = flow.source("raw", StringValue).aggregate("words", key=whole, state=StringValue, fold=note)
+    stage = flow.source("raw", StringValue).aggregate("words", key=whole, state=StringValue, fold=append_word)
     stage.to("mid", key=first_letter, partitions=2)
     stage.changes().map(lambda state: word(state.value.strip())).to(
         "mid", name="changes", key=first_letter, partitions=2
@@ -155,9 +155,9 @@ def test_shards_of_one_stage_are_lanes_of_their_own(log: MemoryLog, state_partit
     stage = (
         flow.source("raw", StringValue)
         .flat_map(pairs)
-        .aggregate("words", key=whole, state=StringValue, fold=note)
+        .aggregate("words", key=whole, state=StringValue, fold=append_word)
     )
-    stage.to("mid", key=everything, partitions=1)
+    stage.to("mid", key=same_key, partitions=1)
     one, found = Rehearsal(flow, log=log), receiver(log, "mid", state_partitions, partitions=1)
     for number in range(4):
         one.feed("raw", word(WORDS[number]))
@@ -203,7 +203,7 @@ def test_a_batch_cut_within_the_replays_counts_each_once(log: MemoryLog) -> None
 def written(log: MemoryLog, count: int = 6) -> list[bytes]:
     """What a writer has said in one batch to one partition."""
     flow = Flow("writer")
-    flow.source("origin", StringValue).to("words", key=everything, partitions=1)
+    flow.source("origin", StringValue).to("words", key=same_key, partitions=1)
     one = Rehearsal(flow, log=log)
     for text in WORDS[:count]:
         one.feed("origin", word(text))
@@ -221,7 +221,9 @@ def stateless(log: MemoryLog) -> Rehearsal:
 
 def stateful(log: MemoryLog, **options: object) -> Rehearsal:
     flow = Flow("stateful", **options)  # type: ignore[arg-type]
-    flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=append_word
+    )
     return Rehearsal(flow, log=log)
 
 

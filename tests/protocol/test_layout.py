@@ -11,44 +11,44 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, notes, word
-from points import PointedLog, PointedStore, Points, die
 
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import cell_of
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore, crash
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_by_letter
 
 WORDS = ["ant", "bee", "cat", "ape", "bat"]
 
 
 def two_stages(flow: Flow) -> None:
-    notes(flow).aggregate("all", key=everything, state=StringValue, fold=note)
+    words_by_letter(flow).aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def one_stage(flow: Flow) -> None:
-    notes(flow)
+    words_by_letter(flow)
 
 
 def with_stage_beside(flow: Flow) -> None:
     """Another stage of level 1, declared beside two that were there before."""
     stream = flow.source("words", StringValue)
-    stream.aggregate("beside", key=everything, state=StringValue, fold=note)
-    first = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    stream.aggregate("beside", key=same_key, state=StringValue, fold=append_word)
+    first = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def with_source(flow: Flow) -> None:
     both = flow.source(["more", "words"], StringValue)
-    first = both.aggregate("letters", key=first_letter, state=StringValue, fold=note)
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first = both.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def with_output(flow: Flow) -> None:
-    first = notes(flow)
+    first = words_by_letter(flow)
     first.to("said", partitions=1)
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def declared(declare: Callable[[Flow], None], **options: object) -> Flow:
@@ -60,17 +60,17 @@ def declared(declare: Callable[[Flow], None], **options: object) -> Flow:
 def rehearsal(flow: Flow, before: Rehearsal | None = None, settings: Settings | None = None) -> Rehearsal:
     """The flow on the broker and store that another declaration of it has used before."""
     name = before.log.name if before else f"layout-{id(flow)}"
-    log, store = PointedLog(name), PointedStore(name)
+    log, store = FaultPointLog(name), FaultPointStore(name)
     if before is None:
         log.clear()
         store.restore_all()
     found = Rehearsal(flow, partitions={"words": 2}, log=log, store=store, settings=settings)
-    found.script = log.points = store.points = Points()
+    found.script = log.points = store.points = FaultPoints()
     return found
 
 
-def points_of(found: Rehearsal) -> Points:
-    assert isinstance(found.script, Points)
+def points_of(found: Rehearsal) -> FaultPoints:
+    assert isinstance(found.script, FaultPoints)
     return found.script
 
 
@@ -106,7 +106,7 @@ def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
         if also:
             also(found)
         feed(found, words=["asp", "boa"])
-        points_of(found).at(number, die)
+        points_of(found).act_at(number, crash)
         for _ in range(3):
             try:
                 found.start()
@@ -116,7 +116,7 @@ def test_a_change_enters_whatever_crashes_meanwhile(change: str) -> None:
                 continue
         unreached = bool(points_of(found).actions)
         points_of(found).actions.clear()
-        results.append({stage.name: ledger(found, stage.name) for stage in found.flow.stages()})
+        results.append({stage.name: stored_words(found, stage.name) for stage in found.flow.stages()})
         if unreached:
             break
     assert len(results) > 40
@@ -129,7 +129,7 @@ def test_a_flow_is_born_whatever_crashes_meanwhile() -> None:
     for number in itertools.count():
         found = rehearsal(declared(two_stages))
         feed(found)
-        points_of(found).at(number, die)
+        points_of(found).act_at(number, crash)
         for _ in range(3):
             try:
                 found.start()
@@ -139,7 +139,7 @@ def test_a_flow_is_born_whatever_crashes_meanwhile() -> None:
                 continue
         unreached = bool(points_of(found).actions)
         points_of(found).actions.clear()
-        assert ledger(found) == {"a": "ant ape", "b": "bee bat", "c": "cat"}
+        assert stored_words(found) == {"a": "ant ape", "b": "bee bat", "c": "cat"}
         if unreached:
             assert number > 40
             return
@@ -159,7 +159,7 @@ def test_a_stage_that_is_no_longer_declared_stops_until_it_is_dropped() -> None:
     found = rehearsal(declared(one_stage), found, Settings(drop_stages=("all",)))
     feed(found, words=["asp"])
     found.run_until_caught_up()
-    assert ledger(found)["a"] == "ant ape asp"
+    assert stored_words(found)["a"] == "ant ape asp"
 
 
 def test_a_dropped_stage_cannot_come_back_with_half_its_history() -> None:
@@ -191,7 +191,7 @@ def test_another_number_of_state_partitions_stops() -> None:
 
 def bucketed(flow: Flow) -> None:
     flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note, buckets=3
+        "letters", key=first_letter, state=StringValue, fold=append_word, buckets=3
     )
 
 
@@ -213,9 +213,9 @@ def test_each_key_lies_in_its_cell() -> None:
 
 
 def with_two_partitions(flow: Flow) -> None:
-    first = notes(flow)
+    first = words_by_letter(flow)
     first.to("said", partitions=2)
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
 
 
 def test_another_number_of_partitions_of_an_output_stops() -> None:

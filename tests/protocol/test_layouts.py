@@ -11,12 +11,12 @@ from collections import Counter, defaultdict
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 LETTERS = "abcdefgh"
 
@@ -32,14 +32,14 @@ def flow_of(state_partitions: int) -> Flow:
     two = flow.source("mango", StringValue).flat_map(pairs)
     both = one.merge(two)
     both.to("copied", key=first_letter, partitions=3)
-    first = both.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    first = both.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
     beside = both.filter(lambda value: not value.value.endswith("+")).aggregate(
-        "beside", key=first_letter, state=StringValue, fold=note
+        "beside", key=first_letter, state=StringValue, fold=append_word
     )
-    beside.flat_map(pairs).to("said", key=everything, partitions=2)
+    beside.flat_map(pairs).to("said", key=same_key, partitions=2)
     first.to("noted", key=first_letter, partitions=2)
     first.changes().to("newest", partitions=2)
-    second = first.aggregate("all", key=everything, state=StringValue, fold=note)
+    second = first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     second.changes().to("sums", partitions=1)
     return flow
 
@@ -62,7 +62,7 @@ def run(state_partitions: int, *, strays: float = 0.0, seed: int = 1, **settings
 
 
 def states(found: Rehearsal) -> dict[str, dict[str, str]]:
-    return {stage: ledger(found, stage) for stage in ("letters", "beside", "all")}
+    return {stage: stored_words(found, stage) for stage in ("letters", "beside", "all")}
 
 
 def identities(found: Rehearsal, topic: str) -> dict[object, object]:
@@ -155,14 +155,14 @@ def test_units_are_folded_by_topic_name_partition_offset_and_path() -> None:
         flow = Flow("order", state_partitions=1)
         late = flow.source("zebra", StringValue)
         early = flow.source("apple", StringValue).flat_map(pairs)
-        late.merge(early).aggregate("all", key=everything, state=StringValue, fold=note)
+        late.merge(early).aggregate("all", key=same_key, state=StringValue, fold=append_word)
         found = Rehearsal(flow, settings=Settings(in_place=in_place))
         found.feed("zebra", word("z1"))
         found.feed("apple", word("a1"))
         found.feed("zebra", word("z2"))
         found.feed("apple", word("a2"))
         found.run_until_caught_up()
-        assert ledger(found, "all") == {"all": "a1 a1+ a- a2 a2+ a- z1 z2"}
+        assert stored_words(found, "all") == {"all": "a1 a1+ a- a2 a2+ a- z1 z2"}
 
 
 def test_a_stream_used_twice_feeds_both_and_keeps_its_order() -> None:
@@ -170,20 +170,20 @@ def test_a_stream_used_twice_feeds_both_and_keeps_its_order() -> None:
         flow = Flow("twice", state_partitions=1)
         stream = flow.source("words", StringValue).flat_map(pairs)
         left, right = stream.map(lambda v: word(f"l{v.value}")), stream.map(lambda v: word(f"r{v.value}"))
-        left.merge(right).aggregate("all", key=everything, state=StringValue, fold=note)
-        left.aggregate("left", key=everything, state=StringValue, fold=note)
+        left.merge(right).aggregate("all", key=same_key, state=StringValue, fold=append_word)
+        left.aggregate("left", key=same_key, state=StringValue, fold=append_word)
         found = Rehearsal(flow, settings=Settings(in_place=in_place))
         found.feed("words", word("x"))
         found.feed("words", word("y"))
         found.run_until_caught_up()
-        assert ledger(found, "all") == {"all": "lx rx lx+ rx+ lx- rx- ly ry ly+ ry+ ly- ry-"}
-        assert ledger(found, "left") == {"all": "lx lx+ lx- ly ly+ ly-"}
+        assert stored_words(found, "all") == {"all": "lx rx lx+ rx+ lx- rx- ly ry ly+ ry+ ly- ry-"}
+        assert stored_words(found, "left") == {"all": "lx lx+ lx- ly ly+ ly-"}
 
 
 @pytest.mark.parametrize("records", [1, 3, 7, 400_000])
 def test_where_batches_end_changes_no_state_and_no_emission(records: int) -> None:
     found, wanted = run(3, max_records=records), run(3)
-    keys = {key: sorted(said.split()) for key, said in ledger(found).items()}
-    assert keys == {key: sorted(said.split()) for key, said in ledger(wanted).items()}
+    keys = {key: sorted(said.split()) for key, said in stored_words(found).items()}
+    assert keys == {key: sorted(said.split()) for key, said in stored_words(wanted).items()}
     for topic in ("copied", "said", "noted"):
         assert identities(found, topic) == identities(wanted, topic)

@@ -6,12 +6,12 @@ import itertools
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 names = itertools.count()
 
@@ -19,9 +19,9 @@ names = itertools.count()
 def flow_of() -> Flow:
     flow = Flow("notes", state_partitions=2)
     first = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note, buckets=2
+        "letters", key=first_letter, state=StringValue, fold=append_word, buckets=2
     )
-    first.aggregate("all", key=everything, state=StringValue, fold=note, store="other")
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word, store="other")
     return flow
 
 
@@ -51,7 +51,7 @@ def elsewhere(before: Rehearsal) -> Rehearsal:
 
 
 def said(found: Rehearsal) -> tuple[dict[str, str], dict[str, str]]:
-    return ledger(found), ledger(found, "all")
+    return stored_words(found), stored_words(found, "all")
 
 
 def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
@@ -60,8 +60,8 @@ def test_a_moved_flow_goes_on(before: Rehearsal) -> None:
     after.imported(before.exported())
     assert said(after) == expected
     feed(after, "auk bat")
-    assert ledger(after)["a"] == "ant ape auk"
-    assert ledger(after, "all")["all"].endswith("auk bat")
+    assert stored_words(after)["a"] == "ant ape auk"
+    assert stored_words(after, "all")["all"].endswith("auk bat")
 
 
 def test_the_old_store_is_of_no_use_when_the_flow_has_gone_on(before: Rehearsal) -> None:
@@ -87,7 +87,7 @@ def test_a_run_that_is_alive_is_fenced_off_and_can_start_again(before: Rehearsal
     with pytest.raises(Superseded):
         alive.batch()
     before.run_until_caught_up()
-    assert ledger(before)["a"] == "ant ape auk"
+    assert stored_words(before)["a"] == "ant ape auk"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

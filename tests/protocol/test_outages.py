@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
-from notes import word
 
 from sqe_chain.errors import ServiceStopped, Superseded, TooManyLanes, Unavailable
 from sqe_chain.flow import Flow
@@ -19,6 +18,7 @@ from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.stages import SqeKey, Tumbling
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import word
 
 POLICIES: list[PoisonPolicy] = ["stop", "skip", "dead_letter"]
 MINUTE_MS = 60_000

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, note, said, word
 
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ConfigurationError, OutputRefused, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, same_key, word, words_in
 
 HOUR = 3_600_000
 POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]
@@ -26,7 +26,9 @@ def republishing(policy: PoisonPolicy) -> Flow:
 
 def aggregating(policy: PoisonPolicy) -> Flow:
     flow = Flow("hop", poison=policy, state_partitions=1)
-    stage = flow.source("words", StringValue).aggregate("all", key=everything, state=StringValue, fold=note)
+    stage = flow.source("words", StringValue).aggregate(
+        "all", key=same_key, state=StringValue, fold=append_word
+    )
     stage.to("noted", key=lambda value: value.value if value.value != "keyless" else None, partitions=1)
     return flow
 
@@ -45,7 +47,7 @@ def rehearsed(flow: Flow, **limits: int | bool) -> Rehearsal:
 
 
 def noted(found: Rehearsal) -> list[str]:
-    return [text for message in found.log.records("noted") for text in said(message)]
+    return [text for message in found.log.records("noted") for text in words_in(message)]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -101,7 +103,9 @@ def test_a_bare_output_whose_time_is_not_accepted_is_poison(distance: int, polic
 
 def test_what_was_sealed_is_published_however_old_it_has_grown() -> None:
     flow = Flow("hop", state_partitions=1)
-    stage = flow.source("words", StringValue).aggregate("all", key=everything, state=StringValue, fold=note)
+    stage = flow.source("words", StringValue).aggregate(
+        "all", key=same_key, state=StringValue, fold=append_word
+    )
     stage.to_sqe("noted", partitions=1, process_id=7)
     found = rehearsed(flow, before_max_ms=HOUR, after_max_ms=HOUR)
     found.feed("words", word("ant"), timestamp_ms=found.clock.now)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from plant import Plant, plant
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.protocol import applying, recover
+from tests.support.memory_pipeline import TotalsPipeline, totals_pipeline
 
 
-def schedule(found: Plant) -> None:
+def schedule(found: TotalsPipeline) -> None:
     """A batch whose run dies when one of the two stages is persisted."""
     found.feed(12)
     found.republish()
@@ -39,7 +39,7 @@ def turn_round(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("in_place", [True, False])
 def test_the_last_stage_first_survives(in_place: bool) -> None:
-    found = plant(2, in_place)
+    found = totals_pipeline(2, in_place)
     schedule(found)
     found.check()
 
@@ -47,7 +47,7 @@ def test_the_last_stage_first_survives(in_place: bool) -> None:
 @pytest.mark.parametrize("in_place", [True, False])
 def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What stage 1 emitted in that batch is never emitted again: stage 2 has lost it for good."""
-    found = plant(2, in_place)
+    found = totals_pipeline(2, in_place)
     turn_round(monkeypatch)
     monkeypatch.setattr(recover, "_check_order", lambda *_: None)
     schedule(found)
@@ -60,7 +60,7 @@ def test_the_first_stage_first_loses(in_place: bool, monkeypatch: pytest.MonkeyP
 
 def test_such_a_store_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """The service that comes next sees an upstream stage beyond a downstream one, and stops."""
-    found = plant(2, in_place=True)
+    found = totals_pipeline(2, in_place=True)
     turn_round(monkeypatch)
     with pytest.raises(StoreInconsistent, match="lost to the second"):
         schedule(found)

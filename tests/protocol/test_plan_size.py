@@ -6,18 +6,18 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from notes import notes, word
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.stores.limits import Limits
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import word, words_by_letter
 
 
 def test_a_plan_that_does_not_fit_is_not_sealed() -> None:
     flow = Flow("noting", poison="skip", state_partitions=1)
-    notes(flow)
+    words_by_letter(flow)
     store = MemoryStore(uuid.uuid4().hex, limits=Limits(1_000, 1_000, 8_000))
     found = Rehearsal(flow, store=store)
     found.feed("words", word("ant"))

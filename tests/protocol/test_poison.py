@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from notes import everything, first_letter, ledger, note, said, word
 
 from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
@@ -15,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_in
 
 POLICIES: list[PoisonPolicy] = ["dead_letter", "skip"]
 LARGE = "large" + "!" * 3_000
@@ -55,7 +55,7 @@ def poisoned(policy: PoisonPolicy = "stop", **options: object) -> Flow:
     source.to("copied", key=first_letter, partitions=1)
     first = source.aggregate("letters", key=first_letter, state=StringValue, fold=folding("in-first"))
     between = first.map(refuse("between"))
-    second = between.aggregate("all", key=everything, state=StringValue, fold=folding("in-second"))
+    second = between.aggregate("all", key=same_key, state=StringValue, fold=folding("in-second"))
     second.map(refuse("behind")).to("noted", key=first_letter, partitions=1)
     return flow
 
@@ -92,7 +92,7 @@ def test_stop_names_the_input_and_nothing_has_happened(where: str) -> None:
     found.feed("words", word(f"asp boa-fails-{where}"))
     with pytest.raises(PoisonError, match=r"words\[0\]@1"):
         found.batch()
-    assert ledger(found) == {}
+    assert stored_words(found) == {}
     assert len(plans(found)) == 1
     assert not found.log.records("noted")
 
@@ -106,10 +106,10 @@ def test_an_input_that_fails_anywhere_is_left_out_of_everything(where: str, poli
     bad = found.feed("words", word(f"asp cat-fails-{where} boa axe"), key="k")
     found.feed("words", word("ape"))
     found.run_until_caught_up()
-    assert ledger(found) == {"a": "ant ape", "b": "bee"}
-    assert ledger(found, "all") == {"all": "ant bee ape"}
+    assert stored_words(found) == {"a": "ant ape", "b": "bee"}
+    assert stored_words(found, "all") == {"all": "ant bee ape"}
     for topic in ("noted", "copied"):
-        assert [text for message in found.log.records(topic) for text in said(message)] == [
+        assert [text for message in found.log.records(topic) for text in words_in(message)] == [
             "ant",
             "bee",
             "ape",
@@ -130,7 +130,7 @@ def test_what_cannot_be_decoded_is_left_out(kind: str, policy: PoisonPolicy) -> 
     found.log.append("words", 0, value, key=b"k", headers=[("own", b"1")])
     found.feed("words", word("ape"))
     found.run_until_caught_up()
-    assert ledger(found) == {"a": "ant ape"}
+    assert stored_words(found) == {"a": "ant ape"}
     assert [(offset, of) for offset, of, _ in excluded(found)] == [(1, policy)]
     if policy == "dead_letter":
         (letter,) = found.log.records("poisoned.dead-letters")
@@ -161,24 +161,24 @@ def test_a_decoder_that_raises_is_poison_of_its_message_only() -> None:
 
     flow = Flow("poisoned", poison="dead_letter")
     flow.source("words", decode, raw=True).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
     found = Rehearsal(flow)
     for value in (b"ant", b"bad", b"ape"):
         found.log.append("words", 0, value)
     found.run_until_caught_up()
-    assert ledger(found) == {"a": "ant ape"}
+    assert stored_words(found) == {"a": "ant ape"}
     assert dead_letters(found) == [b"bad"]
 
 
 def test_a_null_key_at_a_stage_is_poison() -> None:
     flow = Flow("poisoned", poison="skip")
-    flow.source("words", StringValue).aggregate("letters", state=StringValue, fold=note)
+    flow.source("words", StringValue).aggregate("letters", state=StringValue, fold=append_word)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     found.feed("words", word("ape"), key="k")
     found.run_until_caught_up()
-    assert ledger(found) == {"k": "ape"}
+    assert stored_words(found) == {"k": "ape"}
     assert excluded(found) == [(0, "skip", "PoisonError")]
 
 
@@ -193,7 +193,7 @@ def test_one_input_that_fails_in_two_places_is_listed_once() -> None:
     found.feed("words", word("fine"))
     found.run_until_caught_up()
     assert excluded(found) == [(0, "dead_letter", "Refused")]
-    assert ledger(found, "one") == ledger(found, "two") == {"f": "fine"}
+    assert stored_words(found, "one") == stored_words(found, "two") == {"f": "fine"}
     assert len(dead_letters(found)) == 1
 
 
@@ -201,7 +201,7 @@ def large_outputs(policy: PoisonPolicy, *, changes: bool = False, stages: bool =
     flow = Flow("poisoned", poison=policy)
     stream = flow.source("words", StringValue)
     if stages:
-        stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+        stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
         stream = stage.changes() if changes else stage
     stream.to("noted", key=first_letter, partitions=1)
     found = Rehearsal(flow)
@@ -216,7 +216,7 @@ def test_an_output_that_is_too_large_is_poison_of_its_input(policy: PoisonPolicy
     for text in ("ant", LARGE, "ape"):
         found.feed("words", word(text))
     found.run_until_caught_up()
-    assert [text for message in found.log.records("noted") for text in said(message)] == ["ant", "ape"]
+    assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ant", "ape"]
 
 
 @pytest.mark.parametrize("stages", [True, False])
@@ -244,7 +244,7 @@ def test_an_output_of_changes_that_is_too_large_stops(policy: PoisonPolicy) -> N
 def test_a_step_behind_changes_that_fails_stops(policy: PoisonPolicy) -> None:
     flow = Flow("poisoned", poison=policy)
     stage = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
     stage.changes().map(refuse("here")).to("noted", partitions=1)
     found = Rehearsal(flow)
@@ -260,7 +260,7 @@ def test_headers_count_when_an_output_is_too_large() -> None:
     found.log.append("words", 0, wrap(word("ant"), key=None, timestamp_ms=0), headers=[("h", b"!" * 3_000)])
     found.feed("words", word("ape"))
     found.run_until_caught_up()
-    assert [text for message in found.log.records("noted") for text in said(message)] == ["ape"]
+    assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ape"]
 
 
 def test_a_dead_letter_that_is_too_large_stops_before_the_seal() -> None:
@@ -288,7 +288,7 @@ def test_dead_letters_come_once_for_each_input_through_crashes(step: int) -> Non
     assert set(letters) == {b"1", b"2"}
     assert len(letters) == (4 if step == 5 else 2)
     assert sorted(excluded(found)) == [(1, "dead_letter", "NotAnEnvelope"), (2, "dead_letter", "Refused")]
-    assert ledger(found, "all") == {"all": "ant bee"}
+    assert stored_words(found, "all") == {"all": "ant bee"}
 
 
 def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None:
@@ -307,7 +307,7 @@ def test_attempts_come_to_an_end_also_with_code_that_fails_as_it_likes() -> None
         found.feed("words", word(text))
     found.run_until_caught_up()
     assert excluded(found) == [], "each failed once, and not when it was tried alone"
-    assert set(ledger(found).values()) == {"a1", "b2", "c3", "d4"}
+    assert set(stored_words(found).values()) == {"a1", "b2", "c3", "d4"}
 
 
 def test_code_that_fails_only_when_a_plan_is_redone_stops() -> None:
@@ -341,7 +341,7 @@ def test_an_input_left_out_moves_its_mark_so_its_replay_is_one() -> None:
     found.run_until_caught_up()
     republisher.run_until_caught_up()
     found.run_until_caught_up()
-    assert ledger(found) == {"a": "ant ape"}
+    assert stored_words(found) == {"a": "ant ape"}
     assert len(excluded(found)) == len(dead_letters(found)) == 1
 
 
@@ -353,5 +353,5 @@ def test_a_republisher_leaves_out_at_once() -> None:
     found.feed("words", word("fails-here"))
     found.log.append("words", 0, b"rubbish")
     found.run_until_caught_up()
-    assert [text for message in found.log.records("noted") for text in said(message)] == ["ant"]
+    assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ant"]
     assert len(dead_letters(found)) == 2

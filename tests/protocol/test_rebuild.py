@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
-from parsed import payloads_of
 
 from sqe_chain.errors import (
     ConfigurationError,
@@ -29,6 +27,8 @@ from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.typed_results import payloads_of
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 BEFORE = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "gnu"]
 AFTER = ["asp", "boa", "dog"]
@@ -37,15 +37,15 @@ AFTER = ["asp", "boa", "dog"]
 def flow_of(state_partitions: int = 2, buckets: int = 1, **source: Any) -> Flow:
     flow = Flow("notes", state_partitions=state_partitions)
     first = flow.source("words", StringValue, **source).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note, buckets=buckets
+        "letters", key=first_letter, state=StringValue, fold=append_word, buckets=buckets
     )
     first.to("said", key=first_letter, partitions=2)
-    second = first.aggregate("all", key=everything, state=StringValue, fold=note)
+    second = first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     second.changes().to("totals", partitions=1)
     return flow
 
 
-class Plant:
+class Pipeline:
     """A flow that has noted some words in several batches, and a store that can lose things."""
 
     def __init__(self, flow: Flow | None = None, settings: Settings | None = None) -> None:
@@ -62,9 +62,9 @@ class Plant:
         self.words += words
         self.found.run_until_caught_up()
 
-    def same(self, flow: Flow) -> Plant:
+    def same(self, flow: Flow) -> Pipeline:
         """The same broker and store, another declaration of the flow."""
-        other = object.__new__(Plant)
+        other = object.__new__(Pipeline)
         other.__dict__.update(self.__dict__)
         other.flow = flow
         other.found = Rehearsal(
@@ -83,32 +83,32 @@ class Plant:
         letters: dict[str, list[str]] = {}
         for text in self.words:
             letters.setdefault(text[0], []).append(text)
-        assert ledger(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
-        assert Counter(ledger(self.found, "all")["all"].split()) == Counter(self.words)
+        assert stored_words(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
+        assert Counter(stored_words(self.found, "all")["all"].split()) == Counter(self.words)
         assert self.said() == Counter(self.words)
 
 
-def lose_a_cell(plant: Plant) -> None:
-    plant.store.restore_part("notes", "letters", 1)
+def lose_a_cell(pipeline: Pipeline) -> None:
+    pipeline.store.restore_part("notes", "letters", 1)
 
 
-def lose_a_stage(plant: Plant) -> None:
+def lose_a_stage(pipeline: Pipeline) -> None:
     for part in range(2):
-        plant.store.restore_part("notes", "all", part)
+        pipeline.store.restore_part("notes", "all", part)
 
 
-def lose_everything(plant: Plant) -> None:
-    plant.store.restore_all()
+def lose_everything(pipeline: Pipeline) -> None:
+    pipeline.store.restore_all()
 
 
-def roll_back_downstream(plant: Plant) -> None:
-    copies = [plant.store.copy_part("notes", "all", part) for part in range(2)]
-    plant.feed(["ace", "bug"])
+def roll_back_downstream(pipeline: Pipeline) -> None:
+    copies = [pipeline.store.copy_part("notes", "all", part) for part in range(2)]
+    pipeline.feed(["ace", "bug"])
     for part, copy in enumerate(copies):
-        plant.store.restore_part("notes", "all", part, copy)
+        pipeline.store.restore_part("notes", "all", part, copy)
 
 
-LOSSES: dict[Callable[[Plant], None], type[ServiceStopped]] = {
+LOSSES: dict[Callable[[Pipeline], None], type[ServiceStopped]] = {
     lose_a_cell: StoreInconsistent,
     lose_a_stage: StoreInconsistent,
     lose_everything: StoreEmpty,
@@ -117,19 +117,19 @@ LOSSES: dict[Callable[[Plant], None], type[ServiceStopped]] = {
 
 
 @pytest.mark.parametrize("lose", LOSSES, ids=lambda lose: lose.__name__)
-def test_what_a_store_has_lost_is_folded_again(lose: Callable[[Plant], None]) -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    lose(plant)
+def test_what_a_store_has_lost_is_folded_again(lose: Callable[[Pipeline], None]) -> None:
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    lose(pipeline)
     with pytest.raises(LOSSES[lose], match="sqe-chain rebuild"):
-        plant.found.start()
-    plant.found.rebuild()
-    plant.check()
-    plant.feed(AFTER)
-    plant.check()
+        pipeline.found.start()
+    pipeline.found.rebuild()
+    pipeline.check()
+    pipeline.feed(AFTER)
+    pipeline.check()
     assert (
-        plant.found.commits()["words", 0].offset
-        == plant.found.log.bounds([("words", 0)])["words", 0].stable_end
+        pipeline.found.commits()["words", 0].offset
+        == pipeline.found.log.bounds([("words", 0)])["words", 0].stable_end
     )
 
 
@@ -138,143 +138,143 @@ def test_what_a_store_has_lost_is_folded_again(lose: Callable[[Plant], None]) ->
 def test_a_rebuild_that_crashes_at_any_write_is_simply_done_again(when: str, resume: bool) -> None:
     at = 0
     while True:
-        plant = Plant()
-        plant.feed(BEFORE)
-        lose_a_cell(plant)
-        plant.found.crash_at_write(at, when)  # type: ignore[arg-type]
+        pipeline = Pipeline()
+        pipeline.feed(BEFORE)
+        lose_a_cell(pipeline)
+        pipeline.found.crash_at_write(at, when)  # type: ignore[arg-type]
         try:
-            plant.found.rebuild()
+            pipeline.found.rebuild()
         except Crash:
-            plant.found.script.writes.clear()
-            again(plant, resume=resume)
-            plant.check()
-            plant.feed(AFTER)
-            plant.check()
+            pipeline.found.script.writes.clear()
+            again(pipeline, resume=resume)
+            pipeline.check()
+            pipeline.feed(AFTER)
+            pipeline.check()
             at += 1
             continue
         break
     assert at > 20
 
 
-def again(plant: Plant, *, resume: bool) -> None:
+def again(pipeline: Pipeline, *, resume: bool) -> None:
     """A second attempt; where the first had not begun to fold, or was done already, as a user would see it."""
     try:
-        plant.found.rebuild(resume=resume)
+        pipeline.found.rebuild(resume=resume)
     except ConfigurationError:  # nothing to resume
-        plant.found.rebuild()
+        pipeline.found.rebuild()
 
 
 def test_the_run_before_is_fenced_off() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    zombie = plant.found.service
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    zombie = pipeline.found.service
     assert zombie is not None
-    plant.found.rebuild()
-    plant.found.feed("words", word("ash"), key="a")
+    pipeline.found.rebuild()
+    pipeline.found.feed("words", word("ash"), key="a")
     with pytest.raises(Superseded):
         zombie.batch()
-    plant.check()
+    pipeline.check()
 
 
 def test_outputs_sealed_but_not_published_are_published_after_it() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    plant.found.crash(step=5)
-    plant.found.feed("words", word("ash"), key="a")
-    plant.words.append("ash")
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    pipeline.found.crash(step=5)
+    pipeline.found.feed("words", word("ash"), key="a")
+    pipeline.words.append("ash")
     with pytest.raises(Crash):
-        plant.found.batch()
-    plant.found.service = None
-    lose_a_cell(plant)
-    plant.found.rebuild()
-    plant.feed(AFTER)
-    plant.check()
+        pipeline.found.batch()
+    pipeline.found.service = None
+    lose_a_cell(pipeline)
+    pipeline.found.rebuild()
+    pipeline.feed(AFTER)
+    pipeline.check()
 
 
 def test_a_rewound_flow_folds_again_but_says_nothing_twice() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    plant.found.rebuild({("words", 0): 1, ("words", 1): 1})
-    assert sum(len(said.split()) for said in ledger(plant.found).values()) == 2
-    plant.feed(AFTER)
-    plant.check()
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    pipeline.found.rebuild({("words", 0): 1, ("words", 1): 1})
+    assert sum(len(said.split()) for said in stored_words(pipeline.found).values()) == 2
+    pipeline.feed(AFTER)
+    pipeline.check()
 
 
 def test_a_rewound_flow_that_is_folded_again_says_nothing_twice_either() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    plant.found.rebuild({("words", 0): 1, ("words", 1): 1})
-    plant.found.rebuild()
-    plant.feed(AFTER)
-    plant.check()
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    pipeline.found.rebuild({("words", 0): 1, ("words", 1): 1})
+    pipeline.found.rebuild()
+    pipeline.feed(AFTER)
+    pipeline.check()
 
 
 def test_a_rewound_flow_says_it_again_if_asked() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    plant.found.rebuild({("words", 0): 1, ("words", 1): 1}, republish=True)
-    plant.feed(AFTER)
-    twice = {text for text, count in plant.said().items() if count == 2}
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    pipeline.found.rebuild({("words", 0): 1, ("words", 1): 1}, republish=True)
+    pipeline.feed(AFTER)
+    twice = {text for text, count in pipeline.said().items() if count == 2}
     assert len(twice) == len(BEFORE) - 2
-    unique = {(one.lane, one.position) for one in plant.found.published("said")}
-    assert len(unique) == len(plant.words)
+    unique = {(one.lane, one.position) for one in pipeline.found.published("said")}
+    assert len(unique) == len(pipeline.words)
 
 
 def test_code_and_layout_may_change_with_it() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    other = plant.same(flow_of(state_partitions=3, buckets=2))
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    other = pipeline.same(flow_of(state_partitions=3, buckets=2))
     other.found.rebuild()
     other.feed(AFTER)
     other.check()
 
 
 def test_it_can_be_done_again_and_again() -> None:
-    plant = Plant()
+    pipeline = Pipeline()
     for number in range(3):
-        plant.feed(BEFORE[number * 2 : number * 2 + 2])
-        plant.found.rebuild()
-        plant.check()
-    names = {name for name, _, _ in plant.store.copy_all().parts}
-    left = sum(bool(list(plant.store.scan(name, "letters", part))) for name in names for part in range(2))
+        pipeline.feed(BEFORE[number * 2 : number * 2 + 2])
+        pipeline.found.rebuild()
+        pipeline.check()
+    names = {name for name, _, _ in pipeline.store.copy_all().parts}
+    left = sum(bool(list(pipeline.store.scan(name, "letters", part))) for name in names for part in range(2))
     assert left == 2, "old states are deleted"
 
 
 def test_a_flow_that_began_in_the_middle_is_folded_from_there() -> None:
-    plant = Plant(settings=Settings(max_records=3, start="latest"))
+    pipeline = Pipeline(settings=Settings(max_records=3, start="latest"))
     for text in ("zap", "zip", "yak"):
-        plant.found.feed("words", word(text), key=text[0])
-    plant.found.run_until_caught_up()
-    plant.feed(BEFORE)
-    lose_everything(plant)
-    plant.found.rebuild()
-    plant.check()
+        pipeline.found.feed("words", word(text), key=text[0])
+    pipeline.found.run_until_caught_up()
+    pipeline.feed(BEFORE)
+    lose_everything(pipeline)
+    pipeline.found.rebuild()
+    pipeline.check()
 
 
 def test_a_flow_whose_input_was_deleted_meanwhile_stops() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    plant.found.log.truncate_before("words", 0, 1)
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    pipeline.found.log.truncate_before("words", 0, 1)
     with pytest.raises(LostOffsets):
-        plant.found.rebuild()
-    plant.feed(AFTER)
-    plant.check()
+        pipeline.found.rebuild()
+    pipeline.feed(AFTER)
+    pipeline.check()
 
 
 def test_offsets_beyond_what_was_counted_are_refused() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
     with pytest.raises(ConfigurationError, match="lies beyond"):
-        plant.found.rebuild({("words", 0): 1_000})
+        pipeline.found.rebuild({("words", 0): 1_000})
     with pytest.raises(ConfigurationError, match="does not read"):
-        plant.found.rebuild({("others", 0): 0})
-    plant.feed(AFTER)
-    plant.check()
+        pipeline.found.rebuild({("others", 0): 0})
+    pipeline.feed(AFTER)
+    pipeline.check()
 
 
 def test_a_flow_that_never_ran_cannot_be_folded_again() -> None:
     with pytest.raises(ConfigurationError, match="has never run"):
-        Plant().found.rebuild()
+        Pipeline().found.rebuild()
 
 
 # --- interrupted attempts -----------------------------------------------------------------------------
@@ -283,13 +283,13 @@ def test_a_flow_that_never_ran_cannot_be_folded_again() -> None:
 def small_flow() -> Flow:
     flow = Flow("notes", state_partitions=2)
     first = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
     first.to("said", key=first_letter, partitions=2)
     return flow
 
 
-class SmallPlant(Plant):
+class SmallPipeline(Pipeline):
     """One stage; a batch of all that is there."""
 
     def __init__(self) -> None:
@@ -300,7 +300,7 @@ class SmallPlant(Plant):
         letters: dict[str, list[str]] = {}
         for text in self.words:
             letters.setdefault(text[0], []).append(text)
-        assert ledger(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
+        assert stored_words(self.found) == {letter: " ".join(words) for letter, words in letters.items()}
         assert self.said() == Counter(self.words)
 
     def rows(self) -> dict[str, int]:
@@ -318,60 +318,60 @@ class SmallPlant(Plant):
         return Plan.from_bytes(data).layout.stages["letters"].flow
 
 
-def rebuilt_once(plant: SmallPlant) -> None:
-    plant.found.rebuild()
+def rebuilt_once(pipeline: SmallPipeline) -> None:
+    pipeline.found.rebuild()
 
 
-def rebuilt_twice(plant: SmallPlant) -> None:
-    plant.found.rebuild()
-    plant.feed(["ace"])
-    plant.found.rebuild()
+def rebuilt_twice(pipeline: SmallPipeline) -> None:
+    pipeline.found.rebuild()
+    pipeline.feed(["ace"])
+    pipeline.found.rebuild()
 
 
-def interrupted_when_all_was_folded(plant: SmallPlant) -> None:
-    interrupted(plant)
+def interrupted_when_all_was_folded(pipeline: SmallPipeline) -> None:
+    interrupted(pipeline)
 
 
-def interrupted_twice(plant: SmallPlant) -> None:
+def interrupted_twice(pipeline: SmallPipeline) -> None:
     """The first one is not closed by the second, for this one does not get so far."""
-    interrupted(plant)
-    plant.found.crash(step=1, when="after")
+    interrupted(pipeline)
+    pipeline.found.crash(step=1, when="after")
     with pytest.raises(Crash):
-        plant.found.rebuild()
+        pipeline.found.rebuild()
 
 
-def interrupted(plant: SmallPlant) -> None:
+def interrupted(pipeline: SmallPipeline) -> None:
     """Right before the switch."""
-    probe = SmallPlant()
+    probe = SmallPipeline()
     before = len(probe.found.script.written)
     probe.found.rebuild()
     writes = probe.found.script.written[before:]
     at = next(i for i, what in enumerate(writes) if i > 1 and what.startswith("home of notes:"))
-    plant.found.crash_at_write(at)
+    pipeline.found.crash_at_write(at)
     with pytest.raises(Crash):
-        plant.found.rebuild()
-    plant.found.script.writes.clear()
-    plant.check()
+        pipeline.found.rebuild()
+    pipeline.found.script.writes.clear()
+    pipeline.check()
 
 
-def start_the_service(plant: SmallPlant) -> None:
-    plant.found.start()
+def start_the_service(pipeline: SmallPipeline) -> None:
+    pipeline.found.start()
 
 
-def rebuild_again(plant: SmallPlant) -> None:
-    plant.found.rebuild()
+def rebuild_again(pipeline: SmallPipeline) -> None:
+    pipeline.found.rebuild()
 
 
-def resume(plant: SmallPlant) -> None:
+def resume(pipeline: SmallPipeline) -> None:
     try:
-        plant.found.rebuild(resume=True)
+        pipeline.found.rebuild(resume=True)
     except ConfigurationError as error:
         assert "no interrupted attempt" in str(error) or "start without --resume" in str(error)  # noqa: PT017
-        plant.check()
+        pipeline.check()
 
 
 HISTORIES = (
-    lambda _plant: None,
+    lambda _: None,
     rebuilt_once,
     rebuilt_twice,
     interrupted_when_all_was_folded,
@@ -383,32 +383,34 @@ HISTORIES = (
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("history", HISTORIES)
 def test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for_them(
-    history: Callable[[SmallPlant], None], when: str, recover: Callable[[SmallPlant], None]
+    history: Callable[[SmallPipeline], None], when: str, recover: Callable[[SmallPipeline], None]
 ) -> None:
     """Attempts that are done, given up, or being deleted are not resumed; in the end one copy of the states is left."""
     at = 0
     while True:
-        plant = SmallPlant()
-        history(plant)
-        plant.found.crash_at_write(at, when)  # type: ignore[arg-type]
+        pipeline = SmallPipeline()
+        history(pipeline)
+        pipeline.found.crash_at_write(at, when)  # type: ignore[arg-type]
         crashed = False
         try:
-            plant.found.rebuild()
+            pipeline.found.rebuild()
         except Crash:
             crashed = True
-        plant.found.script.writes.clear()
-        recover(plant)
-        plant.check()
-        resume(plant)
-        plant.check()
-        plant.feed(AFTER[:1])
-        plant.check()
-        resume(plant)
-        plant.check()
-        plant.found.rebuild()
-        plant.feed(AFTER[1:2])
-        plant.check()
-        assert plant.rows() == {plant.stored_in(): len(ledger(plant.found))}, "all else is deleted"
+        pipeline.found.script.writes.clear()
+        recover(pipeline)
+        pipeline.check()
+        resume(pipeline)
+        pipeline.check()
+        pipeline.feed(AFTER[:1])
+        pipeline.check()
+        resume(pipeline)
+        pipeline.check()
+        pipeline.found.rebuild()
+        pipeline.feed(AFTER[1:2])
+        pipeline.check()
+        assert pipeline.rows() == {pipeline.stored_in(): len(stored_words(pipeline.found))}, (
+            "all else is deleted"
+        )
         if not crashed:
             break
         at += 1
@@ -417,143 +419,143 @@ def test_whatever_was_interrupted_where_nothing_but_the_states_is_ever_taken_for
 
 def test_while_a_rebuild_folds_the_old_states_stay_and_what_was_interrupted_is_not_the_flow() -> None:
     """At every write before the switch all old states are there; and it is not switched before all is folded."""
-    probe = SmallPlant()
+    probe = SmallPipeline()
     begin = len(probe.found.script.written)
     probe.found.rebuild()
     writes = probe.found.script.written[begin:]
     switch = next(i for i, what in enumerate(writes) if i > 1 and what.startswith("home of notes:"))
     for at in range(switch + 1):
-        plant = SmallPlant()
-        plant.found.crash_at_write(at)
+        pipeline = SmallPipeline()
+        pipeline.found.crash_at_write(at)
         with pytest.raises(Crash):
-            plant.found.rebuild()
-        plant.found.script.writes.clear()
-        assert plant.rows()["notes"] == len({text[0] for text in plant.words})
-        assert plant.stored_in() == "notes"
-        plant.check()
+            pipeline.found.rebuild()
+        pipeline.found.script.writes.clear()
+        assert pipeline.rows()["notes"] == len({text[0] for text in pipeline.words})
+        assert pipeline.stored_in() == "notes"
+        pipeline.check()
 
 
 def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() -> None:
-    plant = Plant()
-    plant.feed(BEFORE)
-    around = plant.found._around(None)
-    stopping = Rebuilding(around, lambda flow: plant.found._engine(around, flow), stopped=lambda: True)
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    around = pipeline.found._surroundings(None)
+    stopping = Rebuilding(around, lambda flow: pipeline.found._engine(around, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="nothing has changed"):
         stopping.run()
-    home, _ = plant.store.home("notes")
+    home, _ = pipeline.store.home("notes")
     assert home is not None
-    data = plant.store.plan("notes", home.number)
+    data = pipeline.store.plan("notes", home.number)
     assert data is not None
     assert set(Plan.from_bytes(data).layout.stored_in().values()) == {"notes"}
-    plant.check()
-    plant.found.rebuild(resume=True)
-    plant.check()
+    pipeline.check()
+    pipeline.found.rebuild(resume=True)
+    pipeline.check()
 
 
-def switch_of(plant: SmallPlant) -> int:
+def switch_of(pipeline: SmallPipeline) -> int:
     """Which write of a rebuild from here on is the switch."""
-    snapshot, content = plant.found.log.snapshot(), plant.store.copy_all()
-    begin = len(plant.found.script.written)
-    plant.found.rebuild()
-    writes = plant.found.script.written[begin:]
-    plant.found.log.restore(snapshot)
-    plant.store.restore_all(content)
+    snapshot, content = pipeline.found.log.snapshot(), pipeline.store.copy_all()
+    begin = len(pipeline.found.script.written)
+    pipeline.found.rebuild()
+    writes = pipeline.found.script.written[begin:]
+    pipeline.found.log.restore(snapshot)
+    pipeline.store.restore_all(content)
     return [i for i, what in enumerate(writes) if what.startswith("home of notes:")][1]
 
 
-def attempt_of(plant: SmallPlant, name: str) -> int:
-    home, _ = plant.store.home(name)
+def attempt_of(pipeline: SmallPipeline, name: str) -> int:
+    home, _ = pipeline.store.home(name)
     assert home is not None
-    data = plant.store.plan(name, home.number)
+    data = pipeline.store.plan(name, home.number)
     assert data is not None
     return Plan.from_bytes(data).attempt
 
 
 def test_the_attempt_that_became_the_flow_is_closed_before_the_flow_leaves_it() -> None:
-    plant = SmallPlant()
-    plant.found.crash_at_write(switch_of(plant), "after")
+    pipeline = SmallPipeline()
+    pipeline.found.crash_at_write(switch_of(pipeline), "after")
     with pytest.raises(Crash):
-        plant.found.rebuild()
-    first = plant.stored_in()
-    assert attempt_of(plant, first) >= 0, "nobody came to close it"
-    plant.found.crash_at_write(switch_of(plant), "before")
+        pipeline.found.rebuild()
+    first = pipeline.stored_in()
+    assert attempt_of(pipeline, first) >= 0, "nobody came to close it"
+    pipeline.found.crash_at_write(switch_of(pipeline), "before")
     with pytest.raises(Crash):
-        plant.found.rebuild()
-    assert plant.stored_in() == first
-    assert attempt_of(plant, first) < 0
-    plant.found.rebuild(resume=True)
-    plant.check()
+        pipeline.found.rebuild()
+    assert pipeline.stored_in() == first
+    assert attempt_of(pipeline, first) < 0
+    pipeline.found.rebuild(resume=True)
+    pipeline.check()
 
 
 def test_an_attempt_whose_rows_are_about_to_be_deleted_is_none_any_more() -> None:
-    plant = SmallPlant()
-    interrupted(plant)
-    plant.found.crash_at_write(1, "after")
+    pipeline = SmallPipeline()
+    interrupted(pipeline)
+    pipeline.found.crash_at_write(1, "after")
     with pytest.raises(Crash):
-        plant.found.rebuild()
+        pipeline.found.rebuild()
     with pytest.raises(ConfigurationError, match="no interrupted attempt"):
-        plant.found.rebuild(resume=True)
+        pipeline.found.rebuild(resume=True)
 
 
 def test_what_could_not_be_folded_to_the_end_does_not_become_the_flow() -> None:
-    plant = SmallPlant()
-    end = plant.found.log.bounds([("words", 0)])["words", 0].stable_end
-    plant.found.log.truncate_after("words", 0, end - 1)
+    pipeline = SmallPipeline()
+    end = pipeline.found.log.bounds([("words", 0)])["words", 0].stable_end
+    pipeline.found.log.truncate_after("words", 0, end - 1)
     with pytest.raises(ServiceStopped, match="the log was truncated; restore it"):
-        plant.found.rebuild()
-    assert plant.stored_in() == "notes"
-    plant.check()
+        pipeline.found.rebuild()
+    assert pipeline.stored_in() == "notes"
+    pipeline.check()
 
 
 def test_an_attempt_is_not_resumed_after_the_flow_has_gone_on() -> None:
-    plant = SmallPlant()
-    interrupted(plant)
-    plant.feed(AFTER)
+    pipeline = SmallPipeline()
+    interrupted(pipeline)
+    pipeline.feed(AFTER)
     with pytest.raises(ConfigurationError, match="has gone on to plan 2 since"):
-        plant.found.rebuild(resume=True)
-    plant.check()
-    assert plant.stored_in() == "notes"
+        pipeline.found.rebuild(resume=True)
+    pipeline.check()
+    assert pipeline.stored_in() == "notes"
 
 
 def test_an_attempt_with_other_options_is_not_resumed_and_nothing_is_folded() -> None:
-    plant = SmallPlant()
-    interrupted(plant)
-    begin = len(plant.found.script.written)
+    pipeline = SmallPipeline()
+    interrupted(pipeline)
+    begin = len(pipeline.found.script.written)
     with pytest.raises(ConfigurationError, match="other options"):
-        plant.found.rebuild(republish=True, resume=True)
-    assert not [what for what in plant.found.script.written[begin:] if "again" in what]
-    plant.check()
+        pipeline.found.rebuild(republish=True, resume=True)
+    assert not [what for what in pipeline.found.script.written[begin:] if "again" in what]
+    pipeline.check()
 
 
 def test_a_home_store_that_went_back_to_before_the_switch_does_not_find_empty_states() -> None:
     """Where rows were deleted headers have gone on, so an older home record does not fit to them."""
-    plant = SmallPlant()
-    before = plant.store.copy_home("notes")
-    plant.found.rebuild()
-    plant.store.restore_home("notes", before)
+    pipeline = SmallPipeline()
+    before = pipeline.store.copy_home("notes")
+    pipeline.found.rebuild()
+    pipeline.store.restore_home("notes", before)
     with pytest.raises(StoreInconsistent):
-        plant.found.start(Settings(takeover=True, allow_weak_durability=True, accept_rollback=True))
-    plant.found.rebuild()
-    plant.check()
+        pipeline.found.start(Settings(takeover=True, allow_weak_durability=True, accept_rollback=True))
+    pipeline.found.rebuild()
+    pipeline.check()
 
 
 def test_a_run_of_an_attempt_that_was_deleted_changes_nothing_any_more() -> None:
-    plant = SmallPlant()
-    interrupted(plant)
-    name = next(name for name in plant.rows() if "again" in name)
+    pipeline = SmallPipeline()
+    interrupted(pipeline)
+    name = next(name for name in pipeline.rows() if "again" in name)
     zombie = Rehearsal(
-        plant.flow.renamed(name), log=plant.found.log, store=plant.store, settings=plant.settings
+        pipeline.flow.renamed(name), log=pipeline.found.log, store=pipeline.store, settings=pipeline.settings
     )
     zombie.start()
     for text in AFTER:
-        plant.found.feed("words", word(text), key=text[0])
-        plant.words.append(text)
-    plant.found.rebuild()
+        pipeline.found.feed("words", word(text), key=text[0])
+        pipeline.words.append(text)
+    pipeline.found.rebuild()
     with pytest.raises(ServiceStopped):
         zombie.batch()
-    plant.found.run_until_caught_up()
-    plant.check()
-    assert set(plant.rows()) == {plant.stored_in()}
+    pipeline.found.run_until_caught_up()
+    pipeline.check()
+    assert set(pipeline.rows()) == {pipeline.stored_in()}
 
 
 def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
@@ -561,7 +563,7 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
     states = MemoryStore(f"states-{id(object())}")
     flow = Flow("notes", state_partitions=2)
     flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note, store="states"
+        "letters", key=first_letter, state=StringValue, fold=append_word, store="states"
     )
     home = MemoryStore(f"home-{id(object())}")
     found = Rehearsal(
@@ -583,27 +585,27 @@ def test_a_name_under_which_a_store_holds_states_is_not_used_again() -> None:
     states.restore_part("notes", "letters", 1)
     found.rebuild()
     assert found._store_flow("letters") != live
-    assert ledger(found)["a"] == "ant ape auk"
+    assert stored_words(found)["a"] == "ant ape auk"
 
 
 def test_a_run_of_a_flow_folded_again_twice_is_told_that_it_was_superseded() -> None:
     """Its states lay where the first folding had left them; headers there go on, never back."""
-    plant = Plant()
-    plant.feed(BEFORE)
-    plant.found.run_until_caught_up()
-    plant.found.rebuild()
-    plant.feed(AFTER)
-    plant.found.run_until_caught_up()
-    zombie = plant.found.service
+    pipeline = Pipeline()
+    pipeline.feed(BEFORE)
+    pipeline.found.run_until_caught_up()
+    pipeline.found.rebuild()
+    pipeline.feed(AFTER)
+    pipeline.found.run_until_caught_up()
+    zombie = pipeline.found.service
     assert zombie is not None
-    before = [header for header in plant.found.headers("letters") if header]
-    at = plant.found._store_flow("letters")
-    plant.found.rebuild()
-    after = plant.store.headers(at, "letters", range(len(before)))
+    before = [header for header in pipeline.found.headers("letters") if header]
+    at = pipeline.found._store_flow("letters")
+    pipeline.found.rebuild()
+    after = pipeline.store.headers(at, "letters", range(len(before)))
     for old, new in zip(before, after, strict=True):
         assert new is not None
         assert (new.epoch, new.number) > (old.epoch, old.number - 1)
         assert new.number >= old.number
-    plant.feed(["elk"])
+    pipeline.feed(["elk"])
     with pytest.raises(Superseded):
         zombie.batch()

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, word
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
@@ -20,6 +19,7 @@ from sqe_chain.protocol.recover import to_redo
 from sqe_chain.segment.states import CellStates, Claim, Step
 from sqe_chain.stores.memory import MemoryStore, PartCopy
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
 
 LEVELS = {0: 1, 1: 2}
 
@@ -50,9 +50,9 @@ def test_no_upstream_header_is_beyond_a_downstream_one(
 def flow_of() -> Flow:
     flow = Flow("notes", state_partitions=1)
     first = flow.source("words", StringValue).aggregate(
-        "letters", key=first_letter, state=StringValue, fold=note
+        "letters", key=first_letter, state=StringValue, fold=append_word
     )
-    first.aggregate("all", key=everything, state=StringValue, fold=note)
+    first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
     return flow
 
 
@@ -77,7 +77,7 @@ def test_a_second_stage_that_lost_a_plan_of_which_the_first_has_begun_to_write_s
     found.crash_at_write(at, "after")
     found.run_until_crash()
     assert found.headers("letters")[0].begun_id  # type: ignore[union-attr]
-    assert ledger(found, "all")["all"].split() == ["first", "ant", "bee", "cow"]
+    assert stored_words(found, "all")["all"].split() == ["first", "ant", "bee", "cow"]
     store = found.stores[""]
     assert isinstance(store, MemoryStore)
     store.restore_part("notes", "all", 0, before)

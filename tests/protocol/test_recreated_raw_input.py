@@ -8,13 +8,13 @@ from uuid import uuid4
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
-from parsed import states_as
 
 from sqe_chain.errors import PartitionsMismatch, RecreatedTopic
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog, MemoryWriter
 from sqe_chain.ports import Commit, TopicPartition
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.typed_results import states_as
 
 
 def decode(value: bytes) -> Int64Value:

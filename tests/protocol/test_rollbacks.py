@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, ledger, note, notes, word
 
 from sqe_chain.errors import ChainError, StoreEmpty, StoreInconsistent
 from sqe_chain.flow import Flow
@@ -15,6 +14,7 @@ from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, same_key, stored_words, word, words_by_letter
 
 WORDS = [["ant", "bee"], ["ape", "bat"], ["asp", "boa"], ["auk", "bug"]]
 NEXT = ["ass", "bir"]
@@ -25,9 +25,9 @@ class Past:
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.flow = Flow("notes", state_partitions=2)
-        first = notes(self.flow)
+        first = words_by_letter(self.flow)
         first.to("said", partitions=1)
-        first.aggregate("all", key=everything, state=StringValue, fold=note)
+        first.aggregate("all", key=same_key, state=StringValue, fold=append_word)
         self.store = MemoryStore(f"past-{id(self)}")
         self.store.restore_all()
         log = MemoryLog(f"past-{id(self)}")
@@ -48,7 +48,10 @@ class Past:
 
     def is_exact(self) -> bool:
         letters = {key: " ".join(text for text in self.words if text[0] == key) for key in ("a", "b")}
-        return (ledger(self.found), ledger(self.found, "all")) == (letters, {"all": " ".join(self.words)})
+        return (stored_words(self.found), stored_words(self.found, "all")) == (
+            letters,
+            {"all": " ".join(self.words)},
+        )
 
     def back(self, stages: list[str], batches: int, parts: tuple[int, ...] = (0, 1)) -> None:
         """Put states back by so many batches."""

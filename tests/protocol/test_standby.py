@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from notes import ledger, notes, word
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
 from sqe_chain.flow import Flow
@@ -17,6 +16,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
+from tests.support.word_flows import stored_words, word, words_by_letter
 
 TAKES = Settings(allow_weak_durability=True, takeover=True)
 WAITS = Settings(allow_weak_durability=True, standby_ms=1_000)
@@ -37,7 +37,7 @@ class Acting(SteppingClock):
 
 def running() -> tuple[Rehearsal, Aggregation]:
     flow = Flow("notes", state_partitions=2)
-    notes(flow)
+    words_by_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     service = found.start()
@@ -60,13 +60,13 @@ def test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands
     acts[20] = active.batch
     standby = stand_by(found, acts)
     assert found.clock.waits >= 28 + 5, "a second after the last beat"
-    assert ledger(found) == {"a": "ant ape"}
+    assert stored_words(found) == {"a": "ant ape"}
     found.feed("words", word("asp"))
     with pytest.raises(Superseded):
         active.batch()
     assert not active.beat()
     standby.batch()
-    assert ledger(found) == {"a": "ant ape asp"}
+    assert stored_words(found) == {"a": "ant ape asp"}
 
 
 def test_a_standby_takes_over_at_once_when_the_claim_is_given_back() -> None:
@@ -117,7 +117,7 @@ def test_a_standby_asked_to_stop_has_done_nothing() -> None:
 def test_a_store_emptied_while_a_standby_waits_is_no_birth() -> None:
     """Kafka has a commit since, so the flow is not new."""
     flow = Flow("notes", state_partitions=2)
-    notes(flow)
+    words_by_letter(flow)
     found = Rehearsal(flow)
     found.feed("words", word("ant"))
     active = found.start()
@@ -126,7 +126,7 @@ def test_a_store_emptied_while_a_standby_waits_is_no_birth() -> None:
         with pytest.raises(StoreEmpty):
             stand_by(found, acts)
         acts = {}
-    assert ledger(found) == {}
+    assert stored_words(found) == {}
 
 
 def test_a_takeover_does_not_wait() -> None:

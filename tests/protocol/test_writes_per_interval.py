@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 from google.protobuf.wrappers_pb2 import Int64Value
-from parsed import states_as
 
 from sqe_chain import Flow
 from sqe_chain.ports import Header, Rows, Views
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.typed_results import states_as
 
 BATCHES, MESSAGES, KEYS = 5, 300, 7
 

@@ -1,6 +1,6 @@
 """Goal: no page says what is not so. Method: its code is run, its commands are parsed, its lists are compared.
 
-What needs servers is run by tests/integration/test_docs_commands.py. Conventions: tests/plant/documents.py.
+What needs servers is run by tests/integration/test_docs_commands.py. Conventions: tests/support/docs_examples.py.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import documents
 import pytest
 import typer
-from documents import ROOT, Block, Command
 from prometheus_client import CollectorRegistry
 
 from sqe_chain import errors
 from sqe_chain.cli.app import app
 from sqe_chain.logs.kafka import KafkaLog, load_config
 from sqe_chain.runtime.metrics import Metrics
+from tests.support import docs_examples
+from tests.support.docs_examples import ROOT, Block, Command
 
-PAGES = documents.pages()
-NAMES = [documents.name_of(page) for page in PAGES]
+PAGES = docs_examples.pages()
+NAMES = [docs_examples.name_of(page) for page in PAGES]
 EVERY_PAGE = pytest.mark.parametrize("page", PAGES, ids=NAMES)
-WITH_PYTHON = [p for p in PAGES if any(b.language == "python" and not b.file for b in documents.blocks(p))]
+WITH_PYTHON = [
+    p for p in PAGES if any(b.language == "python" and not b.file for b in docs_examples.blocks(p))
+]
 LANGUAGES = {"python", "console", "text", "proto", "properties", "sql", "toml"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -37,9 +39,9 @@ ROOMS = ("flow", "stages", "replays", "testing", "stores", "ports")
 """Rooms with names for users."""
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=documents.name_of)
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=docs_examples.name_of)
 def test_python_runs(page: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "error", documents.__file__, str(page)]
+    command = [sys.executable, "-W", "error", docs_examples.__file__, str(page)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -48,7 +50,7 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
 def test_blocks_are_of_a_kind_that_is_checked(page: Path, tmp_path: Path) -> None:
     indented = re.search(r"^[ \t]+```", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert indented is None, f"{page}: blocks begin at the margin, else nobody finds them"
-    for block in documents.blocks(page):
+    for block in docs_examples.blocks(page):
         assert block.language in LANGUAGES, f"{page}:{block.line}: ```{block.language}"
         if block.language == "console":
             assert block.text.startswith("$ "), f"{page}:{block.line}: a command begins with '$ '"
@@ -60,7 +62,7 @@ def test_blocks_are_of_a_kind_that_is_checked(page: Path, tmp_path: Path) -> Non
 
 @EVERY_PAGE
 def test_files_shown_are_used(page: Path) -> None:
-    found = documents.blocks(page)
+    found = docs_examples.blocks(page)
     for block in found:
         if block.file and not block.file.endswith((".proto", ".properties")):
             stem = block.file.rpartition(".")[0]
@@ -72,7 +74,7 @@ def test_files_shown_are_used(page: Path) -> None:
 def test_commands_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("SQE_CHAIN_KAFKA", "localhost:9092"), ("SQE_CHAIN_STORE", "redis://localhost")):
         monkeypatch.setenv(name, value)
-    for command in documents.commands(page):
+    for command in docs_examples.commands(page):
         try:
             _check(command, page)
         except Exception as error:
@@ -219,13 +221,13 @@ def _check(command: Command, page: Path) -> None:
             for extra in re.findall(r"\[([\w,-]+)\]", " ".join(arguments)):
                 assert set(extra.split(",")) <= set(PROJECT["optional-dependencies"]), f"no extra {extra}"
         elif program == "python":
-            shown = {block.file for block in documents.blocks(page)}
-            known = documents.exists(arguments[1]) if arguments[0] == "-m" else arguments[0] in shown
+            shown = {block.file for block in docs_examples.blocks(page)}
+            known = docs_examples.exists(arguments[1]) if arguments[0] == "-m" else arguments[0] in shown
             assert known, "no such module, and no file of this page"
         elif program == "spark-submit":
             raise AssertionError("flows are not submitted: sqe-chain run is the driver")
         else:
-            runs = documents.RUN_MARK in page.read_text(encoding="utf-8")
+            runs = docs_examples.RUN_MARK in page.read_text(encoding="utf-8")
             assert program in {"docker", "export", "redis-cli", "git", "cd"} or runs, (
                 "a command of no known kind"
             )

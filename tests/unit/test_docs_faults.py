@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from documents import ROOT
-from store_faults import FAULTS, IMPOSSIBLE, STORES, table
+from tests.support.docs_examples import ROOT
+from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES, faults_table
 
 
 def test_the_table_of_faults_is_the_one_that_is_run() -> None:
     text = (ROOT / "docs" / "stores.md").read_text(encoding="utf-8")
-    assert table() in text, f"docs/stores.md lacks this table:\n{table()}"
+    assert faults_table() in text, f"docs/stores.md lacks this table:\n{faults_table()}"
 
 
 def test_each_reason_belongs_to_a_fault_and_a_store() -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, note
 
 import sqe_chain
 from sqe_chain.errors import PartitionsMismatch
@@ -18,6 +17,7 @@ from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.plan import Layout, StageLayout
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, first_letter, same_key
 
 OURS = re.compile(r"\b(sieves?|stray|strays|surroundings|cells?|levels?)\b")
 """Words of the code that no user has to know."""
@@ -51,15 +51,17 @@ def test_no_text_uses_a_word_of_the_code(file: Path) -> None:
 
 def test_what_a_new_layout_brings_is_said_in_words() -> None:
     flow = Flow("grows", state_partitions=2)
-    stage = flow.source("words", StringValue).aggregate("first", key=everything, state=StringValue, fold=note)
+    stage = flow.source("words", StringValue).aggregate(
+        "first", key=same_key, state=StringValue, fold=append_word
+    )
     service = Rehearsal(flow)
     service.run_until_caught_up()
     grown = Flow("grows", state_partitions=2)
     stage = grown.source("words", StringValue).aggregate(
-        "first", key=everything, state=StringValue, fold=note
+        "first", key=same_key, state=StringValue, fold=append_word
     )
     stage.changes().to("totals", key=first_letter, partitions=3)
-    grown.source("more", StringValue).aggregate("second", key=everything, state=StringValue, fold=note)
+    grown.source("more", StringValue).aggregate("second", key=same_key, state=StringValue, fold=append_word)
     service.log.grow("words", 3)
     again = Rehearsal(grown, log=service.log, store=service.stores, partitions={"more": 2})
     again.run_until_caught_up()

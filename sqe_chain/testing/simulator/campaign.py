@@ -1,4 +1,4 @@
-"""Many schedules, and what is told of them."""
+"""Execute many schedules, and report on them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from functools import cache
 from multiprocessing import get_context
 from typing import Final
 
-from sqe_chain.testing.simulator.drawing import drawn
 from sqe_chain.testing.simulator.invariants import INVARIANTS, Violation
 from sqe_chain.testing.simulator.run import Simulation
-from sqe_chain.testing.simulator.schedule import as_test, faults_in
-from sqe_chain.testing.simulator.shrink import shrunk
+from sqe_chain.testing.simulator.schedule import as_test, count_faults
+from sqe_chain.testing.simulator.schedule_generator import drawn
+from sqe_chain.testing.simulator.shrink import shrink_schedule
 
-_AT_ONCE: Final = 10
-"""Schedules that a process gets at a time."""
+_CHUNK: Final = 10
+"""Schedules that a process takes at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one schedule.
+    """Outcome of one schedule.
 
     Attributes:
         seed: of the schedule.
         fired: fault -> how often it happened.
-        checked: invariant -> how often it was looked at.
-        violation: what was found; None when nothing.
+        checked: invariant -> how often it was checked.
+        violation: the first one; None when there was none.
     """
 
     seed: int
@@ -38,7 +38,7 @@ class Outcome:
     violation: Violation | None
 
 
-def outcome_of(seed: int) -> Outcome:
+def run_seed(seed: int) -> Outcome:
     """Execute the schedule of a seed."""
     _collect_rarely()
     simulation, found = Simulation(drawn(seed)), None
@@ -51,7 +51,7 @@ def outcome_of(seed: int) -> Outcome:
 
 @cache
 def _collect_rarely() -> None:
-    """What was imported stays, and nearly all that a schedule makes goes by itself: looking for cycles took a fifth."""
+    """Collect cycles rarely: reference counts free nearly everything that a schedule makes, and collecting took a fifth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -59,17 +59,17 @@ def _collect_rarely() -> None:
 
 @dataclass(slots=True)
 class Campaign:
-    """Schedules of these seeds.
+    """Executes the schedules of these seeds.
 
     Args:
         seeds: of the schedules.
-        jobs: processes that execute them.
+        jobs: number of processes.
 
     Attributes:
         done: schedules executed.
         fired: fault -> how often it happened.
-        checked: invariant -> how often it was looked at.
-        violations: seed -> what was found.
+        checked: invariant -> how often it was checked.
+        violations: seed -> its first violation.
     """
 
     seeds: Sequence[int]
@@ -80,7 +80,7 @@ class Campaign:
     violations: dict[int, Violation] = field(default_factory=dict)
 
     def run(self) -> Iterator[int]:
-        """Execute schedules; gives each seed when it is done, in their order, however many processes there are."""
+        """Execute the schedules; yields each seed when it is done, in order, whatever the number of processes."""
         with self._outcomes() as outcomes:
             for outcome in outcomes:
                 if outcome.violation is not None:
@@ -93,20 +93,20 @@ class Campaign:
     @contextmanager
     def _outcomes(self) -> Iterator[Iterator[Outcome]]:
         if self.jobs == 1:
-            yield map(outcome_of, self.seeds)
+            yield map(run_seed, self.seeds)
             return
         with get_context("spawn").Pool(self.jobs) as pool:
-            yield pool.imap(outcome_of, self.seeds, _AT_ONCE)
+            yield pool.imap(run_seed, self.seeds, _CHUNK)
 
     def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:
-        """Counts, and the first violation as a test.
+        """Report counts, and the first violation as a test.
 
         Args:
-            seconds: how long it took.
-            shrink: make that test small, which takes some seconds.
+            seconds: how long the campaign took.
+            shrink: whether to shrink that test, which takes some seconds.
         """
         pace = f" in {seconds:.1f} s: {self.done / seconds:.0f} a second" if seconds else ""
-        faults = faults_in(self.fired)
+        faults = count_faults(self.fired)
         lines = [
             f"{self.done:,} schedules{pace}; {faults:,} faults, {faults / max(self.done, 1):.1f} in each"
         ]
@@ -117,6 +117,6 @@ class Campaign:
             return "\n".join([*lines, "no violation", ""])
         seed, violation = next(iter(self.violations.items()))
         lines.append(f"{len(self.violations)} violations; seed {seed}: {violation}")
-        small = shrunk(drawn(seed), violation.name) if shrink else drawn(seed)
+        small = shrink_schedule(drawn(seed), violation.name) if shrink else drawn(seed)
         lines += ["", as_test(small, str(violation), f"seed_{seed}")]
         return "\n".join(lines)

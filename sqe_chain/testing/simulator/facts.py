@@ -1,7 +1,7 @@
 """Facts: what origin producers write in a simulated world, and the functions of its flows.
 
 A fact is one line of text, ``id key route kind same units``. It becomes one or more units, each with an id of its
-own, and states are lists of these ids: so a loss, a double or a wrong order shows, and nothing cancels out.
+own, and states are lists of these ids, so that a loss, a duplicate or a wrong order shows and nothing cancels out.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
 OPEN, CLOSE, BEATS, BAD_CLOSE = "o", "c", "H", "C"
 EARLIEST, LATEST = "m", "M"
 AHEAD, KEYLESS = "A", "k"
-"""Kinds of facts: sound; user code fails before, in the first stage, in the second, after it, in the last hop; with
-an error text that is no Unicode, with an error that has no text; a state that has no JSON; the opening and closing of
-a door, in this order; a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits; an event
-time ahead of the clock, which is no reason to fail; no key for a compacted topic."""
+"""Kinds of facts: sound; user code fails before the stages, in the first, in the second, after it, in the last hop; with
+an error text that is not Unicode, with an error without a text; a state without JSON; opening and closing a door;
+a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits; an event time ahead of the clock,
+which must not fail; no key for a compacted topic."""
 
 NOT_A_NUMBER = "?"
-"""What marks a note behind a value without JSON."""
+"""Marks an entry that follows a value without JSON."""
 
 GOOD = frozenset({SOUND, AHEAD})
 AHEAD_MS = 86_400_000
@@ -37,11 +37,11 @@ ODD_TIMES = {EARLIEST: -(2**63), LATEST: 2**63 - 1}
 
 
 class Refused(Exception):
-    """What a user's function raises."""
+    """What user code raises."""
 
 
 class Mute(Exception):
-    """An error whose text cannot be had."""
+    """An error whose text cannot be read."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -52,10 +52,10 @@ class Unit(NamedTuple):
 
     Attributes:
         id: its own.
-        key: of the stages.
-        route: key by which it is published, so where it lies.
+        key: key of the first stage.
+        route: record key, which decides its partition.
         kind: see above.
-        same: what filters by id compare.
+        same: id that filters compare.
     """
 
     id: str
@@ -72,16 +72,16 @@ class Unit(NamedTuple):
 
 @lru_cache(100_000)
 def unit_of(text: str) -> Unit:
-    """The unit that a payload says."""
+    """Parse a payload."""
     return Unit(*text.split(" "))
 
 
 @lru_cache(100_000)
 def units_of(fact: str) -> tuple[str, ...]:
-    """The payloads that a fact becomes."""
+    """The payloads of a fact's units."""
     number, key, route, kind, same, count = fact.split(" ")
     kinds = [SOUND] * int(count)
-    kinds[-1] = kind  # what comes before has been folded when it fails
+    kinds[-1] = kind  # the units before it are folded already when it fails
     if kind == BAD_CLOSE:
         kinds = [CLOSE, FIRST]
     found = [f"{number}.0 {key} {route} {kinds[0]} {same}"]
@@ -102,7 +102,7 @@ def decode(data: bytes) -> StringValue:
 
 
 def route(value: StringValue) -> str:
-    """Key by which a unit is published."""
+    """Record key of a unit."""
     return unit_of(value.value).route
 
 
@@ -116,19 +116,19 @@ def group(value: StringValue) -> str:
     return unit_of(value.value).group
 
 
-def same(value: StringValue) -> str:
-    """What filters by id compare."""
+def filter_id(value: StringValue) -> str:
+    """Id that filters compare."""
     return unit_of(value.value).same
 
 
-def label(value: StringValue) -> str | None:
-    """Key by which a unit goes into a compacted topic, which takes none without."""
+def compacted_key(value: StringValue) -> str | None:
+    """Record key in a compacted topic, which refuses records without one."""
     unit = unit_of(value.value)
     return None if unit.kind == KEYLESS else unit.key
 
 
 def sequence(value: StringValue) -> int:
-    """Rises along each partition of an origin."""
+    """A sequence number that rises along each partition of an origin."""
     return int(unit_of(value.value).id.partition(".")[0])
 
 
@@ -137,13 +137,13 @@ def is_beat(_: StringValue, context: Context) -> bool:
     return context.key == BEAT.encode()
 
 
-def in_hop(value: StringValue) -> StringValue:
+def refuse_in_hop(value: StringValue) -> StringValue:
     """The step of the last hop."""
     refuse(HOP, value)
     return value
 
 
-def before(value: StringValue) -> StringValue:
+def refuse_before(value: StringValue) -> StringValue:
     """The step before all stages."""
     kind = unit_of(value.value).kind
     if kind == SURROGATE:
@@ -154,7 +154,7 @@ def before(value: StringValue) -> StringValue:
     return value
 
 
-def after(value: StringValue) -> StringValue:
+def refuse_after(value: StringValue) -> StringValue:
     """The step after the last stage."""
     refuse(LAST, value)
     return value
@@ -166,13 +166,13 @@ def refuse(kind: str, value: StringValue) -> None:
         raise Refused(f"{kind} in {value.value}")
 
 
-def noted(unit: Unit) -> str:
-    """How a unit stands in a state."""
+def state_entry(unit: Unit) -> str:
+    """A unit's entry in a state."""
     return unit.id + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
 
 
 def open_doors(notes: str) -> int:
-    """Doors that stand open, by what a state holds."""
+    """Number of open doors in a state."""
     return notes.count("+") - notes.count("-")
 
 
@@ -180,15 +180,15 @@ def fold_text(stage: str, *, doors: bool = False) -> Callable[[StringValue, Stri
     """A fold into a list of ids, as text.
 
     Args:
-        stage: the kind of facts that it refuses.
-        doors: it refuses to close what is not open.
+        stage: kind of facts that it refuses.
+        doors: whether it refuses to close a door that is not open.
     """
 
     def fold(state: StringValue, value: StringValue) -> list[StringValue]:
         unit = unit_of(value.value)
         if doors and unit.kind == CLOSE and open_doors(state.value) < 1:
             raise Refused(f"{unit.id} closes what is not open")
-        state.value += noted(unit) + " "
+        state.value += state_entry(unit) + " "
         refuse(stage, value)
         return [value]
 
@@ -200,25 +200,25 @@ def fold_values(state: Value, value: StringValue) -> list[StringValue]:
     unit = unit_of(value.value)
     if unit.kind == UNSHOWN:
         state.list_value.values.add(number_value=float("nan"))
-    state.list_value.values.add(string_value=noted(unit).removesuffix(NOT_A_NUMBER))
+    state.list_value.values.add(string_value=state_entry(unit).removesuffix(NOT_A_NUMBER))
     refuse(FIRST, value)
     return [value]
 
 
-def checked(state: StringValue) -> StringValue:
-    """The step after `changes()`: a state that closes more than it opens cannot be."""
+def refuse_open_doors(state: StringValue) -> StringValue:
+    """The step after `changes()`: refuses a state that closes more doors than it opens."""
     if open_doors(state.value) < 0:
         raise Refused(f"more was closed than opened: {state.value}")
     return state
 
 
-def hear(state: StringValue, value: StringValue) -> None:
-    """The fold of who receives what the stages emit."""
+def append_heard(state: StringValue, value: StringValue) -> None:
+    """The fold of the service that receives the emissions of the stages."""
     state.value += unit_of(value.value).id + " "
 
 
-def hear_state(state: StringValue, value: Any) -> None:  # noqa: ANN401 - a state of either type
-    """The fold of who receives `changes()`: the newest state heard."""
+def keep_newest(state: StringValue, value: Any) -> None:  # noqa: ANN401 - a state of either type
+    """The fold of the service that receives `changes()`: keeps the newest state."""
     state.value = " ".join(ids_of(value))
 
 
@@ -231,6 +231,6 @@ def ids_of(state: Any) -> list[str]:  # noqa: ANN401 - a state of either type
     ]
 
 
-def bytes_of(notes: Iterable[str]) -> bytes:
-    """A state as text, serialized."""
+def serialized(notes: Iterable[str]) -> bytes:
+    """A text state with these entries, serialized."""
     return StringValue(value="".join(f"{note} " for note in notes)).SerializeToString()

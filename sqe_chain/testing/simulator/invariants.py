@@ -1,4 +1,4 @@
-"""What must hold after every write, and at rest."""
+"""Invariants that must hold after every write, and at rest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqe_chain.protocol.inputs import metadata_of
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator.facts import ids_of, unit_of
-from sqe_chain.testing.simulator.model import Books, Model, Place, way_of
+from sqe_chain.testing.simulator.model import ExpectedStates, Model, Place, lane_position_of
 from sqe_chain.testing.simulator.world import World
 
 INVARIANTS = {
@@ -51,164 +51,170 @@ class Violation(Exception):
         self.text = text
 
     def __reduce__(self) -> tuple[type[Violation], tuple[str, str]]:
-        """As it was made: processes send it to each other."""
+        """Make it picklable: worker processes send it."""
         return Violation, (self.name, self.text)
 
 
 Content = tuple[Sequence[bytes | None], bytes | None, str, int, int]
-"""What an output says: payloads, key, type, how many there are, event time."""
+"""Content of an output: payloads, key, type, number of siblings, event time."""
 
 
 def _unordered(content: Content) -> object:
-    """The same where a state lists the same ids in another order."""
+    """A content that is equal for states which list the same ids in another order."""
     payloads, key, type_name, *rest = content
     state = Value if type_name == Value.DESCRIPTOR.full_name else StringValue
     return [sorted(ids_of(state.FromString(payload or b""))) for payload in payloads], key, rest
 
 
 class Invariants:
-    """Looks at every write that has taken effect.
+    """Checks the invariants after every write that took effect.
 
     Args:
         world: the world.
-        log: its broker, without faults.
-        flow: `totals`.
-        model: the reference.
+        log: its broker, without injected faults.
+        flow: of the service `totals`.
+        model: the reference model.
 
     Attributes:
-        checked: invariant -> how often it was looked at.
-        trusted: whether what is published must say the same again; not after a store went back as a whole.
+        checked: invariant -> how often it was checked.
+        outputs_repeat: whether repeated outputs must have equal content; not after a whole store was rolled back.
     """
 
     def __init__(self, world: World, log: MemoryLog, flow: Flow, model: Model) -> None:
         self.checked: Counter[str] = Counter()
-        self.trusted = True
+        self.outputs_repeat = True
         self._world = world
         self._log = log
         self._flow = flow
         self._model = model
         self._stages = [stage for stage in flow.stages() if stage.kind == "aggregate"]
-        self._books: dict[str, Books] = {}
+        self._expected: dict[str, ExpectedStates] = {}
         self._plans: dict[str, Plan] = {}
-        self._said: dict[object, Content] = {}
+        self._published_contents: dict[object, Content] = {}
         self._published: dict[str, set[str]] = {}
-        self._letters: dict[object, object] = {}
-        self.forget()
+        self._dead_letters: dict[object, object] = {}
+        self.reset_observations()
 
-    def forget(self) -> None:
-        """Stores went back: what was seen of headers and claims is no measure any more."""
+    def reset_observations(self) -> None:
+        """Forget headers and claims seen so far, because stores were rolled back."""
         self._headers: dict[tuple[str, str, int], Header] = {}
         self._epochs: dict[str, int] = {}
         self._last: Plan | None = None
-        self._proven: set[str] = set()
+        self._outputs_checked: set[str] = set()
         self.ordered = False
 
-    def stands(self, place: tuple[str, str, int]) -> Header | None:
-        """The header of a cell (flow, stage, cell) as it was seen last."""
+    def last_header(self, place: tuple[str, str, int]) -> Header | None:
+        """The last header seen of a cell (flow, stage, cell)."""
         return self._headers.get(place)
 
-    def see(self, kind: str, what: tuple[Any, ...]) -> None:
-        """A write has taken effect; see `sqe_chain.testing.faults.Watch`."""
+    def on_write(self, kind: str, what: tuple[Any, ...]) -> None:
+        """Check a write that took effect; see `sqe_chain.testing.faults.Watch`."""
         if kind == "state":
             store, flow, stage, part, wanted, standing = what
             if wanted == standing and flow.split(".")[0] == "totals":
-                self._see_state(store, flow, stage, part, standing)
+                self._on_state(store, flow, stage, part, standing)
         elif kind == "publish":
-            self._see_output(what[0])
+            self._on_output(what[0])
         elif kind == "home":
             store, flow, standing = what
             if standing is not None and flow.split(".")[0] == "totals":
-                self._see_home(store, flow, standing)
+                self._on_home(store, flow, standing)
         elif what[0] == "totals":
-            self._see_commit(what[1])
+            self._on_commit(what[1])
 
     # ------------------------------------------------------------------ plans
 
-    def _see_home(self, store: MemoryStore, flow: str, home: Home) -> None:
-        self._hold("monotone", home.epoch >= self._epochs.get(flow, 0), f"{flow}: epoch {home.epoch}")
+    def _on_home(self, store: MemoryStore, flow: str, home: Home) -> None:
+        self._require("monotone", home.epoch >= self._epochs.get(flow, 0), f"{flow}: epoch {home.epoch}")
         self._epochs[flow] = home.epoch
         if home.number < 0:
             return
         if home.plan_id not in self._plans:
-            self._learn(store, flow, home)
+            self._check_plan(store, flow, home)
         plan = self._plans[home.plan_id]
         if flow == "totals":
             if self._last is not None:
-                self._hold("monotone", plan.number >= self._last.number, f"plan {plan.number}")
+                self._require("monotone", plan.number >= self._last.number, f"plan {plan.number}")
             moved = self._last is not None and self._last.layout.stored_in() != plan.layout.stored_in()
             self._last = plan
             if moved:
-                self.look(store)
+                self.check_states(store)
 
-    def _learn(self, store: MemoryStore, flow: str, home: Home) -> None:
+    def _check_plan(self, store: MemoryStore, flow: str, home: Home) -> None:
         data = store.plan(flow, home.number)
-        self._hold("plans", data is not None, f"{flow} has no plan {home.number}")
+        self._require("plans", data is not None, f"{flow} has no plan {home.number}")
         plan = Plan.from_bytes(data or b"")
-        self._hold("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
-        self._hold("plans", plan == plan.identified(), f"{flow}: plan {plan.number} is not what its id says")
+        self._require("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
+        self._require(
+            "plans", plan == plan.identified(), f"{flow}: plan {plan.number} is not what its id says"
+        )
         before = self._plans.get(plan.previous_id)
         if plan.previous_id:
-            self._hold("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
+            self._require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
         if before is not None:
             gone = set(plan.layout.gone) - set(before.layout.gone)
             starts = {one.place: one.start for one in plan.ranges}
             for one in before.ranges:
                 if one.topic not in gone:
                     follows = starts.get(one.place) == one.stop
-                    self._hold(
+                    self._require(
                         "plans", follows, f"plan {plan.number}: {one.place} from {starts.get(one.place)}"
                     )
-        books = self._model.after(plan, self._books.get(plan.previous_id))
-        self._plans[plan.plan_id], self._books[plan.plan_id] = plan, books
+        expected = self._model.expected_after(plan, self._expected.get(plan.previous_id))
+        self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
         out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
-        agrees = set(out) - books.may == books.excluded - books.may and len(set(out)) == len(out)
+        agrees = set(out) - expected.may_exclude == expected.excluded - expected.may_exclude and len(
+            set(out)
+        ) == len(out)
         texts = [(one.topic, one.partition, one.offset, one.error, one.text[:80]) for one in plan.exclusions]
-        self._hold("once", agrees, f"plan {plan.number} leaves out {texts}, must be {sorted(books.excluded)}")
+        self._require(
+            "once", agrees, f"plan {plan.number} leaves out {texts}, must be {sorted(expected.excluded)}"
+        )
 
     # ------------------------------------------------------------------ states
 
-    def _see_state(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+    def _on_state(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
         place = (flow, stage, part)
         where = f"{flow}/{stage}/{part} at {header}"
         before = self._headers.get(place)
         self._headers[place] = header
         if before is not None:
-            self._hold("one writer", header.epoch >= before.epoch, f"{where}, before {before}")
-            self._hold("monotone", header.number >= before.number, f"{where}, before {before}")
+            self._require("one writer", header.epoch >= before.epoch, f"{where}, before {before}")
+            self._require("monotone", header.number >= before.number, f"{where}, before {before}")
             if header.number == before.number and before.cursor is not None:
                 ahead = header.cursor is not None and header.cursor >= before.cursor
-                self._hold("monotone", ahead, f"{where}, before {before}")
-        if self._current(stage) != flow:
-            return  # on its way to be deleted, or not switched over to
-        self._look_at(store, flow, stage, part, header)
+                self._require("monotone", ahead, f"{where}, before {before}")
+        if self._stored_in(stage) != flow:
+            return  # about to be deleted, or not switched over to yet
+        self._check_cell(store, flow, stage, part, header)
         new = before is None or (header.number, header.begun_id) != (before.number, before.begun_id)
         if new:
-            self._look_at_order(store, stage, header, where)
+            self._check_write_order(store, stage, header, where)
 
-    def _current(self, stage: str) -> str | None:
+    def _stored_in(self, stage: str) -> str | None:
         return self._last.layout.stored_in().get(stage) if self._last else None
 
-    def look(self, store: MemoryStore) -> None:
-        """Look at all states that stand now."""
+    def check_states(self, store: MemoryStore) -> None:
+        """Check all present states."""
         for stage in self._flow.stages():
-            flow = self._current(stage.name)
+            flow = self._stored_in(stage.name)
             if flow is None:
                 continue
             for cell in self._flow.cells(stage):
                 header = store.headers(flow, stage.name, [cell])[0]
                 if header is not None:
-                    self._look_at(store, flow, stage.name, cell, header)
+                    self._check_cell(store, flow, stage.name, cell, header)
 
-    def _look_at(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
-        books = self._books.get(header.plan_id)
+    def _check_cell(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
+        expected = self._expected.get(header.plan_id)
         where = f"{flow}/{stage}/{part} at plan {header.number}"
-        self._hold("order", books is not None, f"{where}, which nobody sealed")
-        if books is None or stage not in {"first", "second"}:
+        self._require("order", expected is not None, f"{where}, which nobody sealed")
+        if expected is None or stage not in {"first", "second"}:
             return
-        wanted = books.cells.get(stage, {}).get(part, {})
+        wanted = expected.cells.get(stage, {}).get(part, {})
         if header.begun_id:
-            self._hold("order", header.begun_id in self._books, f"{where}: begun {header.begun_id}")
-            then = self._books[header.begun_id].cells.get(stage, {}).get(part, {})
+            self._require("order", header.begun_id in self._expected, f"{where}: begun {header.begun_id}")
+            then = self._expected[header.begun_id].cells.get(stage, {}).get(part, {})
             cursor = header.cursor or b""
             wanted = {
                 key: state
@@ -219,45 +225,45 @@ class Invariants:
         if found != wanted:
             shown = {key: (found.get(key), wanted.get(key)) for key in {*found, *wanted}}
             off = {key: both for key, both in sorted(shown.items()) if both[0] != both[1]}
-            self._hold("prefix", False, f"{where}: (stored, must be) {off}")  # noqa: FBT003
+            self._require("prefix", False, f"{where}: (stored, must be) {off}")  # noqa: FBT003
         self.checked["prefix"] += 1
         self.checked["whole"] += 1
 
-    def _look_at_order(self, store: MemoryStore, stage: str, header: Header, where: str) -> None:
+    def _check_write_order(self, store: MemoryStore, stage: str, header: Header, where: str) -> None:
         reached = header.begun_id or header.plan_id
-        if reached not in self._proven and reached in self._plans:
-            self._proven.add(reached)
-            plan, books = self._plans[reached], self._books[reached]
+        if reached not in self._outputs_checked and reached in self._plans:
+            self._outputs_checked.add(reached)
+            plan, expected = self._plans[reached], self._expected[reached]
             names = ["notes", *(["second.notes"] if self._world.stages > 1 else [])]
-            for name in names if not plan.silent and self.trusted and books.emitted else ():
-                missing = set(books.emitted) - self._published.get(name, set())
-                self._hold("order", not missing, f"{where}: {name} of {missing} was not published")
+            for name in names if not plan.silent and self.outputs_repeat and expected.emitted else ():
+                missing = set(expected.emitted) - self._published.get(name, set())
+                self._require("order", not missing, f"{where}: {name} of {missing} was not published")
         if stage == "first" and self._world.stages > 1 and self.ordered:
             number = header.number + bool(header.begun_id)
-            flow = self._current("second")
+            flow = self._stored_in("second")
             cells = self._flow.cells(self._stages[-1])
             for other in store.headers(flow or "", "second", cells):
                 behind = other is not None and other.number < number
-                self._hold("order", not behind, f"{where}: the second stage has {other}")
+                self._require("order", not behind, f"{where}: the second stage has {other}")
 
     # ------------------------------------------------------------------ outputs and commits
 
-    def _see_output(self, output: Output) -> None:
+    def _on_output(self, output: Output) -> None:
         topic, partition, key, value, headers, _ = output
         if headers and headers[-1][0] == "sqe-text":
-            self._see_letter(topic, dict(headers), (key, value))
+            self._on_dead_letter(topic, dict(headers), (key, value))
             return
         envelope = read(value or b"")
         links = envelope.chain.links
-        way = way_of(links)
+        way = lane_position_of(links)
         writer = links[-1].output
-        if not self.trusted and writer.startswith("totals/"):
+        if not self.outputs_repeat and writer.startswith("totals/"):
             return
         content: Content = (envelope.payloads, envelope.key, envelope.type, way.of, envelope.timestamp_ms)
-        said = self._said.setdefault((topic, partition, way.lane, way.position), content)
+        said = self._published_contents.setdefault((topic, partition, way.lane, way.position), content)
         again = topic.endswith(".states") and self._folded_again()
         if said != content and not (again and _unordered(said) == _unordered(content)):
-            self._hold("redo", False, f"{envelope.chain} on {topic}: {content}, before {said}")  # noqa: FBT003
+            self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {said}")  # noqa: FBT003
         self.checked["redo"] += 1
         if topic == "notes":
             name = writer.removeprefix("totals/")
@@ -265,24 +271,24 @@ class Invariants:
             self._published.setdefault(name, set()).update(ids)
 
     def _folded_again(self) -> bool:
-        """States were: then inputs of several partitions may have been folded in another order among each other."""
+        """Whether states were rebuilt: inputs of different partitions may then be folded in another order."""
         return self._last is not None and any("." in flow for flow in self._last.layout.stored_in().values())
 
-    def _see_letter(self, topic: str, headers: Mapping[str, bytes | None], content: object) -> None:
+    def _on_dead_letter(self, topic: str, headers: Mapping[str, bytes | None], content: object) -> None:
         names = ("sqe-topic-id", "sqe-partition", "sqe-offset", "sqe-error")
         place = (topic, *(headers[name] for name in names))
-        known = self._letters.setdefault(place, content)
-        self._hold("once", known == content, f"two dead letters of {place}: {content}, before {known}")
+        known = self._dead_letters.setdefault(place, content)
+        self._require("once", known == content, f"two dead letters of {place}: {content}, before {known}")
 
-    def _see_commit(self, commits: Mapping[Place, Commit]) -> None:
+    def _on_commit(self, commits: Mapping[Place, Commit]) -> None:
         for place, commit in commits.items():
             found = metadata_of(commit)
             plan = self._plans.get(str(found.get("id")))
-            self._hold("commit", plan is not None, f"{place}: commit of {found}, which nobody sealed")
+            self._require("commit", plan is not None, f"{place}: commit of {found}, which nobody sealed")
             if plan is None or not self.ordered:
                 continue
-            end = self._books[plan.plan_id].ends.get(place)
-            self._hold(
+            end = self._expected[plan.plan_id].ends.get(place)
+            self._require(
                 "commit",
                 commit.offset == end,
                 f"{place}: {commit.offset} is not the end of plan {plan.number}",
@@ -291,50 +297,54 @@ class Invariants:
                 for (its, name, part), header in self._headers.items():
                     if (its, name) == (flow, stage):
                         behind = header.number < plan.number
-                        self._hold(
+                        self._require(
                             "commit", not behind, f"plan {plan.number}, but {name}/{part} is at {header}"
                         )
 
     # ------------------------------------------------------------------ at rest
 
-    def books(self) -> Books:
-        """What the last plan's states are."""
-        return self._books[self._last.plan_id] if self._last else Books()
+    def expected(self) -> ExpectedStates:
+        """The expected states after the last plan."""
+        return self._expected[self._last.plan_id] if self._last else ExpectedStates()
 
-    def rest(self, store: MemoryStore) -> None:
-        """Everything was done; see "rest"."""
+    def check_at_rest(self, store: MemoryStore) -> None:
+        """Check that nothing is left to do; see "rest"."""
         last = self._last
         if last is None:
             return
-        self.look(store)
-        ends = self.books().ends
+        self.check_states(store)
+        ends = self.expected().ends
         for place, bound in self._log.bounds(ends).items():
-            self._hold("rest", ends[place] == bound.stable_end, f"{place}: read to {ends[place]} of {bound}")
+            self._require(
+                "rest", ends[place] == bound.stable_end, f"{place}: read to {ends[place]} of {bound}"
+            )
         for stage in self._flow.stages():
             flow = last.layout.stored_in()[stage.name]
             for header in store.headers(flow, stage.name, self._flow.cells(stage)):
                 at = header and (header.number, header.plan_id, header.begun_id)
-                self._hold(
+                self._require(
                     "rest",
                     at == (last.number, last.plan_id, ""),
                     f"{stage.name}: {header}, last {last.number}",
                 )
         commits = self._log.committed("totals", ends)
-        told = {place: commit.offset for place, commit in commits.items()}
-        # One of an older run may come late: it is a courtesy, not the truth.
-        behind = all(offset <= ends[place] for place, offset in told.items())
-        self._hold("rest", behind and told.keys() == ends.keys(), f"commits are {told}, ends are {ends}")
+        committed = {place: commit.offset for place, commit in commits.items()}
+        # An older run's commit may arrive late: commits inform others, the plan is authoritative.
+        in_bounds = all(offset <= ends[place] for place, offset in committed.items())
+        self._require(
+            "rest", in_bounds and committed.keys() == ends.keys(), f"commits are {committed}, ends are {ends}"
+        )
 
-    def sum(self, found: list[str], must: set[str], may: set[str], what: str) -> None:
-        """Each fact once, none missing, none extra."""
+    def check_sum(self, found: list[str], must: set[str], may: set[str], what: str) -> None:
+        """Check that each fact was counted once, none is missing, none is extra."""
         twice = [name for name, count in Counter(found).items() if count > 1]
-        self._hold("sum", not twice, f"{what}: {twice} twice")
+        self._require("sum", not twice, f"{what}: {twice} twice")
         missing, extra = must - set(found), set(found) - may
-        self._hold(
+        self._require(
             "sum", not missing and not extra, f"{what}: missing {sorted(missing)}, extra {sorted(extra)}"
         )
 
-    def _hold(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
+    def _require(self, name: str, holds: bool, text: str) -> None:  # noqa: FBT001
         self.checked[name] += 1
         if not holds:
             raise Violation(name, text)

@@ -1,6 +1,6 @@
-"""Messages that no reader may accept, with a right magic number and a right checksum.
+"""Malformed messages that every reader must refuse, although magic number and checksum are right.
 
-Of a sound message one field is taken away, added or exchanged, so that nothing else is wrong with it.
+Each is a sound message with one field removed, added or replaced, so that nothing else is wrong with it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _MORE_OF_VARINT = 0x80
 _WIRE_TYPE = 0x07
 _CHAIN, _EVENT_ID, _MORE, _LANE, _POSITION = 0x12, 0x1A, 0x4A, 0x51, 0x5A
 _BEYOND = b"\x00\x00\x00\x01" + b"\xff" * 7
-"""Of a root offset that no log has, all but the last byte; with a leader epoch."""
+"""A leader epoch and a root offset that no log has, without the last byte."""
 
 
-def made(kind: str, like: bytes | None, number: int) -> bytes:
-    """A malformed message.
+def malformed_message(kind: str, like: bytes | None, number: int) -> bytes:
+    """Make a malformed message.
 
     Args:
         kind: one of `KINDS`.
-        like: a sound one of the topic; without one it is rubbish.
-        number: makes it differ from others.
+        like: a sound message of the topic; None gives a message that is no envelope.
+        number: makes the message unique.
     """
     if kind == "rubbish" or like is None or not is_enveloped(like):
         return b"rubbish %d" % number
@@ -64,22 +64,22 @@ def made(kind: str, like: bytes | None, number: int) -> bytes:
     )
 
 
-def at(origin: bytes, timestamp_ms: int) -> bytes:
-    """A message of an origin with another event time, also one that `wrap` would refuse."""
+def with_event_time(origin: bytes, timestamp_ms: int) -> bytes:
+    """An origin's message with another event time, which may be one that `wrap` refuses."""
     start = len(PREFIX) + 2 + 16  # its event id
     end = next(index for index in range(start + 1, len(origin)) if origin[index] < _MORE_OF_VARINT) + 1
     return sealed(origin[:start] + origin[start : start + 1] + varint(timestamp_ms) + origin[end:-5])
 
 
 def _with(like: bytes, changed: dict[int, bytes]) -> bytes:
-    """A message with other fields of these tags, or without them, in the order of tags."""
+    """A message with the fields of these tags replaced or removed, in the order of tags."""
     fields = [(tag, field) for tag, field in _fields(like[len(PREFIX) : -5]) if tag not in changed]
     fields += changed.items()
     return sealed(PREFIX + b"".join(field for _, field in sorted(fields, key=lambda one: one[0])))
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The fields of a message, each with its tag: all of them are of one byte."""
+    """The fields of a message, each with its tag; all tags have one byte."""
     at = 0
     while at < len(body):
         begin, wire_type = at, body[at] & _WIRE_TYPE

@@ -1,7 +1,7 @@
-"""The reference: what must stand in the stores after each plan, from the plans and the records alone.
+"""The reference model: what the stores must hold after each plan, from the plans and the records alone.
 
-It shares nothing with what it judges: lanes and positions are taken from the links of the chains, marks are sets of
-these, and states are folded one input after the other, each as a whole or not at all.
+It shares no code with what it checks: lanes and positions come from the links of the chains, and states are folded one
+input after another, each as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from sqe_chain.testing.simulator.world import WINDOW_MS, World
 
 Place = tuple[str, int]
 Cells = dict[str, dict[int, dict[bytes, bytes]]]
-Notes = dict[tuple[str, str], list[str]]
+StageIds = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
 Coordinates = tuple[str, int, int]
 
 
-class Way(NamedTuple):
-    """Where a message stands, by its chain alone.
+class LanePosition(NamedTuple):
+    """Lane and position of a message, by its chain alone.
 
     Attributes:
-        lane: the links without what changes from message to message.
-        path: the same without ids of topics.
+        lane: the links without the fields that differ between messages.
+        path: the same without topic ids.
         position: root's leader epoch and offset, then each link's ordinal; () for an origin's message.
-        of: what the last link says of how many there are.
+        of: number of siblings, by the last link.
     """
 
     lane: tuple[object, ...]
@@ -49,50 +49,50 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A record, decoded; `units` is None where it cannot be."""
+    """A decoded record; `units` is None when it cannot be decoded."""
 
-    way: Way
+    lane_position: LanePosition
     units: tuple[Unit, ...] | None
     timestamp_ms: int
     may_fail: bool = False
 
 
 @dataclass(slots=True)
-class Books:
-    """What all states say after one plan.
+class ExpectedStates:
+    """What all states must be after one plan.
 
     Attributes:
         ends: up to where each partition was read.
-        marks: (place of reading, lane) -> position of the last message accepted.
-        notes: (stage, key) -> ids, in order.
+        marks: (input partition, lane) -> position of the last message accepted.
+        ids: (stage, key) -> ids, in order.
         cells: stage -> cell -> key -> state, serialized.
-        seen: what a filter has let pass.
-        windows: (key, start) -> ids that belong into that window.
-        emitted: ids that were folded by this plan.
-        excluded: coordinates that it must leave out.
-        may: coordinates that it may leave out.
+        seen: ids that a filter has let through.
+        windows: (key, start) -> ids that belong to that window.
+        emitted: ids folded by this plan.
+        excluded: inputs that the plan must exclude.
+        may_exclude: inputs that the plan may exclude.
     """
 
     ends: dict[Place, int] = field(default_factory=dict)
     marks: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
-    notes: Notes = field(default_factory=dict)
+    ids: StageIds = field(default_factory=dict)
     cells: Cells = field(default_factory=dict)
     seen: frozenset[str] = frozenset()
     windows: dict[Span, tuple[str, ...]] = field(default_factory=dict)
     emitted: tuple[str, ...] = ()
     excluded: set[Coordinates] = field(default_factory=set)
-    may: set[Coordinates] = field(default_factory=set)
+    may_exclude: set[Coordinates] = field(default_factory=set)
 
 
-class Fails(Exception):
-    """User code fails on this input."""
+class UserCodeFails(Exception):
+    """User code fails on an input."""
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Attempt:
     """One attempt at a plan."""
 
-    notes: Notes
+    ids: StageIds
     changed: set[tuple[str, str]] = field(default_factory=set)
     emitted: list[str] = field(default_factory=list)
     failed: set[Coordinates] = field(default_factory=set)
@@ -107,12 +107,12 @@ def _time_of(one: tuple[MemoryMessage, Input]) -> int:
 
 
 class Model:
-    """What `totals` must be.
+    """Computes the states that `totals` must have.
 
     Args:
         world: the world.
-        records: (topic id, hexadecimal, partition) -> offset -> record; also of topics that are no more.
-        malformed: values that no reader may accept.
+        records: (topic id, hexadecimal, partition) -> offset -> record; also of deleted topics.
+        malformed: values that every reader must refuse.
     """
 
     def __init__(
@@ -128,33 +128,33 @@ class Model:
         self._raw = world.raw and not world.hops
         self._picks = world.sieve in {"deduplicate", "distinct"}
 
-    def after(self, plan: Plan, before: Books | None) -> Books:
-        """The books after a plan.
+    def expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
+        """The expected states after a plan.
 
         Args:
             plan: the plan.
-            before: the books after the one before; None for a birth plan.
+            before: the expected states after the previous plan; None for a plan without a predecessor.
         """
-        books = Books()
+        expected = ExpectedStates()
         if before is not None:
-            books.marks, books.notes = dict(before.marks), before.notes
-            books.cells = {stage: dict(cells) for stage, cells in before.cells.items()}
-            books.seen, books.windows = before.seen, before.windows
+            expected.marks, expected.ids = dict(before.marks), before.ids
+            expected.cells = {stage: dict(cells) for stage, cells in before.cells.items()}
+            expected.seen, expected.windows = before.seen, before.windows
         wanted = []
         for planned in sorted(plan.ranges, key=lambda one: one.place):
-            books.ends[planned.place] = planned.stop
+            expected.ends[planned.place] = planned.stop
             if planned.start < planned.stop:
                 kept = self._records.get((planned.topic_id, planned.partition), {})
                 inputs = [kept[at] for at in range(planned.start, planned.stop) if at in kept]
                 wanted += [(planned.topic_id, message) for message in inputs]
         if wanted:
             left_out = {(one.topic, one.partition, one.offset) for one in plan.exclusions}
-            changed = self._fold(books, wanted, left_out)
-            self._store(books, changed)
-        return books
+            changed = self._fold(expected, wanted, left_out)
+            self._store(expected, changed)
+        return expected
 
     def input_of(self, message: MemoryMessage) -> Input:
-        """A record, decoded."""
+        """Decode a record."""
         value = message.value() or b""
         found = self._inputs.get(value)
         if found is None:
@@ -162,7 +162,7 @@ class Model:
         return found
 
     def _decoded(self, value: bytes) -> Input:
-        nowhere = Way((), (), (), 0)
+        nowhere = LanePosition((), (), (), 0)
         if value in self._malformed:
             return Input(nowhere, None, 0)
         if self._raw:
@@ -176,66 +176,81 @@ class Model:
         if not self._world.hops:
             texts = [text for fact in texts for text in units_of(fact)]
         odd = not -(2**62) < envelope.timestamp_ms < 2**62
-        return Input(way_of(envelope.chain.links), tuple(map(unit_of, texts)), envelope.timestamp_ms, odd)
+        return Input(
+            lane_position_of(envelope.chain.links), tuple(map(unit_of, texts)), envelope.timestamp_ms, odd
+        )
 
     def _fold(
-        self, books: Books, messages: Iterable[tuple[str, MemoryMessage]], left_out: set[Coordinates]
+        self,
+        expected: ExpectedStates,
+        messages: Iterable[tuple[str, MemoryMessage]],
+        left_out: set[Coordinates],
     ) -> set[tuple[str, str]]:
-        """Fold what is new; again without those that failed where a filter would then have let others pass."""
-        fresh = self._fresh(books, messages, left_out)
+        """Fold new inputs; fold again without failed ones if a filter would then let other inputs through."""
+        fresh = self._new_inputs(expected, messages, left_out)
         while True:
-            turn = _Turn(dict(books.notes))
-            chosen = self._chosen(books, fresh)
+            attempt = _Attempt(dict(expected.ids))
+            chosen = self._accepted_by_filter(expected, fresh)
             for message, found in fresh:
-                self._fold_input(turn, message, found, chosen)
-            if not turn.failed:
+                self._fold_input(attempt, message, found, chosen)
+            if not attempt.failed:
                 break
-            books.excluded |= turn.failed
-            fresh = [one for one in fresh if one[0].place not in turn.failed]
+            expected.excluded |= attempt.failed
+            fresh = [one for one in fresh if one[0].place not in attempt.failed]
             if not self._picks:
                 break
-        books.notes = {place: ids for place, ids in turn.notes.items() if ids}
-        books.emitted = tuple(turn.emitted)
+        expected.ids = {place: ids for place, ids in attempt.ids.items() if ids}
+        expected.emitted = tuple(attempt.emitted)
         if self._picks:
-            books.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
+            expected.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
         if self._world.sieve == "windows":
-            windows = dict(books.windows)
+            windows = dict(expected.windows)
             for message, found in fresh:
                 at_ms = found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
                 for unit in found.units or ():
                     if unit.kind != facts.BEATS:
                         span = unit.key, at_ms - at_ms % WINDOW_MS
                         windows[span] = (*windows.get(span, ()), unit.id)
-            books.windows = windows
-        return turn.changed
+            expected.windows = windows
+        return attempt.changed
 
-    def _fresh(
-        self, books: Books, messages: Iterable[tuple[str, MemoryMessage]], left_out: set[Coordinates]
+    def _new_inputs(
+        self,
+        expected: ExpectedStates,
+        messages: Iterable[tuple[str, MemoryMessage]],
+        left_out: set[Coordinates],
     ) -> list[tuple[MemoryMessage, Input]]:
-        """The inputs that are no replays and can be decoded; marks move."""
+        """The inputs that can be decoded and are not replays; advances the marks."""
         fresh = []
         skips = self._world.recreated == "skip"
         for topic_id, message in messages:
             place = message.place
             found = self.input_of(message)
             if found.units is None:
-                books.excluded.add(place)
+                expected.excluded.add(place)
                 continue
-            mark = (place[0], topic_id, place[1], found.way.path if skips else found.way.lane)
-            position = found.way.position or (message.epoch + 1, place[2])
-            if position <= books.marks.get(mark, ()):
+            mark = (
+                place[0],
+                topic_id,
+                place[1],
+                found.lane_position.path if skips else found.lane_position.lane,
+            )
+            position = found.lane_position.position or (message.epoch + 1, place[2])
+            if position <= expected.marks.get(mark, ()):
                 continue
-            books.marks[mark] = position
+            expected.marks[mark] = position
             unshown = self._world.view and any(unit.kind == facts.UNSHOWN for unit in found.units)
             if found.may_fail or unshown:
-                books.may.add(place)
+                expected.may_exclude.add(place)
                 if place in left_out or self._world.sieve in {"distinct", "windows"}:
                     continue
             fresh.append((message, found))
         return fresh
 
-    def _chosen(self, books: Books, fresh: Iterable[tuple[MemoryMessage, Input]]) -> set[Coordinates] | None:
-        """The inputs that a filter by id lets pass: of the input partitions it takes the earliest record next."""
+    def _accepted_by_filter(
+        self, expected: ExpectedStates, fresh: Iterable[tuple[MemoryMessage, Input]]
+    ) -> set[Coordinates] | None:
+        """The inputs that a filter by id lets through; it merges input partitions by event time."""
         if not self._picks:
             return None
         waiting: dict[int, dict[Place, list[tuple[MemoryMessage, Input]]]] = {}
@@ -243,8 +258,8 @@ class Model:
             if found.units and not any(unit.kind in _FAIL_BEFORE for unit in found.units):
                 part = partition_of(found.units[0].same.encode(), self._world.state_partitions)
                 waiting.setdefault(part, {}).setdefault(message.place[:2], []).append((message, found))
-        seen, chosen = set(books.seen), set()
-        for places in waiting.values():  # state partitions know nothing of each other
+        seen, chosen = set(expected.seen), set()
+        for places in waiting.values():  # state partitions are independent
             for message, found in merge(*(places[place] for place in sorted(places)), key=_time_of):
                 for unit in found.units or ():
                     if unit.same not in seen:
@@ -253,54 +268,56 @@ class Model:
         return chosen
 
     def _fold_input(
-        self, turn: _Turn, message: MemoryMessage, found: Input, chosen: set[Coordinates] | None
+        self, attempt: _Attempt, message: MemoryMessage, found: Input, chosen: set[Coordinates] | None
     ) -> None:
-        """One input through all steps, as a whole or not at all."""
-        undo: Notes = {}
+        """Fold one input through all steps, as a whole or not at all."""
+        undo: StageIds = {}
         folded: list[str] = []
         passes = chosen is None or message.place in chosen
         try:
             for unit in found.units or ():
-                self._fold_unit(unit, turn.notes, undo, folded, passes=passes)
-        except Fails:
-            turn.failed.add(message.place)
-            turn.notes.update(undo)
+                self._fold_unit(unit, attempt.ids, undo, folded, passes=passes)
+        except UserCodeFails:
+            attempt.failed.add(message.place)
+            attempt.ids.update(undo)
             return
-        turn.changed.update(undo)
-        turn.emitted += folded
+        attempt.changed.update(undo)
+        attempt.emitted += folded
 
-    def _fold_unit(self, unit: Unit, notes: Notes, undo: Notes, folded: list[str], *, passes: bool) -> None:
-        """One unit through all steps; what its keys had is kept for undoing."""
+    def _fold_unit(
+        self, unit: Unit, notes: StageIds, undo: StageIds, folded: list[str], *, passes: bool
+    ) -> None:
+        """Fold one unit through all steps; records previous states in `undo`."""
         world = self._world
         if unit.kind in _FAIL_BEFORE or (world.sieve == "windows" and unit.kind == facts.FIRST):
-            raise Fails
+            raise UserCodeFails
         if world.sieve == "windows" or not passes:
             return
         had = notes.get(("first", unit.key), [])
         undo.setdefault(("first", unit.key), had)
         if unit.kind == facts.CLOSE and world.doors == "fold" and facts.open_doors(" ".join(had)) < 1:
-            raise Fails
+            raise UserCodeFails
         if unit.kind in {facts.FIRST, facts.KEYLESS}:
-            raise Fails
-        notes["first", unit.key] = [*had, facts.noted(unit)]
+            raise UserCodeFails
+        notes["first", unit.key] = [*had, facts.state_entry(unit)]
         folded.append(unit.id)
         if world.stages > 1:
             had = notes.get(("second", unit.group), [])
             undo.setdefault(("second", unit.group), had)
             if unit.kind in {facts.SECOND, facts.LAST}:
-                raise Fails
-            notes["second", unit.group] = [*had, facts.noted(unit)]
+                raise UserCodeFails
+            notes["second", unit.group] = [*had, facts.state_entry(unit)]
 
-    def _store(self, books: Books, changed: Iterable[tuple[str, str]]) -> None:
-        """What is stored of the keys that changed, serialized."""
+    def _store(self, expected: ExpectedStates, changed: Iterable[tuple[str, str]]) -> None:
+        """Serialize the states of the keys that changed."""
         world, fresh = self._world, set[tuple[str, int]]()
         for stage, name in changed:
-            ids = books.notes.get((stage, name))
+            ids = expected.ids.get((stage, name))
             if ids is None:
                 continue
             key = name.encode()
             cell = cell_of(key, world.state_partitions, world.buckets)
-            cells = books.cells.setdefault(stage, {})
+            cells = expected.cells.setdefault(stage, {})
             if (stage, cell) not in fresh:
                 fresh.add((stage, cell))
                 cells[cell] = dict(cells.get(cell, {}))
@@ -312,11 +329,11 @@ class Model:
                     state.list_value.values.add(string_value=note.removesuffix(facts.NOT_A_NUMBER))
                 cells[cell][key] = state.SerializeToString()
             else:
-                cells[cell][key] = facts.bytes_of(ids)
+                cells[cell][key] = facts.serialized(ids)
 
 
-def way_of(links: Iterable[Link]) -> Way:
-    """Lane and position from the links of a chain."""
+def lane_position_of(links: Iterable[Link]) -> LanePosition:
+    """Lane and position, from the links of a chain."""
     found: list[tuple[object, ...]] = []
     path: list[tuple[object, ...]] = []
     position: list[int] = []
@@ -330,4 +347,4 @@ def way_of(links: Iterable[Link]) -> Way:
             position += [link.leader_epoch, link.offset]
         position.append(link.ordinal)
         of = link.of
-    return Way(tuple(found), tuple(path), tuple(position), of)
+    return LanePosition(tuple(found), tuple(path), tuple(position), of)

@@ -1,4 +1,4 @@
-"""Schedules: a world, and what happens in it, as plain data that is drawn from a seed, shrunk, and printed."""
+"""Schedules: a world and the steps in it, as plain data that can be generated from a seed, shrunk and printed."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Step = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """What happens.
+    """A world and the steps in it.
 
     Attributes:
-        world: what exists.
-        steps: one after the other.
+        world: services and topics.
+        steps: in order.
     """
 
     world: World
     steps: tuple[Step, ...]
 
     def to_json(self) -> str:
-        """As text; see `from_json`."""
-        return json.dumps({"world": changed(self.world), "steps": self.steps})
+        """The schedule as JSON; see `from_json`."""
+        return json.dumps({"world": non_defaults(self.world), "steps": self.steps})
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
@@ -36,27 +36,27 @@ class Schedule:
         return cls(World(**raw["world"]), tuple(raw["steps"]))
 
 
-def faults_in(fired: Mapping[str, int]) -> int:
-    """How many of these are faults, and not what a service did about them."""
+def count_faults(fired: Mapping[str, int]) -> int:
+    """How many of these are faults, rather than reactions of services."""
     return sum(count for name, count in fired.items() if name != "ended" and not name.endswith("handled"))
 
 
-def changed(world: World) -> dict[str, Any]:
-    """What is not as by default in a world."""
+def non_defaults(world: World) -> dict[str, Any]:
+    """The fields of a world that differ from their defaults."""
     return {
         field.name: value for field in fields(World) if (value := asdict(world)[field.name]) != field.default
     }
 
 
 def as_test(schedule: Schedule, text: str, name: str) -> str:
-    """A schedule as a test: what a failing one is printed as.
+    """A schedule as the source of a test.
 
     Args:
         schedule: the schedule.
-        text: what was found.
+        text: the violation.
         name: of the test.
     """
-    world = ", ".join(f"{key}={value!r}" for key, value in changed(schedule.world).items())
+    world = ", ".join(f"{key}={value!r}" for key, value in non_defaults(schedule.world).items())
     steps = "".join(f"        {list(step)!r},\n" for step in schedule.steps)
     return (
         "from sqe_chain.testing.simulator import World, replay\n\n\n"

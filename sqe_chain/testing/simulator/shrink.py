@@ -1,4 +1,4 @@
-"""A failing schedule made small: steps, faults and facts are left out as long as it fails in the same way."""
+"""Shrink a failing schedule: remove steps, faults and facts as long as it fails in the same way."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from sqe_chain.testing.simulator.schedule import Schedule, Step
 MOST_ATTEMPTS = 600
 
 
-def failure(schedule: Schedule) -> Violation | None:
-    """What a schedule violates; None when nothing."""
+def violation_of(schedule: Schedule) -> Violation | None:
+    """The violation of a schedule; None when there is none."""
     try:
         simulate(schedule)
     except Violation as violation:
@@ -22,40 +22,42 @@ def failure(schedule: Schedule) -> Violation | None:
     return None
 
 
-def shrunk(
+def shrink_schedule(
     schedule: Schedule,
     name: str,
-    fails: Callable[[Schedule], Violation | None] = failure,
+    fails: Callable[[Schedule], Violation | None] = violation_of,
     most_attempts: int = MOST_ATTEMPTS,
 ) -> Schedule:
-    """A small schedule that violates the same invariant.
+    """Find a small schedule that violates the same invariant.
 
     Args:
-        schedule: one that violates it.
+        schedule: violates the invariant.
         name: of the invariant.
         fails: executes a schedule.
-        most_attempts: schedules that are tried at most.
+        most_attempts: limit on schedules to try.
     """
     left = [most_attempts]
 
-    def same(candidate: Schedule) -> bool:
+    def fails_the_same(candidate: Schedule) -> bool:
         left[0] -= 1
         try:
             found = fails(candidate)
         except (LookupError, TypeError, ValueError):
-            return False  # what is left makes no sense
+            return False  # the remaining steps make no sense
         return found is not None and found.name == name
 
     while left[0] > 0:
-        smaller = next((one for one in _smaller(schedule) if left[0] > 0 and same(one)), None)
+        smaller = next(
+            (one for one in _smaller_schedules(schedule) if left[0] > 0 and fails_the_same(one)), None
+        )
         if smaller is None:
             break
         schedule = smaller
     return schedule
 
 
-def _smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Schedules with less in them: large pieces first."""
+def _smaller_schedules(schedule: Schedule) -> Iterator[Schedule]:
+    """Smaller schedules, those without large pieces first."""
     steps = schedule.steps
     size = len(steps) // 2
     while size:
@@ -63,7 +65,7 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
             yield replace(schedule, steps=(*steps[:first], *steps[first + size :]))
         size //= 2
     for index, step in enumerate(steps):
-        for less in _less(step):
+        for less in _shorter_steps(step):
             yield replace(schedule, steps=(*steps[:index], less, *steps[index + 1 :]))
     for field in fields(schedule.world):
         if getattr(schedule.world, field.name) != field.default:
@@ -71,22 +73,22 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
             yield replace(schedule, world=replace(schedule.world, **plain))
 
 
-def _less(step: Step) -> Iterator[Step]:
-    """A step with one element fewer in one of its lists, also in those of nested steps."""
+def _shorter_steps(step: Step) -> Iterator[Step]:
+    """Variants of a step with one element fewer in one of its lists, including those of nested steps."""
     for position, part in enumerate(step):
         if not isinstance(part, list) or not part or not isinstance(part[0], list):
             continue
         for index, element in enumerate(part):
             yield [*step[:position], [*part[:index], *part[index + 1 :]], *step[position + 1 :]]
-            for less in _less_inside(element):
+            for less in _shorter_faults(element):
                 yield [*step[:position], [*part[:index], less, *part[index + 1 :]], *step[position + 1 :]]
 
 
-def _less_inside(element: list[Any]) -> Iterator[list[Any]]:
-    """A fault that interrupts, with less happening meanwhile."""
+def _shorter_faults(element: list[Any]) -> Iterator[list[Any]]:
+    """Variants of a pausing fault with fewer steps during the pause."""
     if element and element[0] == "meanwhile":
         *head, steps = element
         for index, step in enumerate(steps):
             yield [*head, [*steps[:index], *steps[index + 1 :]]]
-            for less in _less(step):
+            for less in _shorter_steps(step):
                 yield [*head, [*steps[:index], less, *steps[index + 1 :]]]

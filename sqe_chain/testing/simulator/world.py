@@ -1,4 +1,4 @@
-"""Worlds: which services there are, how they are declared and laid out. Plain data, drawn, and the flows it stands for."""
+"""Worlds: the services of a simulation, their declarations and layouts, as plain data; and the flows made from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
 COMPACTED = "latest"
-"""The topic that is."""
+"""The compacted topic."""
 
 Poison = Literal["stop", "skip", "dead_letter"]
 Doors = Literal["", "fold", "changes"]
@@ -30,28 +30,28 @@ Sieve = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What exists.
+    """Services and topics of a simulation.
 
-    Origins are written to `origin` (and `other`); up to two republishers carry facts to `far`, where `totals` reads
-    them; `reader` reads what `totals` publishes. Without a hop `far` is an origin itself.
+    Producers write to the origins `origin` (and `other`); up to two republishers carry facts to `far`, which
+    `totals` reads; `reader` reads what `totals` publishes. Without a hop `far` is an origin itself.
 
     Attributes:
         hops: republishers between the origin and `totals`, 0 to 2.
-        twin: another republisher, of `other`, writes into `far` too.
-        raw: origins carry no envelopes.
+        twin: another republisher, of `other`, also writes to `far`.
+        raw: origins have no envelopes.
         partitions: of every topic that `totals` may read.
         state_partitions: of `totals`; the same number lets the first stage run in place.
-        stages: of `totals`, 1 or 2; the second stands behind a shuffle.
-        sieve: the filter before the stages; `windows` stand alone.
+        stages: of `totals`, 1 or 2; the second comes after a shuffle.
+        sieve: the filter before the stages; with `windows` there is no other stage.
         buckets: of each stage.
         poison: policy of every flow.
         recreated: policy of `totals` for old roots through a topic that was created again.
-        view: the states of the first stage are shown as JSON.
-        strays: keys do not lie where murmur2 puts them.
-        doors: who refuses what is closed and was not opened: the first fold, or the step after its `changes()`.
-        limits: topics take no times far from the clock; the first stage also writes a compacted one.
-        beside: after the same shuffle as the first stage stands another one, which gives nothing on.
-        reader: who reads what `totals` publishes: an aggregation, a republisher, nobody.
+        view: the states of the first stage are also stored as JSON.
+        strays: some keys are not in the partition that murmur2 gives them.
+        doors: what refuses to close a door that is not open: the first fold, or the step after its `changes()`.
+        limits: topics refuse times far from the clock; the first stage also writes to a compacted topic.
+        beside: another stage, without output, after the same shuffle as the first stage.
+        reader: what reads the outputs of `totals`: an aggregation, a republisher, nothing.
         block: records that a reader gets at a time.
         rows: rows that one write of a store takes.
         records: records of one batch of any service.
@@ -84,22 +84,22 @@ class World:
         return ["origin" if self.hops else "far", *(["other"] if self.twin else [])]
 
     def services(self) -> list[str]:
-        """Their names, in the order in which facts come to them."""
+        """Names of the services, in the order in which facts reach them."""
         hops = [f"hop{number + 1}" for number in range(self.hops)]
         return [*hops, *(["twin"] if self.twin else []), "totals", *(["reader"] if self.reader else [])]
 
     def flows(self) -> dict[str, Flow]:
-        """The services, in the order in which facts come to them."""
+        """The flows of the services, in the order in which facts reach them."""
         return flows_of(self)
 
 
 def chance(draw: random.Random, probability: float) -> bool:
-    """True so often."""
+    """True with this probability."""
     return draw.random() < probability
 
 
-def world_of(draw: random.Random) -> World:
-    """A world: small, and every part of it in some."""
+def random_world(draw: random.Random) -> World:
+    """A small random world; every feature occurs in some of them."""
     sieve: Sieve = draw.choice(
         ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
     )
@@ -161,8 +161,8 @@ def _hop(world: World, name: str, source: str, target: str, *, first: bool, last
     flow = Flow(name, poison=world.poison)
     stream = _origin(world, flow, source) if first else flow.source(source, StringValue)
     if last:
-        stream = stream.map(facts.in_hop)
-    # Siblings take keys of their own where a topic in between may come again: each is an envelope.
+        stream = stream.map(facts.refuse_in_hop)
+    # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
     key = facts.route if world.recreated == "stop" else lambda value: value.value
     stream.to(target, key=key, partitions=world.partitions)
     return flow
@@ -174,12 +174,12 @@ def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
 
 
 def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = False) -> Flow:
-    """The service in the middle of it.
+    """The flow of the service `totals`.
 
     Args:
         world: the world.
-        more_stages: its code has changed: there is another stage.
-        more_sources: its code has changed: it reads another topic too.
+        more_stages: with another stage, as after a change of code.
+        more_sources: with another input topic, as after a change of code.
     """
     flow = Flow(
         "totals",
@@ -188,7 +188,7 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         recreated=world.recreated,
     )
     stream = flow.source("far", StringValue) if world.hops else _origin(world, flow, "far")
-    stream = stream.map(facts.before)
+    stream = stream.map(facts.refuse_before)
     if more_sources:
         flow.source("extra", StringValue).aggregate(
             "extra", key=facts.key, state=StringValue, fold=facts.fold_text("")
@@ -208,7 +208,7 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         return flow
     state: type[Any] = Value if world.view else StringValue
     fold: Any = facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold")
-    first: Stage[Any, StringValue] = _sieved(world, stream).aggregate(
+    first: Stage[Any, StringValue] = _filtered(world, stream).aggregate(
         "first",
         key=facts.key,
         state=state,
@@ -218,9 +218,11 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
     )
     first.to("notes", key=facts.group, partitions=2)
     changes = first.changes()
-    (changes.map(facts.checked) if world.doors == "changes" else changes).to("first.states", partitions=2)
+    (changes.map(facts.refuse_open_doors) if world.doors == "changes" else changes).to(
+        "first.states", partitions=2
+    )
     if world.limits:
-        first.to(COMPACTED, key=facts.label, partitions=1)
+        first.to(COMPACTED, key=facts.compacted_key, partitions=1)
     if world.stages > 1:
         second = first.aggregate(
             "second",
@@ -229,16 +231,16 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
             fold=facts.fold_text(facts.SECOND),
             buckets=world.buckets,
         )
-        second.map(facts.after).to("notes", name="second.notes", key=facts.key, partitions=2)
+        second.map(facts.refuse_after).to("notes", name="second.notes", key=facts.key, partitions=2)
         second.changes().to("second.states", partitions=1)
     return flow
 
 
-def _sieved(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
+def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
     if world.sieve == "deduplicate":
-        return stream.deduplicate("once", facts.same, 30 * DAY_MS)
+        return stream.deduplicate("once", facts.filter_id, 30 * DAY_MS)
     if world.sieve == "distinct":
-        return stream.key_by(facts.same).distinct("once", Tumbling(3_650 * DAY_MS))
+        return stream.key_by(facts.filter_id).distinct("once", Tumbling(3_650 * DAY_MS))
     if world.sieve == "roots":
         return stream.key_by(facts.key).drop_replays("once", by="key")
     if world.sieve == "sequences":
@@ -248,12 +250,14 @@ def _sieved(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
 
 def _reader(world: World) -> Flow:
     flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
-    flow.source("notes", StringValue).aggregate("heard", key=facts.key, state=StringValue, fold=facts.hear)
+    flow.source("notes", StringValue).aggregate(
+        "heard", key=facts.key, state=StringValue, fold=facts.append_heard
+    )
     state = Value if world.view else StringValue
     flow.source("first.states", state).aggregate(
         "states",
         key=lambda value: (facts.ids_of(value) or ["-"])[0],
         state=StringValue,
-        fold=facts.hear_state,
+        fold=facts.keep_newest,
     )
     return flow

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
-from made_types import message_type
 
 from sqe_chain.codecs.protobuf_shape import LENGTH_LIMIT, misread, shape_of
+from tests.support.dynamic_messages import message_type
 
 NUMBERS = ("int32", "int64", "uint32", "uint64", "bool", "enum")
 ALIKE = [

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
-from notes import everything, first_letter, ledger, note, notes, said, word
 
 from sqe_chain.chain import read_lane
 from sqe_chain.envelope.message import read, wrap
@@ -15,6 +14,15 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import (
+    append_word,
+    first_letter,
+    same_key,
+    stored_words,
+    word,
+    words_by_letter,
+    words_in,
+)
 
 HEADERS = [("trace", b"7"), ("trace", None)]
 
@@ -68,7 +76,7 @@ class Listener:
     def folds(self, where: str) -> Any:
         def fold(state: StringValue, value: StringValue, context: Context) -> list[StringValue]:
             self.note(f"fold {where}", context)
-            return note(state, value)
+            return append_word(state, value)
 
         return fold
 
@@ -148,7 +156,7 @@ def test_the_clock_and_the_event_id_are_the_same_in_a_redo() -> None:
 
 def forgetful(state: StringValue, value: StringValue, context: Context) -> list[StringValue]:
     """A word that ends in ! deletes the state."""
-    note(state, value)
+    append_word(state, value)
     if value.value.endswith("!"):
         context.delete_state()
     return []
@@ -168,7 +176,7 @@ def test_a_deleted_state_is_gone_and_begins_anew(step: int | None, batches: int)
     if step:
         found.crash(step=step, when="before")
     found.run_until_caught_up()
-    assert ledger(found) == {"a": "asp"}
+    assert stored_words(found) == {"a": "asp"}
     newest = {m.key(): read(m.value() or b"").payloads for m in found.log.records("newest")}
     assert newest[b"b"] == (None,)
     assert read(found.log.records("newest")[-1].value() or b"").type == "google.protobuf.StringValue"
@@ -187,7 +195,7 @@ def test_tombstones_go_where_the_source_says(nulls: Any, noted: dict[str, str]) 
         flow = Flow("tombs")
         payload = decode if nulls == "decode" or raw else StringValue
         source = flow.source("words", payload, raw=raw, nulls=nulls)
-        source.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+        source.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
         found = Rehearsal(flow)
         for text in ("ant", None, "asp"):
             value = (
@@ -199,12 +207,12 @@ def test_tombstones_go_where_the_source_says(nulls: Any, noted: dict[str, str]) 
             )
             found.log.append("words", 0, value, key=b"k")
         found.run_until_caught_up()
-        assert ledger(found) == noted
+        assert stored_words(found) == noted
 
 
 def test_a_tombstone_is_poison_unless_the_source_says_otherwise() -> None:
     flow = Flow("tombs")
-    notes(flow)
+    words_by_letter(flow)
     found = Rehearsal(flow)
     found.log.append("words", 0, None, key=b"k")
     with pytest.raises(PoisonError, match="EmptyValue"):
@@ -232,8 +240,8 @@ def test_an_output_without_a_key_keeps_the_stages_else_the_messages() -> None:
     stream.to("messages", partitions=4)
     stream.to("own", key=first_letter, partitions=4)
     stream.to("none", key=lambda _: None, partitions=4)
-    stream.key_by(everything).to("by", partitions=4)
-    stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    stream.key_by(same_key).to("by", partitions=4)
+    stage = stream.aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
     stage.to("stages", partitions=4)
     stage.changes().to("changed", partitions=4)
     found = Rehearsal(flow, partitions={"words": 3})
@@ -241,7 +249,7 @@ def test_an_output_without_a_key_keeps_the_stages_else_the_messages() -> None:
     found.feed("words", word("bee"), partition=1)
     found.run_until_caught_up()
     keys = {
-        topic: {said(message)[0].strip(): message.key() for message in found.log.records(topic)}
+        topic: {words_in(message)[0].strip(): message.key() for message in found.log.records(topic)}
         for topic in ("messages", "own", "none", "by", "stages", "changed")
     }
     assert keys == {
@@ -252,5 +260,5 @@ def test_an_output_without_a_key_keeps_the_stages_else_the_messages() -> None:
         "stages": {"ant": b"a", "bee": b"b"},
         "changed": {"ant": b"a", "bee": b"b"},
     }
-    places = {said(message)[0]: message.partition() for message in found.log.records("none")}
+    places = {words_in(message)[0]: message.partition() for message in found.log.records("none")}
     assert places == {"ant": 2, "bee": 1}, "without a key: input partition modulo N"

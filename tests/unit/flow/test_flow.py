@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
-from notes import everything, first_letter, note, notes
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
+from tests.support.word_flows import append_word, first_letter, same_key, words_by_letter
 
 
 def words(flow: Flow) -> Stream[StringValue]:
@@ -19,7 +19,7 @@ def words(flow: Flow) -> Stream[StringValue]:
 
 
 def keyed(flow: Flow) -> Stage[StringValue, StringValue]:
-    return words(flow).aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    return words(flow).aggregate("letters", key=first_letter, state=StringValue, fold=append_word)
 
 
 def same(value: StringValue) -> StringValue:
@@ -54,11 +54,11 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "stage twice": (
         "stage 'letters' exists already",
-        lambda flow: twice(lambda: notes(flow) if not flow.nodes else flow_stage(flow)),
+        lambda flow: twice(lambda: words_by_letter(flow) if not flow.nodes else flow_stage(flow)),
     ),
     "stage's name": (
         "stage name 'a b'",
-        lambda flow: words(flow).aggregate("a b", key=everything, state=StringValue, fold=note),
+        lambda flow: words(flow).aggregate("a b", key=same_key, state=StringValue, fold=append_word),
     ),
     "payload without a codec": ("no codec for set", lambda flow: flow.source("words", set)),
     "codec unknown": (
@@ -76,39 +76,39 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     ),
     "state no type": (
         "must be a type",
-        lambda flow: words(flow).aggregate("s", key=everything, state=7, fold=note),  # type: ignore[call-overload]
+        lambda flow: words(flow).aggregate("s", key=same_key, state=7, fold=append_word),  # type: ignore[call-overload]
     ),
     "state without a codec": (
         "no codec for set",
-        lambda flow: words(flow).aggregate("s", key=everything, state=set, fold=note),
+        lambda flow: words(flow).aggregate("s", key=same_key, state=set, fold=append_word),
     ),
     "state of what cannot change": (
         "changes its state in place",
-        lambda flow: words(flow).aggregate("s", key=everything, state=int, fold=note),
+        lambda flow: words(flow).aggregate("s", key=same_key, state=int, fold=append_word),
     ),
     "fold no function": (
         "fold needs a function",
-        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=7),  # type: ignore[call-overload]
+        lambda flow: words(flow).aggregate("s", key=same_key, state=StringValue, fold=7),  # type: ignore[call-overload]
     ),
     "key no function": (
         "key needs a function",
-        lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=note),  # type: ignore[call-overload]
+        lambda flow: words(flow).aggregate("s", key="robot", state=StringValue, fold=append_word),  # type: ignore[call-overload]
     ),
     "fold of one argument": (
         "must take 2",
-        lambda flow: words(flow).aggregate("s", key=everything, state=StringValue, fold=everything),  # type: ignore[arg-type]
+        lambda flow: words(flow).aggregate("s", key=same_key, state=StringValue, fold=same_key),  # type: ignore[arg-type]
     ),
     "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),  # type: ignore[arg-type,misc]
     "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),  # type: ignore[arg-type,misc]
     "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[call-overload]
     "stage behind changes": (
         "cannot stand behind changes",
-        lambda flow: keyed(flow).changes().aggregate("s", key=everything, state=StringValue, fold=note),
+        lambda flow: keyed(flow).changes().aggregate("s", key=same_key, state=StringValue, fold=append_word),
     ),
     "stage behind a map of changes": (
         "cannot stand behind changes",
         lambda flow: (
-            keyed(flow).changes().map(same).aggregate("s", key=everything, state=StringValue, fold=note)
+            keyed(flow).changes().map(same).aggregate("s", key=same_key, state=StringValue, fold=append_word)
         ),
     ),
     "flat_map behind changes": (
@@ -143,7 +143,9 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
 
 
 def flow_stage(flow: Flow) -> None:
-    flow.source("more", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=note)
+    flow.source("more", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=append_word
+    )
 
 
 def fan(flow: Flow, *names: str) -> None:
@@ -173,7 +175,7 @@ def test_the_place_is_the_very_line() -> None:
 
 def test_a_stream_that_leads_nowhere_is_refused_before_it_runs() -> None:
     flow = Flow("flow")
-    words(flow).map(everything)
+    words(flow).map(same_key)
     with pytest.raises(FlowError, match="nothing is done with this map"):
         flow.check()
     with pytest.raises(FlowError, match="has no source"):
@@ -182,7 +184,7 @@ def test_a_stream_that_leads_nowhere_is_refused_before_it_runs() -> None:
 
 def test_dead_letters_are_not_read_again() -> None:
     flow = Flow("flow", poison="dead_letter", dead_letter_topic="words")
-    notes(flow)
+    words_by_letter(flow)
     with pytest.raises(FlowError, match=r"takes the dead letters.*loop"):
         flow.check()
 
@@ -209,8 +211,8 @@ def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> No
 
 def test_levels_and_parents_are_data() -> None:
     flow = Flow("flow")
-    first = notes(flow)
-    second = first.map(same).aggregate("all", key=everything, state=Int64Value, fold=count)
+    first = words_by_letter(flow)
+    second = first.map(same).aggregate("all", key=same_key, state=Int64Value, fold=count)
     assert [flow.level(stage) for stage in flow.stages()] == [1, 2]
     assert flow.stage_of(second.node) == first.node
     assert [node.kind for node in flow.nodes] == ["source", "aggregate", "map", "aggregate"]

@@ -11,7 +11,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from torn import Rows, torn
 
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages import timetable
@@ -20,6 +19,7 @@ from sqe_chain.stages.identity import by_key_and
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable, Table
+from tests.support.partial_writes import Rows, run_with_partial_writes
 
 SECOND = 1_000
 TEN = 10 * SECOND
@@ -402,7 +402,7 @@ def in_batches(lists: list[list[Step]], **options: Any) -> tuple[list[bool], Row
     with patch.object(timetable, "GROUP_RECORDS", 3):
         for batch in lists:
             forwarded += run(MemoryTable(rows), batch, **options)
-            rows = torn(rows, partial(run, batch=batch, **options))
+            rows = run_with_partial_writes(rows, partial(run, batch=batch, **options))
     return forwarded, rows
 
 

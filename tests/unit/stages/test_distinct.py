@@ -9,7 +9,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torn import Rows, torn
 
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages import timetable
@@ -18,6 +17,7 @@ from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable, Table
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
+from tests.support.partial_writes import Rows, run_with_partial_writes
 
 BURST = [4, 5, 6, 23, 22, 24, 34, 33, 32, 7, 22, 35]
 """KIP-655's three bursts and the late arrivals behind them, in seconds."""
@@ -181,7 +181,9 @@ def test_verdicts_are_those_of_the_definition_in_batches_torn_anywhere(
         for batch in lists:
             expected = [naive.accept(record) for record in batch]
             assert run(MemoryTable(rows), batch, windows, grace_ms) == expected
-            rows = torn(rows, partial(run, batch=batch, windows=windows, grace_ms=grace_ms))
+            rows = run_with_partial_writes(
+                rows, partial(run, batch=batch, windows=windows, grace_ms=grace_ms)
+            )
 
 
 @pytest.mark.parametrize("windows", [Tumbling(1_000), Sessions(400)])

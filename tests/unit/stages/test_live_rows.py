@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from torn import WatchedTable
-
 from sqe_chain.stages.live_rows import LiveRows
+from tests.support.partial_writes import StrictTable
 
 
-def rows_on(table: WatchedTable) -> LiveRows[list[int]]:
+def rows_on(table: StrictTable) -> LiveRows[list[int]]:
     """Rows that are lists of bytes; an empty list needs no row."""
     table.load([b"a", b"b", b"c"])
     return LiveRows(table, lambda content: list(content or b""), lambda live: bytes(live) or None)
 
 
 def test_nothing_is_written_before_it_is_told_and_then_what_changed_in_order() -> None:
-    table = WatchedTable({b"a": b"1", b"c": b"3"})
+    table = StrictTable({b"a": b"1", b"c": b"3"})
     rows = rows_on(table)
     for row in (b"c", b"b", b"a"):
         rows[row].append(50)
@@ -26,7 +25,7 @@ def test_nothing_is_written_before_it_is_told_and_then_what_changed_in_order() -
 
 
 def test_a_row_that_is_not_needed_any_more_is_deleted() -> None:
-    table = WatchedTable({b"a": b"1"})
+    table = StrictTable({b"a": b"1"})
     rows = rows_on(table)
     rows[b"a"].clear()
     rows.changed(b"a")
@@ -35,7 +34,7 @@ def test_a_row_that_is_not_needed_any_more_is_deleted() -> None:
 
 
 def test_behind_a_write_rows_are_read_anew() -> None:
-    table = WatchedTable({b"a": b"1"})
+    table = StrictTable({b"a": b"1"})
     rows = rows_on(table)
     rows[b"a"].append(49)
     rows.changed(b"a")

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import run_batch, run_batches, run_torn_batch
 
 from sqe_chain._proto.filters_pb2 import SqeMarks
 from sqe_chain.chain import next_position, root_position
@@ -18,6 +17,7 @@ from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.replays import EXPIRY_MS, SqeReplays
 from sqe_chain.stages.table import MemoryTable
+from tests.support.partial_writes import run_batch, run_batch_with_partial_writes, run_batches
 
 LINES = Record(topic="lines", topic_id=b"l" * 16, partition=1)
 RAW = ("robot.raw", b"r" * 16, 0)
@@ -48,15 +48,17 @@ def passes(records: list[Record], **settings: Any) -> list[bool]:
 def test_sqe_s_own_example(settings: dict[str, Any]) -> None:
     """FilteredTridentCollectorTest: seven records, three pass; after the expiry nothing is left."""
     make = partial(SqeReplays, expiry_ms=1000, **settings)
-    batch = run_torn_batch(make, {}, [keyed(offset) for offset in (1, 2, 1, 2, 3, 2, 3)], now_ms=5000)
+    batch = run_batch_with_partial_writes(
+        make, {}, [keyed(offset) for offset in (1, 2, 1, 2, 3, 2, 3)], now_ms=5000
+    )
     assert batch.forwarded == [True, True, False, False, True, False, False]
     assert [verdict.reason for verdict in batch.verdicts if not verdict.forward] == [Reason.REPLAY] * 4
     (marks,) = (content for row, content in batch.rows.items() if row.startswith(b"marks/"))
     (mark,) = SqeMarks.FromString(marks).marks
     assert (mark.process_id, mark.partition, mark.offset) == (0, 0, 3)
-    rows = run_torn_batch(make, batch.rows, [], now_ms=7000).rows
+    rows = run_batch_with_partial_writes(make, batch.rows, [], now_ms=7000).rows
     assert list(rows) == [b"inputs"]
-    assert run_torn_batch(make, rows, [], now_ms=7000).rows == {}
+    assert run_batch_with_partial_writes(make, rows, [], now_ms=7000).rows == {}
 
 
 def test_a_new_producer_or_partition_passes_and_each_has_its_own_mark() -> None:
@@ -73,7 +75,7 @@ def test_a_new_producer_or_partition_passes_and_each_has_its_own_mark() -> None:
 
 @pytest.mark.parametrize("key", [None, b"", bytes(19), bytes(21)])
 def test_keys_that_are_none_of_sqe_s_pass_always_and_leave_nothing(key: bytes | None) -> None:
-    batch = run_torn_batch(SqeReplays, {}, [replace(LINES, key=key)] * 3)
+    batch = run_batch_with_partial_writes(SqeReplays, {}, [replace(LINES, key=key)] * 3)
     assert (batch.forwarded, batch.rows) == ([True] * 3, {})
 
 
@@ -162,7 +164,9 @@ def rows_after(expiry_ms: int, steps: list[tuple[int, list[Record]]], **settings
     rows: dict[bytes, bytes] = {}
     said = []
     for now_ms, records in steps:
-        batch = run_torn_batch(partial(SqeReplays, expiry_ms=expiry_ms, **settings), rows, records, now_ms)
+        batch = run_batch_with_partial_writes(
+            partial(SqeReplays, expiry_ms=expiry_ms, **settings), rows, records, now_ms
+        )
         rows = batch.rows
         said.append(batch.forwarded)
     return said
@@ -305,7 +309,7 @@ def test_a_batch_written_in_part_mends_itself(history: list[tuple[int, list[Step
     for pause_s, steps in history:
         now_ms += pause_s * 1000
         batches.append(([step.record() for step in steps], now_ms))
-        batch = run_torn_batch(make, rows, *batches[-1])
+        batch = run_batch_with_partial_writes(make, rows, *batches[-1])
         rows = batch.rows
         forwarded += batch.forwarded
     assert run_batches(make, batches) == (forwarded, rows)
@@ -317,7 +321,7 @@ def test_a_prefix_fed_again_changes_nothing(batch: list[Step], data: st.DataObje
     records = [step.record() for step in batch]
     before = run_batch(make, {}, records).rows
     prefix = records[: data.draw(st.integers(0, len(records)))]
-    again = run_torn_batch(make, before, prefix, now_ms=1)
+    again = run_batch_with_partial_writes(make, before, prefix, now_ms=1)
     assert not any(again.forwarded)
     assert (again.changes, again.rows) == ({}, before)
 

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import run_batch, run_torn_batch
 
 from sqe_chain.chain import root_position
 from sqe_chain.errors import FlowError, PoisonError, TooManyLanes
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.table import MemoryTable
+from tests.support.partial_writes import run_batch, run_batch_with_partial_writes
 
 RAW_ID = b"r" * 16
 LINES = Record(topic="lines", topic_id=b"l" * 16, partition=1)
@@ -46,7 +46,7 @@ def made(
 
 
 def passes(records: list[Record], **settings: Any) -> list[bool]:
-    return run_torn_batch(partial(RootReplays, **settings), {}, records).forwarded
+    return run_batch_with_partial_writes(partial(RootReplays, **settings), {}, records).forwarded
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def passes(records: list[Record], **settings: Any) -> list[bool]:
 @pytest.mark.parametrize("compat", [None, "kuka"])
 def test_earlier_and_equal_positions_of_a_key_are_replays(compat: Literal["kuka"] | None) -> None:
     records = [made(offset, at=at) for at, offset in enumerate((5, 6, 5, 6, 7, 7))]
-    batch = run_torn_batch(partial(RootReplays, compat=compat), {}, records)
+    batch = run_batch_with_partial_writes(partial(RootReplays, compat=compat), {}, records)
     assert batch.forwarded == [True, True, False, False, True, False]
     assert batch.verdicts[2].reason is Reason.REPLAY
     assert (batch.verdicts[2].original, batch.verdicts[5].original) == (None, records[4].spot)
@@ -189,7 +189,7 @@ def test_a_batch_written_in_part_mends_itself(
 ) -> None:
     rows: dict[bytes, bytes] = {}
     for batch in batches:
-        rows = run_torn_batch(partial(RootReplays, compat=compat), rows, stream(batch)).rows
+        rows = run_batch_with_partial_writes(partial(RootReplays, compat=compat), rows, stream(batch)).rows
 
 
 @given(st.lists(messages, max_size=8), st.data())

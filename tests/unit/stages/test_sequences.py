@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import run_batch, run_batches, run_torn_batch
 
 from sqe_chain.chain import root_position
 from sqe_chain.errors import FlowError, PoisonError
@@ -18,6 +17,7 @@ from sqe_chain.stages.extractors import from_header, from_key, from_value, numbe
 from sqe_chain.stages.record import Reason, Record, Spot
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.table import MemoryTable
+from tests.support.partial_writes import run_batch, run_batch_with_partial_writes, run_batches
 
 RAW = Record(topic="raw", topic_id=b"r" * 16)
 FIRST = (("A", 1), ("B", 2), ("C", 3), ("C", 4), ("B", 5), ("A", 6), ("A", 7))
@@ -41,14 +41,14 @@ def stage(**settings: Any) -> Any:
 
 
 def said(records: list[Record], **settings: Any) -> list[tuple[bool, Reason | None]]:
-    batch = run_torn_batch(stage(**settings), {}, records)
+    batch = run_batch_with_partial_writes(stage(**settings), {}, records)
     return [(verdict.forward, verdict.reason) for verdict in batch.verdicts]
 
 
 def numbers(sequences: list[int], **settings: Any) -> list[int]:
     """The numbers that go on, of messages one behind the other."""
     records = [numbered(sequence, at=at) for at, sequence in enumerate(sequences)]
-    forwarded = run_torn_batch(stage(**settings), {}, records).forwarded
+    forwarded = run_batch_with_partial_writes(stage(**settings), {}, records).forwarded
     return [sequence for sequence, passed in zip(sequences, forwarded, strict=True) if passed]
 
 
@@ -69,7 +69,7 @@ def test_juplo_s_incidents_15_in_11_out_in_order(partitions: int, settings: dict
         for at, (incident, sequence) in enumerate(INCIDENTS)
     ]
     assert len(records) == 15
-    batch = run_torn_batch(stage(**settings), {}, records)
+    batch = run_batch_with_partial_writes(stage(**settings), {}, records)
     forwarded = [record.value for record, passed in zip(records, batch.forwarded, strict=True) if passed]
     assert forwarded == list(range(1, 12))
 
@@ -142,7 +142,7 @@ def test_a_greater_epoch_begins_anew_and_a_smaller_one_is_stale() -> None:
         for at, (epoch, number) in enumerate(((1, 8), (2, 3), (1, 9), (2, 4)))
     ]
     make = stage(sequence=lambda record: record.value[1], epoch=lambda record: record.value[0])
-    batch = run_torn_batch(make, {}, records)
+    batch = run_batch_with_partial_writes(make, {}, records)
     assert [verdict.reason for verdict in batch.verdicts] == [None, None, Reason.STALE, None]
     assert batch.verdicts[2].detail == "epoch 1, 2 has begun"
     assert run_batch(make, batch.rows, records).forwarded == [False] * 4
@@ -188,7 +188,7 @@ def test_a_window_changed_between_runs_lets_nothing_go_on_twice(before: int, aft
     sequences = (5, 8, 7, 9)
     first = run_batch(stage(window=before), {}, [numbered(number, at=number) for number in sequences])
     again = [numbered(number, at=number + 100) for number in range(10)]
-    late = run_torn_batch(stage(window=after), first.rows, again)
+    late = run_batch_with_partial_writes(stage(window=after), first.rows, again)
     went_on = {number for number, passed in zip(sequences, first.forwarded, strict=True) if passed}
     late_ones = {record.value for record, passed in zip(again, late.forwarded, strict=True) if passed}
     assert not went_on & late_ones
@@ -205,7 +205,9 @@ def test_a_window_does_not_grow_with_what_it_has_seen(step: int) -> None:
 
 def test_a_window_made_smaller_forgets_what_is_below_it() -> None:
     wide = run_batch(stage(window=64), {}, [numbered(number, at=number) for number in (0, 20)])
-    narrow = run_torn_batch(stage(window=4), wide.rows, [numbered(number, at=number) for number in (18, 10)])
+    narrow = run_batch_with_partial_writes(
+        stage(window=4), wide.rows, [numbered(number, at=number) for number in (18, 10)]
+    )
     assert narrow.forwarded == [True, False]
 
 
@@ -262,7 +264,7 @@ def test_a_malformed_sequence_stops_by_default(sequence: object) -> None:
 def test_policies_for_malformed_sequences(
     policy: str, sequence: object, *, forward: bool, dead_letter: bool
 ) -> None:
-    batch = run_torn_batch(
+    batch = run_batch_with_partial_writes(
         stage(malformed=policy), {}, [numbered(1), numbered(sequence, at=1), numbered(2, at=2)]
     )
     verdict = batch.verdicts[1]
@@ -316,7 +318,7 @@ def test_numbers_of_more_than_64_bits_are_refused(text: str) -> None:
 
 def test_the_last_number_again_names_its_original() -> None:
     records = [numbered(1), numbered(2, at=1), numbered(2, at=2), numbered(1, at=3)]
-    verdicts = run_torn_batch(stage(), {}, records).verdicts
+    verdicts = run_batch_with_partial_writes(stage(), {}, records).verdicts
     assert [verdict.forward for verdict in verdicts] == [True, True, False, False]
     assert [verdict.original for verdict in verdicts[2:]] == [records[1].spot, None]
 
@@ -385,7 +387,7 @@ def test_a_batch_written_in_part_mends_itself(
     rows: dict[bytes, bytes] = {}
     forwarded = []
     for messages in batches:
-        batch = run_torn_batch(with_epoch(settings), rows, stream(messages))
+        batch = run_batch_with_partial_writes(with_epoch(settings), rows, stream(messages))
         rows = batch.rows
         forwarded += batch.forwarded
     whole = [(stream(messages), 0) for messages in batches]

@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
-from torn import Changes, Rows, torn
 
 from sqe_chain.stages import timetable as module
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.timetable import INDEX, Timetable, bucket_length
+from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 Batch = list[tuple[int, int]]
 """Steps of stream time, and after how long the row listed at each is due."""
@@ -24,7 +24,9 @@ def named(batch: int, index: int) -> bytes:
     return f"e{batch}-{index}".encode()
 
 
-def run(table: Changes, number: int, batch: Batch, start_ms: int, *, exact: bool) -> list[tuple[int, bytes]]:
+def run(
+    table: RecordingTable, number: int, batch: Batch, start_ms: int, *, exact: bool
+) -> list[tuple[int, bytes]]:
     """One batch: move stream time, take what is due, list new rows for after its end."""
     timetable = Timetable(table, bucket_ms=7, phase_ms=2, exact=exact)
     taken: list[tuple[int, bytes]] = []
@@ -50,8 +52,10 @@ def test_each_listing_comes_once_in_the_batch_in_which_it_is_due(
     with patch.object(module, "GROUP_RECORDS", group_records):
         for number, batch in enumerate(lists):
             start_ms = now_ms
-            taken = run(Changes(rows), number, batch, start_ms, exact=exact)
-            rows = torn(rows, partial(run, number=number, batch=batch, start_ms=start_ms, exact=exact))
+            taken = run(RecordingTable(rows), number, batch, start_ms, exact=exact)
+            rows = run_with_partial_writes(
+                rows, partial(run, number=number, batch=batch, start_ms=start_ms, exact=exact)
+            )
             now_ms += sum(step for step, _ in batch)
             expected[number] = {one for one in waiting if batch and one[0] <= now_ms}
             waiting -= expected[number]

@@ -11,7 +11,6 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torn import Rows, torn
 
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.stages import timetable
@@ -20,6 +19,7 @@ from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable, Table
 from sqe_chain.stages.windowing import Hopping, Sessions, Span, Tumbling, Windowing
 from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
+from tests.support.partial_writes import Rows, run_with_partial_writes
 
 Told = tuple[bytes, Span, str]
 Step = Record | int
@@ -166,7 +166,7 @@ def test_a_window_that_was_written_is_not_folded_again() -> None:
             windows.accept(event(at_ms, text, key))
         windows.finish(0)
 
-    assert results_in(torn({}, batch), StringValue) == [
+    assert results_in(run_with_partial_writes({}, batch), StringValue) == [
         (b"a", Span(0, 10), StringValue(value="xz")),
         (b"b", Span(0, 10), StringValue(value="y")),
         (b"b", Span(10, 20), StringValue(value="x")),
@@ -298,7 +298,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
                 expected[0].extend(verdicts)
                 expected[1].extend(results)
             assert run(MemoryTable(rows), batch, windows, **options) == expected
-            rows = torn(rows, partial(run, batch=batch, windows=windows, **options))
+            rows = run_with_partial_writes(rows, partial(run, batch=batch, windows=windows, **options))
             closed += expected[1]
             retained = [one for one in closed if naive.closes_ms(one[1]) + retention_ms > (naive.now_ms or 0)]
             assert told(results_in(rows, StringValue)) == sorted(retained + naive.opened)

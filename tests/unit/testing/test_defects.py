@@ -6,8 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
-from defects import DEFECTS, Defect
-from put_back import PACKAGE, found_after
+
+from tests.support.defect_injection import PACKAGE, time_to_detect
+from tests.support.defects import DEFECTS, Defect
 
 SOON = ("windows ask a heartbeat function again", "a third attempt at a batch")
 
@@ -33,5 +34,5 @@ def test_the_page_tells_of_each_of_them() -> None:
 @pytest.mark.parametrize("begin", SOON)
 def test_it_is_found(begin: str) -> None:
     (defect,) = (one for one in DEFECTS if one.name.startswith(begin))
-    finding = found_after(defect.replacements, seconds=120)
-    assert finding.seconds is not None, finding.told
+    finding = time_to_detect(defect.replacements, seconds=120)
+    assert finding.seconds is not None, finding.output

@@ -11,7 +11,7 @@ from sqe_chain import Coordinates, republish, wrap
 from sqe_chain.envelope.head import parse_head
 from sqe_chain.errors import EnvelopeError, NotAnEnvelope
 from sqe_chain.testing.simulator import Violation
-from sqe_chain.testing.simulator.malformed import KINDS, made
+from sqe_chain.testing.simulator.malformed import KINDS, malformed_message
 
 ORIGIN = wrap(StringValue(value="1 a a - g1 1"), key=b"a", timestamp_ms=5)
 ROOT = Coordinates(topic="origin", topic_id=b"r" * 16, partition=0, offset=3, leader_epoch=1)
@@ -26,7 +26,7 @@ def test_every_kind_is_refused_for_what_it_is(like: bytes) -> None:
     reasons = set()
     for kind in KINDS:
         with pytest.raises(EnvelopeError) as refused:
-            parse_head(made(kind, like, 7))
+            parse_head(malformed_message(kind, like, 7))
         assert isinstance(refused.value, NotAnEnvelope) == (kind == "rubbish")
         reasons.add(str(refused.value))
     assert len(reasons) >= len(KINDS) - 1, "most of them say something of their own"
@@ -34,7 +34,7 @@ def test_every_kind_is_refused_for_what_it_is(like: bytes) -> None:
 
 def test_two_of_one_kind_differ() -> None:
     for kind in set(KINDS) - {"twice", "no event id"}:
-        assert made(kind, REPUBLISHED, 7) != made(kind, REPUBLISHED, 8), kind
+        assert malformed_message(kind, REPUBLISHED, 7) != malformed_message(kind, REPUBLISHED, 8), kind
 
 
 def test_a_violation_is_the_same_in_another_process() -> None:

@@ -15,8 +15,8 @@ from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
 from sqe_chain.testing.simulator.__main__ import main
 from sqe_chain.testing.simulator.campaign import Campaign
-from sqe_chain.testing.simulator.schedule import as_test, faults_in
-from sqe_chain.testing.simulator.shrink import failure, shrunk
+from sqe_chain.testing.simulator.schedule import as_test, count_faults
+from sqe_chain.testing.simulator.shrink import shrink_schedule, violation_of
 
 Patch = pytest.MonkeyPatch
 
@@ -46,7 +46,7 @@ def test_a_schedule_is_plain_data() -> None:
 
 
 def test_in_every_schedule_three_faults_happen_at_least() -> None:
-    assert min(faults_in(simulate(drawn(seed)).fired) for seed in range(100)) >= 3
+    assert min(count_faults(simulate(drawn(seed)).fired) for seed in range(100)) >= 3
 
 
 def test_undisturbed_everything_holds_and_everything_is_looked_at() -> None:
@@ -150,7 +150,7 @@ MUTANTS = [no_marks, header_not_compared, first_stage_first, publish_after_persi
 @pytest.fixture(scope="module")
 def whole() -> list[int]:
     """Seeds that violate nothing while the code is whole."""
-    found = [seed for seed in range(40) if failure(drawn(seed)) is None]
+    found = [seed for seed in range(40) if violation_of(drawn(seed)) is None]
     assert len(found) > 15
     return found
 
@@ -160,9 +160,9 @@ def test_what_is_broken_on_purpose_is_found(mutant: Callable[[Patch], None], mon
     """By a schedule that violates nothing while the code is whole."""
     for seed in range(600):
         mutant(monkeypatch)
-        found = failure(drawn(seed))
+        found = violation_of(drawn(seed))
         monkeypatch.undo()
-        if found and failure(drawn(seed)) is None:
+        if found and violation_of(drawn(seed)) is None:
             return
     pytest.fail("600 schedules have not noticed")
 
@@ -171,8 +171,8 @@ def test_a_failing_schedule_is_made_small_and_printed_as_a_test_that_fails(
     monkeypatch: Patch, whole: list[int]
 ) -> None:
     no_marks(monkeypatch)
-    seed, violation = next((seed, seen) for seed in whole if (seen := failure(drawn(seed))))
-    small = shrunk(drawn(seed), violation.name)
+    seed, violation = next((seed, seen) for seed in whole if (seen := violation_of(drawn(seed))))
+    small = shrink_schedule(drawn(seed), violation.name)
     assert len(small.to_json()) < len(drawn(seed).to_json())
     found: dict[str, Any] = {}
     exec(as_test(small, str(violation), "it"), found)  # noqa: S102 - our own text
@@ -196,7 +196,7 @@ def test_a_violation_gives_status_1_and_a_test(
     monkeypatch: Patch, capsys: pytest.CaptureFixture[str], whole: list[int]
 ) -> None:
     no_marks(monkeypatch)
-    seed = next(seed for seed in whole if failure(drawn(seed)))
+    seed = next(seed for seed in whole if violation_of(drawn(seed)))
     assert main(["--schedules", "1", "--seed", str(seed)]) == 1
     assert f"def test_seed_{seed}" in capsys.readouterr().out
 

@@ -1,12 +1,12 @@
 """The flows that chaos tests run as processes: raw -> mid -> totals per robot and per line.
 
-    {plant}.raw -standard-> {plant}.mid -totals-> {plant}.deltas, {plant}.lines
-    {plant}.raw -early-> {plant}.pre -relay-> {plant}.mid
+    {prefix}.raw -standard-> {prefix}.mid -totals-> {prefix}.deltas, {prefix}.lines
+    {prefix}.raw -early-> {prefix}.pre -relay-> {prefix}.mid
 
-Beside them, under names of their own, the flows of the example services.
+Also the flows of the example services, under their own names.
 
-The environment says the rest: CHAOS_PLANT (what names begin with), CHAOS_OPTIONS (JSON: flow -> options of
-`Flow`), CHAOS_TRAP (see `traps`).
+Environment variables configure them: CHAOS_PREFIX (of all names), CHAOS_OPTIONS (JSON: flow -> options of `Flow`),
+CHAOS_SIGNAL (see `signal_at_event`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ ROBOTS, LINES = 4, 3
 
 
 class RefusedError(Exception):
-    """What the user's functions raise on poison."""
+    """What user code raises on poison."""
 
 
 def split(fastening: Fastening) -> Iterator[Fastening]:
-    """The fastening, and for each failed screw one more of another robot behind the same gateway."""
+    """The fastening, and for each failed screw one more, of another robot of the same gateway."""
     yield fastening
     gateway, number = fastening.robot.rsplit("-", 1)
     for extra in range(1, 1 + (fastening.failed if fastening.failed < REFUSED_IN_FIRST else 0)):
@@ -43,20 +43,20 @@ def split(fastening: Fastening) -> Iterator[Fastening]:
         )
 
 
-def checked(fastening: Fastening) -> Fastening:
+def refuse_poison(fastening: Fastening) -> Fastening:
     if fastening.failed == REFUSED_BEFORE:
         raise RefusedError(f"before the first stage: report {fastening.report}")
     return fastening
 
 
-def fold_fastening(total: RobotTotal, fastening: Fastening) -> list[LineDelta]:
+def fold_fastening_or_refuse(total: RobotTotal, fastening: Fastening) -> list[LineDelta]:
     emitted = add_fastening(total, fastening)
     if fastening.failed == REFUSED_IN_FIRST:
         raise RefusedError(f"in the first stage: report {fastening.report}")
     return emitted
 
 
-def fold_delta(total: LineTotal, delta: LineDelta) -> None:
+def fold_delta_or_refuse(total: LineTotal, delta: LineDelta) -> None:
     add_delta(total, delta)
     if delta.failed == REFUSED_IN_SECOND:
         raise RefusedError("in the second stage")
@@ -72,36 +72,40 @@ def line_of(delta: LineDelta) -> str:
 
 def _flow(name: str, **options: object) -> Flow:
     options |= json.loads(os.environ.get("CHAOS_OPTIONS", "{}")).get(name, {})
-    return Flow(f"{_PLANT}-{name}", **options)  # type: ignore[arg-type]
+    return Flow(f"{_PREFIX}-{name}", **options)  # type: ignore[arg-type]
 
 
-_PLANT = os.environ.get("CHAOS_PLANT", "chaos")
+_PREFIX = os.environ.get("CHAOS_PREFIX", "chaos")
 
 standard = _flow("standard")
-(standard.source(f"{_PLANT}.raw", Fastening).flat_map(split).to(f"{_PLANT}.mid", key=robot_of, partitions=3))
+(
+    standard.source(f"{_PREFIX}.raw", Fastening)
+    .flat_map(split)
+    .to(f"{_PREFIX}.mid", key=robot_of, partitions=3)
+)
 
 early = _flow("early")
-early.source(f"{_PLANT}.raw", Fastening).flat_map(split).to(f"{_PLANT}.pre", key=robot_of, partitions=2)
+early.source(f"{_PREFIX}.raw", Fastening).flat_map(split).to(f"{_PREFIX}.pre", key=robot_of, partitions=2)
 
 relay = _flow("relay")
-relay.source(f"{_PLANT}.pre", Fastening).to(f"{_PLANT}.mid", key=robot_of, partitions=3)
+relay.source(f"{_PREFIX}.pre", Fastening).to(f"{_PREFIX}.mid", key=robot_of, partitions=3)
 
 totals = _flow("totals", state_partitions=3)
 _robots = (
-    totals.source(f"{_PLANT}.mid", Fastening)
-    .map(checked)
-    .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=fold_fastening)
+    totals.source(f"{_PREFIX}.mid", Fastening)
+    .map(refuse_poison)
+    .aggregate("per-robot", key=robot_of, state=RobotTotal, fold=fold_fastening_or_refuse)
 )
-_robots.to(f"{_PLANT}.deltas", key=line_of, partitions=2)
+_robots.to(f"{_PREFIX}.deltas", key=line_of, partitions=2)
 (
-    _robots.aggregate("per-line", key=line_of, state=LineTotal, fold=fold_delta)
+    _robots.aggregate("per-line", key=line_of, state=LineTotal, fold=fold_delta_or_refuse)
     .changes()
-    .to(f"{_PLANT}.lines", partitions=1)
+    .to(f"{_PREFIX}.lines", partitions=1)
 )
 
 fastening_standard, fastening_totals = examples.standard, examples.totals
 
-if "CHAOS_TRAP" in os.environ:
-    from traps import set_trap
+if "CHAOS_SIGNAL" in os.environ:
+    from tests.support.signal_at_event import install_signal
 
-    set_trap(os.environ["CHAOS_TRAP"])
+    install_signal(os.environ["CHAOS_SIGNAL"])

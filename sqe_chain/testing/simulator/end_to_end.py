@@ -1,4 +1,4 @@
-"""At rest: from origin to last receiver every fact has arrived once. Judged by what was fed, and nothing else."""
+"""At rest: from origin to last receiver every fact has arrived once. Checked against the input alone."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from sqe_chain.stages import WindowResult
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import unit_of, units_of
 from sqe_chain.testing.simulator.invariants import Violation
-from sqe_chain.testing.simulator.model import Span, way_of
+from sqe_chain.testing.simulator.model import Span, lane_position_of
 
 if TYPE_CHECKING:
     from sqe_chain.testing.simulator.run import Simulation
 
 
 def check(simulation: Simulation) -> None:
-    """Compare the end of a simulation with what was fed.
+    """Compare the end of a simulation with its input.
 
     Raises:
-        Violation: something is missing, is there twice, or is made up.
+        Violation: something is missing, was counted twice, or was never fed.
     """
     must, may, groups = set[str](), set[str](), dict[str, list[tuple[str, bool]]]()
     for fed in simulation.origins.values():
@@ -32,16 +32,16 @@ def check(simulation: Simulation) -> None:
             groups.setdefault(units[0].same, []).append((units[0].id, sound))
             if sound:
                 must.update(unit.id for unit in units)
-    world, books = simulation.world, simulation.invariants.books()
-    if not books.ends:
+    world, expected = simulation.world, simulation.invariants.expected()
+    if not expected.ends:
         return
     if world.sieve == "windows":
-        found = [name for ids in books.windows.values() for name in ids]
-        simulation.invariants.sum(found, must, may, "the inputs of windows")
+        found = [name for ids in expected.windows.values() for name in ids]
+        simulation.invariants.check_sum(found, must, may, "the inputs of windows")
         _check_windows(simulation)
         return
     found = [
-        note.rstrip("+-?") for (stage, _), notes in books.notes.items() if stage == "first" for note in notes
+        note.rstrip("+-?") for (stage, _), notes in expected.ids.items() if stage == "first" for note in notes
     ]
     if world.sieve in {"deduplicate", "distinct"}:
         must = set()
@@ -49,13 +49,13 @@ def check(simulation: Simulation) -> None:
             passed = {name for name, _ in group} & set(found)
             if len(passed) > 1 or (not passed and all(sound for _, sound in group)):
                 raise Violation("sum", f"of {group}, which are the same, {sorted(passed)} went on")
-    simulation.invariants.sum(found, must, may, "the first stage")
-    if world.reader == "aggregation" and not simulation.lost:
+    simulation.invariants.check_sum(found, must, may, "the first stage")
+    if world.reader == "aggregation" and not simulation.rolled_back:
         _check_reader(simulation, set(found))
 
 
 def _check_reader(simulation: Simulation, ids: set[str]) -> None:
-    """Who reads the emissions of both stages has heard each id once from each."""
+    """The service that reads the emissions of both stages got each id once from each stage."""
     states = simulation.services["reader"].states("heard").values()
     heard = Counter(
         name for state in states if isinstance(state, StringValue) for name in state.value.split()
@@ -71,12 +71,12 @@ def _check_reader(simulation: Simulation, ids: set[str]) -> None:
 
 
 def _check_windows(simulation: Simulation) -> None:
-    """Each window, open or given as a result, holds what belongs into it."""
+    """Each window, open or emitted, holds exactly the units that belong to it."""
     found: dict[Span, list[str]] = {}
     seen = set()
     totals = simulation.services["totals"]
     for envelope in totals.published("closed"):
-        way = way_of(envelope.chain.links)
+        way = lane_position_of(envelope.chain.links)
         if (way.lane, way.position) in seen:
             continue
         seen.add((way.lane, way.position))
@@ -88,7 +88,7 @@ def _check_windows(simulation: Simulation) -> None:
         if isinstance(window.state, StringValue):
             place = (window.key.decode(), window.span.start_ms)
             found.setdefault(place, []).extend(window.state.value.split())
-    wanted = {place: sorted(ids) for place, ids in simulation.invariants.books().windows.items()}
+    wanted = {place: sorted(ids) for place, ids in simulation.invariants.expected().windows.items()}
     shown = {place: sorted(ids) for place, ids in found.items()}
     if shown != wanted:
         off = {place: (shown.get(place), wanted.get(place)) for place in {*shown, *wanted}}

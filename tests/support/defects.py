@@ -1,9 +1,9 @@
-"""Defects that this project has had, as text: each brings an old behaviour back into today's code.
+"""Defects that this project has had, as text replacements that bring the old behaviour back into today's code.
 
-    python tests/plant/defects.py --seed 0 --seconds 120
+    python -m tests.support.defects --seed 0 --seconds 120
 
-puts one after the other into a copy of the package, lets the simulator look for it, and prints the table that stands
-in docs/reliability.md. A test sees to it that every text still stands where it is replaced.
+injects one after another into a copy of the package, lets the simulator search for it, and prints the table of
+docs/reliability.md. A test checks that every text to replace is still in the package.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from put_back import Replacement, found_after, last_words
+from tests.support.defect_injection import Replacement, time_to_detect, violation_line
 
 
 @dataclass(frozen=True)
 class Defect:
-    """Something that was wrong once.
+    """A defect of the past.
 
     Attributes:
         name: what it does, in plain words.
-        replacements: how it comes back.
+        replacements: that bring it back.
     """
 
     name: str
@@ -31,11 +31,11 @@ class Defect:
 
 
 def defect(name: str, *texts: tuple[str, str, str]) -> Defect:
-    """A defect.
+    """Make a defect.
 
     Args:
         name: what it does, in plain words.
-        texts: file below the package, what stands there now, what stood there instead.
+        texts: file inside the package, present text, defective text.
     """
     return Defect(name, tuple(Replacement(*one) for one in texts))
 
@@ -176,7 +176,7 @@ DEFECTS: Final = (
                 '                raise PoisonError("user code failed in 3 attempts")\n'
             ),
         ),
-        # Then, all that failed was left out at once, and nothing was tried.
+        # At that time everything that failed was left out at once, without a trial.
         (
             "protocol/processing.py",
             "elif fresh and len(self.known) < ONE_BY_ONE:",
@@ -232,7 +232,7 @@ DEFECTS: Final = (
             "",
         ),
         ("segment/columns.py", "        ordinary &= self._agree(chain_size, id_size)\n", ""),
-        # The ordinary way, which did not look at heads, was taken by every block then, not only by long ones.
+        # At that time every block took the path that did not check heads, not only long blocks.
         (
             "segment/inputs.py",
             "if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:",
@@ -312,7 +312,7 @@ DEFECTS: Final = (
         ),
     ),
 )
-"""One after the other."""
+"""In the order of the table."""
 
 
 def main() -> None:
@@ -323,8 +323,8 @@ def main() -> None:
     options = parser.parse_args()
     sys.stdout.write("| put back | found after | seed | noticed by |\n|---|---|---|---|\n")
     for one in DEFECTS:
-        finding = found_after(one.replacements, seed=options.seed, seconds=options.seconds)
-        words = re.search(r"seed (\d+): (\w[\w ]*):", last_words(finding.told))
+        finding = time_to_detect(one.replacements, seed=options.seed, seconds=options.seconds)
+        words = re.search(r"seed (\d+): (\w[\w ]*):", violation_line(finding.output))
         row = f"{finding.seconds:.1f} s | {words[1]} | {words[2]}" if finding.seconds and words else "not | |"
         sys.stdout.write(f"| {one.name} | {row} |\n")
         sys.stdout.flush()

@@ -7,7 +7,8 @@ from difflib import unified_diff
 from pathlib import Path
 
 import pytest
-from put_back import PACKAGE, Finding, Replacement, found_after
+
+from tests.support.defect_injection import PACKAGE, Detection, Replacement, time_to_detect
 
 FIRST_STAGE_FIRST = Replacement(
     "protocol/applying.py",
@@ -18,17 +19,17 @@ FIRST_STAGE_FIRST = Replacement(
 
 def test_a_defect_is_found_in_a_copy() -> None:
     before = (PACKAGE / FIRST_STAGE_FIRST.file).read_text()
-    finding = found_after((FIRST_STAGE_FIRST,), seconds=60)
-    assert finding.seconds is not None, finding.told
-    assert "downstream states before upstream ones" in finding.told
+    finding = time_to_detect((FIRST_STAGE_FIRST,), seconds=60)
+    assert finding.seconds is not None, finding.output
+    assert "downstream states before upstream ones" in finding.output
     assert (PACKAGE / FIRST_STAGE_FIRST.file).read_text() == before
 
 
 def test_several_processes_tell_the_same() -> None:
     """The first violation by seed, and the counts of all schedules up to it."""
-    alone, together = (found_after((FIRST_STAGE_FIRST,), seconds=300, jobs=jobs) for jobs in (1, 2))
-    assert alone.seconds is not None, alone.told
-    told = [re.sub(r" in [\d.]+ s: \d+ a second", "", one.told) for one in (alone, together)]
+    alone, together = (time_to_detect((FIRST_STAGE_FIRST,), seconds=300, jobs=jobs) for jobs in (1, 2))
+    assert alone.seconds is not None, alone.output
+    told = [re.sub(r" in [\d.]+ s: \d+ a second", "", one.output) for one in (alone, together)]
     assert told[0] == told[1]
 
 
@@ -41,11 +42,11 @@ def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
     )
     patch = tmp_path / "fix.patch"
     patch.write_text("".join(lines))
-    finding = found_after(patch, seconds=60)
-    assert isinstance(finding, Finding)
-    assert finding.seconds is not None, finding.told
+    finding = time_to_detect(patch, seconds=60)
+    assert isinstance(finding, Detection)
+    assert finding.seconds is not None, finding.output
 
 
 def test_a_text_that_is_not_there_is_said() -> None:
     with pytest.raises(AssertionError, match="stands there 0 times"):
-        found_after((Replacement("chain.py", "no such line", ""),))
+        time_to_detect((Replacement("chain.py", "no such line", ""),))

@@ -1,19 +1,16 @@
-"""A plant whose states are ledgers: each lists the units folded into it, so nothing can cancel out.
+"""A pipeline in memory whose invariants are checked after every write.
 
-What must stand in the store is computed here from the plans and the log alone, without the package's
-marks, lanes and positions: see `Ledger.look`.
+What the store must hold is computed here from the plans and the log alone, without the package's marks, lanes and
+positions: see `CheckedPipeline.check_invariants`. The numbers in assertions are those of the invariants in the design.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from google.protobuf.wrappers_pb2 import StringValue
-from parsed import payloads_of
-from points import PointedLog, PointedStore, Points
 
 from services._proto.fastening_pb2 import Fastening
 from sqe_chain import ReplayFilter, read
@@ -27,89 +24,16 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.surroundings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
+from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore
+from tests.support.typed_results import payloads_of
+from tests.support.unit_id_flows import ROBOTS, failures_in, republisher_flow, unit_id
 
-ROBOTS = 5
-FAILS_BEFORE, FAILS_IN_FIRST, FAILS_IN_SECOND, FAILS_BEHIND_SECOND = 1, 2, 3, 4
-Inputs = tuple[str, int, int]
-
-
-class Refused(Exception):
-    """What a user's function raises."""
-
-
-def split(fastening: Fastening) -> Iterator[Fastening]:
-    """One to three units of one or two robots; each has a name of its own: report and joint."""
-    for joint in range(1 + fastening.fastened % 3):
-        robot = (fastening.torque_mnm + (joint // 2) * 2) % ROBOTS
-        yield Fastening(
-            robot=f"robot-{robot}",
-            line=f"line-{robot % 2}",
-            report=fastening.report,
-            joint=str(joint),
-            failed=fastening.failed if joint == 0 else 0,
-        )
-
-
-def refuse(kind: int, fastening: Fastening) -> None:
-    if fastening.failed == kind:
-        raise Refused(f"{kind} in {fastening.report}")
-
-
-def entry(fastening: Fastening) -> str:
-    return f"{fastening.report}.{fastening.joint} "
-
-
-def checked(fastening: Fastening) -> Fastening:
-    refuse(FAILS_BEFORE, fastening)
-    return fastening
-
-
-def note_first(ledger: StringValue, fastening: Fastening) -> list[Fastening]:
-    ledger.value += entry(fastening)
-    refuse(FAILS_IN_FIRST, fastening)
-    return [fastening]
-
-
-def note_second(ledger: StringValue, fastening: Fastening) -> list[Fastening]:
-    ledger.value += entry(fastening)
-    refuse(FAILS_IN_SECOND, fastening)
-    return [fastening]
-
-
-def passed(fastening: Fastening) -> Fastening:
-    refuse(FAILS_BEHIND_SECOND, fastening)
-    return fastening
-
-
-def republisher(name: str = "standard", partitions: int = 3) -> Flow:
-    flow = Flow(name)
-    flow.source("raw", Fastening).flat_map(split).to("mid", key=lambda f: f.robot, partitions=partitions)
-    return flow
-
-
-def ledgers(
-    stages: int = 2, state_partitions: int = 2, name: str = "ledgers", buckets: int = 1, **options: object
-) -> Flow:
-    """Per robot, and per line behind it; emissions and changes of both are published."""
-    flow = Flow(name, state_partitions=state_partitions, **options)  # type: ignore[arg-type]
-    source = flow.source("mid", Fastening).map(checked)
-    first = source.aggregate(
-        "first", key=lambda f: f.robot, state=StringValue, fold=note_first, buckets=buckets
-    )
-    first.to("notes", key=lambda f: f.line, partitions=2)
-    first.changes().to("first.ledgers", partitions=2)
-    if stages == 2:
-        second = first.aggregate(
-            "second", key=lambda f: f.line, state=StringValue, fold=note_second, buckets=buckets
-        )
-        second.map(passed).to("notes", name="second.notes", key=lambda f: f.robot, partitions=2)
-        second.changes().to("second.ledgers", partitions=1)
-    return flow
+Coordinates = tuple[str, int, int]
 
 
 @dataclass
-class Books:
-    """What all ledgers say after one plan."""
+class ExpectedStates:
+    """What the states of all stages must be after one plan."""
 
     stages: dict[str, dict[bytes, str]]
     folded: set[str] = field(default_factory=set)
@@ -117,14 +41,15 @@ class Books:
     marks: dict[object, tuple[int, ...]] = field(default_factory=dict)
 
 
-class Ledger:
-    """Raw -> republisher -> mid -> ledgers, with every invariant looked at after every write.
+class CheckedPipeline:
+    """Raw -> republisher -> mid -> a flow whose states list unit ids; every invariant is checked after every write.
 
     Args:
-        flow: from `ledgers`.
-        seed: of what is fed.
-        store: options of the store.
-        settings: how the service runs.
+        flow: from `unit_id_flow`.
+        seed: of the random input.
+        max_rows: rows that one write of the store takes.
+        settings: of the service.
+        mid: partitions of the topic between the two services.
     """
 
     def __init__(
@@ -137,36 +62,36 @@ class Ledger:
         mid: int = 3,
     ) -> None:
         self.random = random.Random(seed)
-        self.name = f"ledger-{id(self)}"
+        self.name = f"checked-{id(self)}"
         MemoryLog(self.name).clear()
-        self.points = Points()
+        self.points = FaultPoints()
         self.standard = Rehearsal(
-            republisher(partitions=mid), partitions={"raw": 2}, log=MemoryLog(self.name)
+            republisher_flow(partitions=mid), partitions={"raw": 2}, log=MemoryLog(self.name)
         )
-        log, store = PointedLog(self.name), PointedStore(self.name, max_rows=max_rows)
+        log, store = FaultPointLog(self.name), FaultPointStore(self.name, max_rows=max_rows)
         store.restore_all()
         self.log, self.store = MemoryLog(self.name), MemoryStore(self.name)
         self.service = Rehearsal(flow, partitions={"mid": mid}, log=log, store=store, settings=settings)
         log.points = store.points = self.service.script = self.points
-        self.points.look = self.look
+        self.points.after_write = self.check_invariants
         self.flow = flow
         self.buckets = flow.stages()[0].buckets
         self.reports = 0
-        self.looks = 0
-        self.forget()
+        self.checks = 0
+        self.reset_observations()
 
-    def forget(self) -> None:
-        """Begin to look anew: after a store was put back in time."""
+    def reset_observations(self) -> None:
+        """Forget what was observed so far: needed after a store was rolled back."""
         self.plans: dict[int, Plan] = {}
-        self.books: dict[int, Books] = {}
-        self.seen: dict[tuple[str, int], Header] = {}
+        self.expected: dict[int, ExpectedStates] = {}
+        self.headers_seen: dict[tuple[str, int], Header] = {}
         self.epoch = 0
-        self.said: dict[object, object] = {}
-        self.scanned: Counter[tuple[str, int]] = Counter()
-        self.accepts: dict[str, ReplayFilter] = {}
+        self.published: dict[object, object] = {}
+        self.next_offsets: Counter[tuple[str, int]] = Counter()
+        self.replay_filters: dict[str, ReplayFilter] = {}
         self.received: dict[str, set[str]] = {}
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ input and runs
 
     def feed(self, count: int, poison: float = 0.0) -> None:
         for _ in range(count):
@@ -180,19 +105,19 @@ class Ledger:
             )
             self.standard.feed("raw", fastening, partition=self.random.randrange(2))
 
-    def feed_rubbish(self) -> None:
+    def feed_garbage(self) -> None:
         self.log.append("mid", self.random.randrange(3), b"rubbish", key=b"robot-1", headers=[("h", b"1")])
 
-    def republish(self, dies_at_write: int | None = None) -> None:
-        """Republish what is new; first die at a write, so that it comes again."""
-        if dies_at_write is not None:
-            self.standard.crash_at_write(dies_at_write, "after")
+    def republish(self, crash_at_write: int | None = None) -> None:
+        """Republish new input; optionally crash at a write first, so that output is repeated."""
+        if crash_at_write is not None:
+            self.standard.crash_at_write(crash_at_write, "after")
             self.standard.run_until_crash()
             self.standard.script.writes.clear()
         self.standard.run_until_caught_up()
 
-    def run(self) -> None:
-        """Until caught up, started again after each crash, without new faults."""
+    def run_until_caught_up(self) -> None:
+        """Run until caught up; restart after each crash, inject no new faults."""
         for _ in range(200):
             try:
                 if not self.service.batch():
@@ -202,40 +127,40 @@ class Ledger:
         raise AssertionError("not caught up after 200 batches")
 
     def commits(self) -> dict[TopicPartition, Commit]:
-        """The group's commits, asked beside the service."""
+        """The group's commits, read directly from the broker."""
         partitions = self.log.describe(["mid"])["mid"].partitions
         return self.log.committed(self.flow.name, [("mid", partition) for partition in range(partitions)])
 
-    # ------------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------------ checks
 
-    def look(self) -> None:
-        """Invariants 2 to 9 of the design, on what stands now."""
-        self.looks += 1
+    def check_invariants(self) -> None:
+        """Check invariants 2 to 9 of the design on the present contents of store and log."""
+        self.checks += 1
         home = self.store.copy_home(self.flow.name)
         if home.home is None or home.home.number < 0:
             return
         assert home.home.epoch >= self.epoch, "3: epochs never go back"
         self.epoch = home.home.epoch
-        self._learn(home.plans, home.home.number, home.home.plan_id)
-        self._look_at_outputs()
+        self._check_plans(home.plans, home.home.number, home.home.plan_id)
+        self._check_outputs()
         headers = {
             (stage.name, part): self.store.copy_part(self.flow.name, stage.name, part)
             for stage in self.flow.stages()
             for part in self.flow.cells(stage)
         }
-        assert all(not copy.header or copy.header.number in self.books for copy in headers.values()), (
+        assert all(not copy.header or copy.header.number in self.expected for copy in headers.values()), (
             "4: sealed first"
         )
         reached = min((copy.header.number if copy.header else 0 for copy in headers.values()), default=0)
         for (stage, part), copy in headers.items():
             if copy.header is not None:
-                self._look_at_part(stage, part, copy.header, copy.states)
-        self._look_at_order({place: copy.header for place, copy in headers.items()})
+                self._check_part(stage, part, copy.header, copy.states)
+        self._check_write_order({place: copy.header for place, copy in headers.items()})
         for place, commit in self.commits().items():
-            assert commit.offset <= self.books[reached].ends[place], "5: the commit comes last"
+            assert commit.offset <= self.expected[reached].ends[place], "5: the commit comes last"
 
-    def _learn(self, plans: dict[int, bytes], number: int, plan_id: str) -> None:
-        """Plans are sealed once, each from where the one before ended."""
+    def _check_plans(self, plans: dict[int, bytes], number: int, plan_id: str) -> None:
+        """Plans are sealed once, and each begins where the previous one ended."""
         assert number >= max(self.plans, default=0), "3: plans never go back"
         for known in sorted(set(plans) - set(self.plans)):
             plan = Plan.from_bytes(plans[known])
@@ -245,74 +170,76 @@ class Ledger:
                 assert plan.previous_id == before.plan_id, "plans form a chain"
                 starts = {one.place: one.start for one in plan.ranges}
                 assert all(starts[one.place] == one.stop for one in before.ranges), "ranges follow each other"
-                self._look_at_marks(before, plan)
+                self._check_marks(before, plan)
             self.plans[known] = plan
-            self.books[known] = self._close(plan, self.books.get(known - 1))
+            self.expected[known] = self._expected_after(plan, self.expected.get(known - 1))
         for known, data in plans.items():
             assert Plan.from_bytes(data) == self.plans[known], "4: a sealed plan never changes"
         assert self.plans[number].plan_id == plan_id, "the home record names its plan"
 
-    def _look_at_marks(self, before: Plan, plan: Plan) -> None:
+    def _check_marks(self, before: Plan, plan: Plan) -> None:
         for name, marks in before.marks.items():
             after = {lane["lane"]: lane["position"] for lane in plan.marks[name]["lanes"]}
             for lane in marks["lanes"]:
                 assert after[lane["lane"]] >= lane["position"], "3: marks never go back"
 
-    def _close(self, plan: Plan, before: Books | None) -> Books:
-        """The books after a plan: every new input of its ranges, but for what it leaves out."""
-        books = Books({stage.name: {} for stage in self.flow.stages()})
+    def _expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
+        """The expected states after a plan: every new input of its ranges except for its exclusions."""
+        expected = ExpectedStates({stage.name: {} for stage in self.flow.stages()})
         if before is not None:
-            books.stages |= {name: dict(found) for name, found in before.stages.items()}
-            books.folded, books.marks = set(before.folded), dict(before.marks)
+            expected.stages |= {name: dict(found) for name, found in before.stages.items()}
+            expected.folded, expected.marks = set(before.folded), dict(before.marks)
         left_out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
         assert len(left_out) == len(set(left_out)), f"9: left out twice: {left_out}"
         must_go = set()
         for planned in sorted(plan.ranges, key=lambda one: one.place):
-            books.ends[planned.place] = planned.stop
+            expected.ends[planned.place] = planned.stop
             for message in self.log.records(planned.topic):
                 within = planned.start <= message.offset() < planned.stop
                 if message.partition() == planned.partition and within:
                     place = (planned.topic, planned.partition, message.offset())
-                    if not self._enter(books, message, planned.topic_id, place):
+                    if not self._apply_input(expected, message, planned.topic_id, place):
                         must_go.add(place)
         assert set(left_out) == must_go, f"9: left out {left_out}, must be {must_go}"
-        return books
+        return expected
 
-    def _enter(self, books: Books, message: Message, topic_id: str, place: Inputs) -> bool:
-        """Enter one input; False when it must be left out."""
+    def _apply_input(
+        self, expected: ExpectedStates, message: Message, topic_id: str, place: Coordinates
+    ) -> bool:
+        """Apply one input; False when it must be excluded."""
         try:
             envelope = read(message.value(), strict=True)
         except EnvelopeError:
             return False
-        lane, position = way(envelope, topic_id, place)
-        if position <= books.marks.get(lane, ()):
+        lane, position = lane_and_position(envelope, topic_id, place)
+        if position <= expected.marks.get(lane, ()):
             return True
-        books.marks[lane] = position
+        expected.marks[lane] = position
         units = payloads_of(Fastening, envelope)
-        if any(unit.failed in kinds(len(books.stages)) for unit in units):
+        if any(unit.failed in failures_in(len(expected.stages)) for unit in units):
             return False
         for unit in units:
-            books.folded.add(entry(unit).strip())
+            expected.folded.add(unit_id(unit).strip())
             for name, key in (("first", unit.robot), ("second", unit.line)):
-                if name in books.stages:
-                    said = books.stages[name]
-                    said[key.encode()] = said.get(key.encode(), "") + entry(unit)
+                if name in expected.stages:
+                    states = expected.stages[name]
+                    states[key.encode()] = states.get(key.encode(), "") + unit_id(unit)
         return True
 
-    def _look_at_part(self, stage: str, part: int, header: Header, states: dict[bytes, bytes]) -> None:
+    def _check_part(self, stage: str, part: int, header: Header, states: dict[bytes, bytes]) -> None:
         where = f"{stage}/{part} at {header}"
-        before = self.seen.get((stage, part))
+        before = self.headers_seen.get((stage, part))
         if before is not None:
             assert header.number >= before.number, f"3: {where}, was {before}"
             assert header.epoch >= before.epoch, f"6: {where}, was {before}"
             if header.number == before.number and before.cursor is not None:
                 assert header.cursor is not None, where
                 assert header.cursor >= before.cursor, where
-        self.seen[stage, part] = header
+        self.headers_seen[stage, part] = header
         assert header.number in self.plans, f"4: persisted before it was sealed: {where}"
         assert self.plans[header.number].plan_id == header.plan_id, f"another plan: {where}"
-        at = self.books[header.number].stages[stage]
-        then = self.books[header.number + 1].stages[stage] if header.begun_id else {}
+        at = self.expected[header.number].stages[stage]
+        then = self.expected[header.number + 1].stages[stage] if header.begun_id else {}
         wanted = {
             key: (then if header.begun_id and key <= (header.cursor or b"") else at).get(key)
             for key in {*at, *then}
@@ -321,32 +248,32 @@ class Ledger:
         found = {key: StringValue.FromString(data).value for key, data in states.items()}
         assert found == {key: value for key, value in wanted.items() if value is not None}, f"2: {where}"
 
-    def _look_at_order(self, headers: dict[tuple[str, int], Header | None]) -> None:
-        """Outputs before states, downstream states before upstream ones."""
+    def _check_write_order(self, headers: dict[tuple[str, int], Header | None]) -> None:
+        """Outputs are written before states, downstream states before upstream ones."""
         up = [header for (stage, _), header in headers.items() if header and stage == "first"]
         down = [header for (stage, _), header in headers.items() if header and stage == "second"]
         if up and down:
             most = max(header.number + bool(header.begun_id) for header in up)
             assert most <= min(header.number for header in down), "4: downstream states come first"
         proven = max((h.number + bool(h.begun_id) for h in (*up, *down)), default=0)
-        missing = self.books[proven].folded - self.received.get("first", set())
+        missing = self.expected[proven].folded - self.received.get("first", set())
         assert not missing, f"4: states before the outputs that belong to them: {missing}"
         if down:
-            missing = self.books[proven].folded - self.received.get("second", set())
+            missing = self.expected[proven].folded - self.received.get("second", set())
             assert not missing, f"4: states before the outputs of stage 2: {missing}"
 
-    def _look_at_outputs(self) -> None:
-        """The same lane and position always says the same; receivers stop for nothing."""
+    def _check_outputs(self) -> None:
+        """Equal lane and position mean equal content, and a receiver with a replay filter never stops."""
         for topic in {node.topics[0] for node in self.flow.outputs()}:
             info = self.log.describe([topic])[topic]
-            accepts = self.accepts.setdefault(topic, ReplayFilter({topic: info.topic_id}))
+            accepts = self.replay_filters.setdefault(topic, ReplayFilter({topic: info.topic_id}))
             for message in self.log.records(topic):
                 place = topic, message.partition()
-                if message.offset() < self.scanned[place]:
+                if message.offset() < self.next_offsets[place]:
                     continue
-                self.scanned[place] = message.offset() + 1
+                self.next_offsets[place] = message.offset() + 1
                 envelope = read(message.value(), strict=True)
-                lane, position = way(envelope, "", (topic, message.partition(), 0))
+                lane, position = lane_and_position(envelope, "", (topic, message.partition(), 0))
                 content = (
                     envelope.payloads,
                     envelope.key,
@@ -354,49 +281,57 @@ class Ledger:
                     envelope.chain,
                     envelope.timestamp_ms,
                 )
-                assert self.said.setdefault((lane, position), content) == content, "7: redone, said otherwise"
+                assert self.published.setdefault((lane, position), content) == content, (
+                    "7: repeated with other content"
+                )
                 fresh = accepts.accept(message)
-                if fresh and topic == "notes":
-                    stage = "second" if envelope.chain.links[-1].output.endswith("second.notes") else "first"
-                    names = [entry(unit).strip() for unit in payloads_of(Fastening, envelope)]
+                if fresh and topic == "units":
+                    stage = "second" if envelope.chain.links[-1].output.endswith("second.units") else "first"
+                    names = [unit_id(unit).strip() for unit in payloads_of(Fastening, envelope)]
                     received = self.received.setdefault(stage, set())
                     assert not received.intersection(names), "a receiver counts twice"
                     received.update(names)
 
-    def check(self) -> None:
-        """Invariants 1, 9 and 10, at rest."""
-        self.look()
+    def check_at_rest(self) -> None:
+        """Check invariants 1, 9 and 10, once everything has been processed."""
+        self.check_invariants()
         last = max(self.plans)
-        ends = self.books[last].ends
+        ends = self.expected[last].ends
         for partition in range(3):
-            stands = self.log.bounds([("mid", partition)])["mid", partition].stable_end
-            assert ends["mid", partition] == stands, "10: lag goes to zero"
-        assert {place: commit.offset for place, commit in self.commits().items()} == ends, "10: and is told"
+            end = self.log.bounds([("mid", partition)])["mid", partition].stable_end
+            assert ends["mid", partition] == end, "10: lag goes to zero"
+        assert {place: commit.offset for place, commit in self.commits().items()} == ends, (
+            "10: commits say so"
+        )
         for stage in self.flow.stages():
             for header in self.store.headers(self.flow.name, stage.name, self.flow.cells(stage)):
                 assert header is not None
                 assert (header.number, header.begun_id) == (last, ""), "10: nothing is left to finish"
         fed = set()
-        excluded = {place for plan in self.plans.values() for place in coordinates(plan)}
+        excluded = {place for plan in self.plans.values() for place in excluded_inputs(plan)}
         for message in self.log.records("mid"):
             if (
                 "mid",
                 message.partition(),
                 message.offset(),
             ) not in excluded and message.value() != b"rubbish":
-                fed.update(names_of(message))
+                fed.update(unit_ids_in(message))
         deepest = len(self.flow.stages())
-        bad = {name for message in self.log.records("mid") for name in spoiled(message, deepest)}
-        assert self.books[last].folded == fed - bad, "1: each unit once, none missing, none extra"
+        bad = {name for message in self.log.records("mid") for name in unprocessable_units(message, deepest)}
+        assert self.expected[last].folded == fed - bad, "1: each unit once, none missing, none extra"
         self._check_dead_letters(excluded)
 
-    def _check_dead_letters(self, excluded: set[Inputs]) -> None:
+    def _check_dead_letters(self, excluded: set[Coordinates]) -> None:
         if self.flow.poison != "dead_letter":
             return
-        found: dict[Inputs, tuple[object, object]] = {}
+        found: dict[Coordinates, tuple[object, object]] = {}
         for message in self.log.records(self.flow.dead_letter_topic):
-            said = {name: value or b"" for name, value in message.headers() or []}
-            place = (said["sqe-topic"].decode(), int(said["sqe-partition"]), int(said["sqe-offset"]))
+            headers = {name: value or b"" for name, value in message.headers() or []}
+            place = (
+                headers["sqe-topic"].decode(),
+                int(headers["sqe-partition"]),
+                int(headers["sqe-offset"]),
+            )
             content = message.value(), message.key()
             assert found.setdefault(place, content) == content, "9: one input, one dead letter"
         assert set(found) == excluded, "9: dead letters are the excluded inputs"
@@ -405,30 +340,27 @@ class Ledger:
             assert (value, key) == (originals[place].value(), originals[place].key()), "9: bytes unchanged"
 
 
-def kinds(stages: int) -> set[int]:
-    """What fails somewhere in a flow of so many stages."""
-    return {FAILS_BEFORE, FAILS_IN_FIRST} | ({FAILS_IN_SECOND, FAILS_BEHIND_SECOND} if stages == 2 else set())
-
-
-def coordinates(plan: Plan) -> set[Inputs]:
+def excluded_inputs(plan: Plan) -> set[Coordinates]:
     return {(one.topic, one.partition, one.offset) for one in plan.exclusions}
 
 
-def names_of(message: Message) -> set[str]:
-    return {entry(unit).strip() for unit in payloads_of(Fastening, read(message.value()))}
+def unit_ids_in(message: Message) -> set[str]:
+    return {unit_id(unit).strip() for unit in payloads_of(Fastening, read(message.value()))}
 
 
-def spoiled(message: Message, stages: int) -> set[str]:
-    """The units of an input that cannot be processed."""
+def unprocessable_units(message: Message, stages: int) -> set[str]:
+    """The units of an input that user code refuses."""
     try:
         units = payloads_of(Fastening, read(message.value()))
     except EnvelopeError:
         return set()
-    return names_of(message) if any(unit.failed in kinds(stages) for unit in units) else set()
+    return unit_ids_in(message) if any(unit.failed in failures_in(stages) for unit in units) else set()
 
 
-def way(envelope: Envelope, topic_id: str, place: Inputs) -> tuple[object, tuple[int, ...]]:
-    """Lane and position from the links alone."""
+def lane_and_position(
+    envelope: Envelope, topic_id: str, place: Coordinates
+) -> tuple[object, tuple[int, ...]]:
+    """Lane and position, computed from the links alone."""
     links = envelope.chain.links
     lane = (
         *((x.topic, x.topic_id, x.partition, x.output, x.shard) for x in links),

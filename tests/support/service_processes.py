@@ -1,6 +1,6 @@
-"""Real services as processes: start a run, hear its events, kill, pause and wake it.
+"""Real services as processes: start them, read their events, kill, pause and resume them.
 
-Nothing here waits without a bound, and every wait is for a condition.
+Every wait is for a condition and has a time limit.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 Line = dict[str, Any]
 
 
-class Run:
-    """One `sqe-chain run`, with the processes that it starts."""
+class ServiceProcess:
+    """One `sqe-chain run`, with its child processes."""
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log = log
@@ -54,7 +54,7 @@ class Run:
         return [line for line in self.lines() if {**line, "event": event, **fields} == line]
 
     def wait_for(self, event: str, *, after: int = 0, **fields: object) -> Line:
-        """The first line of an event with these fields, behind the first `after` lines."""
+        """Wait for the first log line of an event with these fields, after the first `after` lines."""
 
         def found() -> list[Line]:
             return [line for line in self.lines()[after:] if {**line, "event": event, **fields} == line]
@@ -66,37 +66,37 @@ class Run:
     def status(self) -> int | None:
         return self._popen.poll()
 
-    def ended(self) -> int:
-        """Wait for its end; the exit status, negative for a signal."""
+    def wait(self) -> int:
+        """Wait until it has exited; returns its exit status, negative for a signal."""
         ended = wait_until(lambda: self.status() is not None, TIMEOUT_S)
-        assert ended, f"it goes on after {TIMEOUT_S} s\n{self.text}"
-        self._bury()
+        assert ended, f"it still runs after {TIMEOUT_S} s\n{self.text}"
+        self._kill_children()
         return self._popen.wait()
 
     def stopped_by(self, error: str, status: int = STOPPED_INEXACT) -> str:
-        """Wait until it stops with this error's name; the error's text."""
-        found, last = self.ended(), self.lines()[-1]
+        """Wait until it stops with this error; returns the error's text."""
+        found, last = self.wait(), self.lines()[-1]
         assert (found, last["event"], last.get("error")) == (status, "stopped", error), self.text
         return str(last["text"])
 
     def terminate(self) -> int:
         self._popen.terminate()
-        return self.ended()
+        return self.wait()
 
     def kill(self) -> None:
-        """SIGKILL to all of it, wherever it is."""
+        """Send SIGKILL to all its processes."""
         self.identity.send(signal.SIGKILL)
-        self.ended()
+        self.wait()
 
     def pause(self) -> None:
-        """SIGSTOP to all of it."""
+        """Send SIGSTOP to all its processes."""
         self.identity.pause()
 
     def wait_until_paused(self) -> None:
         assert wait_until(self._paused, TIMEOUT_S), self.text
 
     def resume(self) -> None:
-        """SIGCONT to all of it."""
+        """Send SIGCONT to all its processes."""
         self.identity.send(signal.SIGCONT)
 
     def _paused(self) -> bool:
@@ -104,8 +104,8 @@ class Run:
         stat = Path(f"/proc/{self.identity.pid}/stat").read_text(encoding="utf-8", errors="replace")
         return stat[stat.rindex(")") + 2 :].startswith("T")
 
-    def _bury(self) -> None:
-        for pid in members_of_session(self.identity.pid):  # Spark's workers make a group of their own
+    def _kill_children(self) -> None:
+        for pid in members_of_session(self.identity.pid):  # Spark's workers have a process group of their own
             with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
                 os.kill(pid, signal.SIGKILL)
         assert wait_until(lambda: not members_of_session(self.identity.pid), TIMEOUT_S)
@@ -113,14 +113,14 @@ class Run:
     def close(self) -> None:
         if self.status() is None:
             self.identity.send(signal.SIGKILL)
-        self.ended()
+        self.wait()
 
 
-class Runs:
-    """Runs of the flows of one module in this directory, and the topics they need.
+class Deployment:
+    """The flows of one module, deployed for one test: their topics, and the processes that run them.
 
     Args:
-        module: where the flows are; it finds the name of this test in CHAOS_PLANT.
+        module: of the flows; it takes the prefix of all names from CHAOS_PREFIX.
         kafka: broker.
         store: URL of the store.
         directory: for logs.
@@ -136,7 +136,7 @@ class Runs:
         self.name = f"chaos-{uuid4().hex[:8]}"
         self.kafka, self.store, self.directory = kafka, store, directory
         self.log = KafkaLog(kafka)
-        self.runs: list[Run] = []
+        self.runs: list[ServiceProcess] = []
         self._module = module
         for topic, partitions in topics.items():
             self.log.create_topic(self.topic(topic), partitions)
@@ -144,31 +144,31 @@ class Runs:
     def topic(self, name: str) -> str:
         return f"{self.name}.{name}"
 
-    def start(self, flow: str, *more: str, trap: str = "", engine: str = "inprocess") -> Run:
-        """Start a run of a flow; a trap is ``event,...:SIGNAL``."""
+    def start(self, flow: str, *more: str, signal_at: str = "", engine: str = "inprocess") -> ServiceProcess:
+        """Start a flow; with `signal_at`, ``event,...:SIGNAL``, it sends itself that signal after these events."""
         environment = {
-            "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'plant'}",
-            "CHAOS_PLANT": self.name,
+            "PYTHONPATH": str(ROOT),
+            "CHAOS_PREFIX": self.name,
             "CHAOS_OPTIONS": json.dumps(self.options),
         }
-        if trap:
-            environment["CHAOS_TRAP"] = trap
+        if signal_at:
+            environment["CHAOS_SIGNAL"] = signal_at
         where = ("--kafka", self.kafka, "--store", self.store, "--engine", engine, "--log-json")
         arguments = ("run", f"{self._module}:{flow}", *where, "--interval", "100ms", *more)
         log = self.directory / f"{len(self.runs):02}-{flow}-{uuid4().hex[:6]}.log"
-        self.runs.append(Run(arguments, log, environment))
+        self.runs.append(ServiceProcess(arguments, log, environment))
         return self.runs[-1]
 
-    def once(self, flow: str, *more: str, engine: str = "inprocess") -> Run:
-        """A run that ends by itself when all is done."""
+    def run_once(self, flow: str, *more: str, engine: str = "inprocess") -> ServiceProcess:
+        """Run a flow until it has processed all input."""
         run = self.start(flow, "--once", *more, engine=engine)
-        assert run.ended() == 0, run.text
+        assert run.wait() == 0, run.text
         return run
 
-    def dies(self, flow: str, *more: str, at: str, engine: str = "inprocess") -> Run:
-        """A run that is killed by SIGKILL at an event."""
-        run = self.start(flow, *more, trap=f"{at}:SIGKILL", engine=engine)
-        status = run.ended()
+    def run_until_killed(self, flow: str, *more: str, at: str, engine: str = "inprocess") -> ServiceProcess:
+        """Run a flow that kills itself with SIGKILL after these events."""
+        run = self.start(flow, *more, signal_at=f"{at}:SIGKILL", engine=engine)
+        status = run.wait()
         event = at.rpartition(",")[2]
         assert (status, run.names()[-1]) == (KILLED, event), f"status {status} instead of a kill\n{run.text}"
         return run

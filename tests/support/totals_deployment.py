@@ -1,7 +1,7 @@
-"""The example flows as real services on real servers: feed them, kill them, look at what they left.
+"""The flows of `chaos_flows` as real services on real servers, with the totals that they must end with.
 
-Totals are read by `services.stored`, which knows the stores' documented layout and nothing of the package; what they
-should be is added up here.
+Stored totals are read by `services.stored`, which knows only the documented layout of the stores and nothing of the
+package; expected totals are added up here.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos_flows import LINES, ROBOTS, split
-from parsed import payloads_of
-from runs import TIMEOUT_S, Run, Runs
-
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.stored import StoredState, stored_states
 from sqe_chain import ReplayFilter, read, wrap
@@ -24,42 +20,45 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.stores import open_store
+from tests.support.chaos_flows import LINES, ROBOTS, split
+from tests.support.service_processes import TIMEOUT_S, Deployment, ServiceProcess
+from tests.support.typed_results import payloads_of
 
 STAGES = ("per-robot", "per-line")
 TOPICS = {"raw": 2, "mid": 3, "deltas": 2, "lines": 1}
 
-Sums = tuple[int, int, int]
+Totals = tuple[int, int, int]
 """Events, screws fastened, torque."""
 
 
 @dataclass
-class Expected:
-    """What was fed, each message once."""
+class ExpectedTotals:
+    """Totals of the input, each message counted once."""
 
     robots: dict[str, list[Fastening]] = field(default_factory=lambda: defaultdict(list))
 
-    def per_robot(self) -> dict[str, Sums]:
-        return {robot: _sums(events) for robot, events in self.robots.items()}
+    def per_robot(self) -> dict[str, Totals]:
+        return {robot: _totals_of(events) for robot, events in self.robots.items()}
 
-    def per_line(self) -> dict[str, Sums]:
+    def per_line(self) -> dict[str, Totals]:
         lines: dict[str, list[Fastening]] = defaultdict(list)
         for events in self.robots.values():
             for event in events:
                 lines[event.line].append(event)
-        return {line: _sums(events) for line, events in lines.items()}
+        return {line: _totals_of(events) for line, events in lines.items()}
 
 
 def gateway_of(fastening: Fastening) -> int:
     return int(fastening.robot.split("-")[1])
 
 
-def _sums(events: Iterable[Fastening]) -> Sums:
+def _totals_of(events: Iterable[Fastening]) -> Totals:
     known = list(events)
     return len(known), sum(e.fastened for e in known), sum(e.torque_mnm for e in known)
 
 
-class Plant(Runs):
-    """Topics, messages, runs and a store of one test of the flows in `chaos_flows`.
+class TotalsDeployment(Deployment):
+    """The flows of `chaos_flows`, deployed for one test, with checks of their stored states and outputs.
 
     Args:
         kafka: broker.
@@ -78,27 +77,29 @@ class Plant(Runs):
         options: dict[str, dict[str, object]] | None = None,
         topics: dict[str, int] | None = None,
     ) -> None:
-        super().__init__("chaos_flows", kafka, store, directory, TOPICS if topics is None else topics)
+        super().__init__(
+            "tests.support.chaos_flows", kafka, store, directory, TOPICS if topics is None else topics
+        )
         self.options: dict[str, dict[str, object]] = options or {}
-        self.expected = Expected()
+        self.expected = ExpectedTotals()
         self._random = random.Random(7)  # the same events in every run of the tests
         self._reports = 0
 
-    def dies(self, flow: str, *more: str, at: str, engine: str = "inprocess") -> Run:
-        """See `Runs.dies`; what it leaves is looked at."""
-        run = super().dies(flow, *more, at=at, engine=engine)
-        self.look()
+    def run_until_killed(self, flow: str, *more: str, at: str, engine: str = "inprocess") -> ServiceProcess:
+        """See `Deployment.run_until_killed`; then check what the killed process left behind."""
+        run = super().run_until_killed(flow, *more, at=at, engine=engine)
+        self.check_while_running()
         return run
 
     def republish_and_die(self) -> None:
-        """The republisher publishes and is killed before its commit: all of that will come again."""
-        run = self.dies("standard", at="published")
+        """The republisher publishes and is killed before its commit, so it will publish the same again."""
+        run = self.run_until_killed("standard", at="published")
         assert run.all("published")[-1]["outputs"] > 0, run.text
 
     # ------------------------------------------------------------------ messages
 
     def fastening(self, gateway: int, failed: int = -1, robot: int = -1) -> Fastening:
-        """The next report."""
+        """Make the next report."""
         self._reports += 1
         robot = self._random.randrange(ROBOTS) if robot < 0 else robot
         return Fastening(
@@ -111,26 +112,26 @@ class Plant(Runs):
         )
 
     def feed(self, count: int = 40, gateways: Sequence[int] = (0, 1, 2, 3), partitions: int = 2) -> None:
-        """Gateways report into raw."""
+        """Append random reports to raw."""
         fastenings = [self.fastening(self._random.choice(gateways)) for _ in range(count)]
         self.expect(one for fastening in fastenings for one in split(fastening))
-        self.produce("raw", [(gateway_of(f) % partitions, self.wrapped(f)) for f in fastenings])
+        self.produce("raw", [(gateway_of(f) % partitions, self.wrap_fastening(f)) for f in fastenings])
 
     def expect(self, fastenings: Iterable[Fastening]) -> None:
-        """These must be counted."""
+        """Add these to the expected totals."""
         for fastening in fastenings:
             self.expected.robots[fastening.robot].append(fastening)
 
-    def settle(self, standard: Run, totals: Run) -> None:
-        """Wait until both have done all that is there."""
+    def wait_until_caught_up(self, standard: ServiceProcess, totals: ServiceProcess) -> None:
+        """Wait until both have processed all input."""
         self.wait_for_no_lag(standard, "standard", "raw")
         self.wait_for_no_lag(totals)
 
-    def wrapped(self, fastening: Fastening) -> bytes:
+    def wrap_fastening(self, fastening: Fastening) -> bytes:
         return wrap(fastening, key=fastening.robot, timestamp_ms=fastening.report)
 
     def records(self, topic: str) -> list[Message]:
-        """Everything that stands in a topic, transactions that were aborted left out."""
+        """All committed records of a topic."""
         name = topic if topic.startswith(self.name) else self.topic(topic)
         info = self.log.describe([name])[name]
         places = [(name, partition) for partition in range(info.partitions)]
@@ -141,7 +142,7 @@ class Plant(Runs):
             for message in block
         ]
 
-    # ------------------------------------------------------------------ what must hold
+    # ------------------------------------------------------------------ checks
 
     @staticmethod
     def _ends(store: StateStore, flow: str, number: int) -> dict[tuple[str, int], PlannedRange]:
@@ -149,10 +150,10 @@ class Plant(Runs):
         assert data is not None, f"plan {number} is not kept"
         return Plan.from_bytes(data).ends()
 
-    def look(self, flow: str = "totals") -> None:
-        """What holds at every moment.
+    def check_while_running(self, flow: str = "totals") -> None:
+        """Check what holds at every moment.
 
-        Commits reach no further than the last plan, and no stage is beyond the one behind it.
+        Commits are not beyond the last plan, and no stage is ahead of the next one downstream.
         """
         name, store = f"{self.name}-{flow}", open_store(self.store)
         before, _ = store.home(name)
@@ -160,7 +161,7 @@ class Plant(Runs):
             return
         commits = self.log.committed(name, self._ends(store, name, before.number))
         reached = []
-        for stage in STAGES:  # upstream first: a run that is alive goes on while this looks
+        for stage in STAGES:  # upstream first: a live run continues during this check
             headers = store.headers(name, stage, range(3))
             reached.append([header.number for header in headers if header is not None])
         after, _ = store.home(name)
@@ -175,10 +176,10 @@ class Plant(Runs):
             assert max(downstream) <= after.number, reached
 
     def check(self, *, ordered: bool = True) -> None:
-        """What holds at rest.
+        """Check what holds once everything has been processed.
 
-        Totals of both stages and what receivers count are exact; there is no lag, plans, headers and commits
-        agree, and nobody holds the claim.
+        Totals of both stages and those of receivers are exact; there is no lag; plans, headers and commits agree; nobody
+        holds the claim.
         """
         self.check_totals(ordered=ordered)
         self.check_receivers()
@@ -197,16 +198,16 @@ class Plant(Runs):
         assert sum(total.robots for total in sums.values()) == len(totals)
 
     def states(self, stage: str) -> dict[str, bytes]:
-        """Key -> state, each key in the one state partition where it belongs."""
+        """Key -> state; checks that each key is stored once, in the right state partition."""
         found: dict[str, bytes] = {}
         for row in self._rows(stage):
-            assert row.key.decode() not in found, f"{row.key!r} stands twice"
+            assert row.key.decode() not in found, f"{row.key!r} is stored twice"
             assert row.part == partition_of(row.key, 3)
             found[row.key.decode()] = row.state
         return found
 
-    def everything(self) -> list[tuple[object, ...]]:
-        """All that the store holds of states and headers, to be compared with a later moment."""
+    def stored_contents(self) -> list[tuple[object, ...]]:
+        """All states and headers in the store, to compare with a later moment."""
         store, name = open_store(self.store), f"{self.name}-totals"
         rows = [(s, r.part, r.key, r.state) for s in STAGES for r in self._rows(s)]
         headers = [(s, *store.headers(name, s, range(3))) for s in STAGES]
@@ -216,10 +217,10 @@ class Plant(Runs):
         return stored_states(self.store, f"{self.name}-totals", stage)
 
     def check_receivers(self) -> None:
-        """Who ignores replays gets each event once from what the first stage emits."""
+        """A receiver that ignores replays gets each event of the first stage once."""
         name = self.topic("deltas")
         accepts = ReplayFilter({name: self.log.topic_ids([name])[name]})
-        received: dict[str, Sums] = {}
+        received: dict[str, Totals] = {}
         for message in self.records("deltas"):
             if accepts.accept(message):  # type: ignore[arg-type]
                 for delta in payloads_of(LineDelta, read(message.value() or b"", strict=True)):
@@ -230,8 +231,8 @@ class Plant(Runs):
         assert received == self.expected.per_line()
 
     def check_at_rest(self, flows: Sequence[str] = ("totals",)) -> None:
-        """Plans, headers and commits have all come to the end of the log; nobody holds the claim."""
-        self.look()
+        """Plans, headers and commits have reached the end of the log; nobody holds the claim."""
+        self.check_while_running()
         name, store = f"{self.name}-totals", open_store(self.store)
         home, _ = store.home(name)
         assert home is not None
@@ -247,18 +248,18 @@ class Plant(Runs):
         for flow in flows:
             self.check_no_lag(flow, "mid")
 
-    def wait_for_no_lag(self, run: Run, flow: str = "totals", topic: str = "mid") -> None:
-        """Wait until a run has committed all that is there."""
+    def wait_for_no_lag(self, run: ServiceProcess, flow: str = "totals", topic: str = "mid") -> None:
+        """Wait until a run has committed all input."""
         done = wait_until(lambda: self.lags(flow, topic) == {} or run.status() is not None, TIMEOUT_S)
         assert done, f"{self.lags(flow, topic)}\n{run.text}"
         self.check_no_lag(flow, topic)
 
     def check_no_lag(self, flow: str, topic: str) -> None:
-        """The group's commits stand at the end of all partitions."""
+        """The group's commits are at the end of all partitions."""
         assert self.lags(flow, topic) == {}
 
     def lags(self, flow: str, topic: str) -> dict[TopicPartition, tuple[int, int]]:
-        """Partitions whose commit (-1: none) does not stand at the end, with both."""
+        """Partitions whose commit is not at the end: (committed offset, or -1 for none; end)."""
         info = self.log.describe([self.topic(topic)])[self.topic(topic)]
         places = [(info.name, partition) for partition in range(info.partitions)]
         ends = {place: bound.stable_end for place, bound in self.log.bounds(places).items()}

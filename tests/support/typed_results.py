@@ -1,4 +1,4 @@
-"""States and payloads with their types, for tests that look into them."""
+"""States and payloads as a protobuf type that the test names."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def states_as(kind: type[Parsed], rehearsal: Rehearsal, stage: str) -> dict[byte
 
 
 def payloads_of(kind: type[Parsed], envelope: Envelope) -> list[Parsed]:
-    """All payloads of an envelope that says of none that it is deleted."""
+    """All payloads of an envelope, none of which may be a deletion."""
     payloads = envelope.payloads_as(kind)
     found = [payload for payload in payloads if payload is not None]
-    assert len(found) == len(payloads), "one says that its key is deleted"
+    assert len(found) == len(payloads), "one is a deletion"
     return found

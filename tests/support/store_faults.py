@@ -1,6 +1,6 @@
-"""Faults of stores: which of them can be made with which store here, and why not with others.
+"""Faults of stores: which of them the tests inject into which store, and why not into the others.
 
-The table in docs/stores.md says the same; a test compares them.
+The table in docs/stores.md says the same; a test compares the two.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ AS_SQLITE = {
 """What a fault is where there is no server."""
 
 
-def table() -> str:
+def faults_table() -> str:
     """The table of docs/stores.md."""
     lines = [f"| fault | {' | '.join(STORES[1:])} |", "|---" * len(STORES) + "|"]
     for fault, text in FAULTS.items():

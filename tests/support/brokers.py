@@ -1,4 +1,4 @@
-"""What tests do to real brokers: a second one for a cluster, copies of data, questions to the admin client."""
+"""What tests do to real brokers: add a second one, restore a backup, change topics with the admin client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 60
 
 
 def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
-    """A broker that joins the cluster of another."""
+    """A broker that joins the cluster of `first`."""
     lines = (first.data_dir / "data" / "meta.properties").read_text("utf-8").splitlines()
     cluster = next(line for line in lines if line.startswith("cluster.id="))
     (data_dir / "data").mkdir()
@@ -38,28 +38,28 @@ def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
 
 
 @contextmanager
-def rolled_back(server: KafkaServer | RedisServer, copy: Path) -> Iterator[None]:
-    """What happens within is undone: the data go back to a copy made before. The server restarts twice."""
+def restore_backup_afterwards(server: KafkaServer | RedisServer, backup: Path) -> Iterator[None]:
+    """Back up a server's data, and restore them at the end of the block. The server restarts twice."""
     data = server.data_dir / ("data" if isinstance(server, KafkaServer) else "appendonlydir")
     server.stop()
-    shutil.copytree(data, copy)
+    shutil.copytree(data, backup)
     server.start()
     yield
     server.stop()
     shutil.rmtree(data)
-    shutil.copytree(copy, data)
+    shutil.copytree(backup, data)
     server.start()
 
 
 class Admin:
-    """Questions and orders, each waited for."""
+    """Kafka's admin client; each call waits until it has taken effect."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._client = driver.AdminClient({"bootstrap.servers": bootstrap})
 
     def create(self, topic: str, assignment: list[list[int]], **config: str) -> None:
-        """A topic with a list of replicas for each partition."""
+        """Create a topic with a list of replicas for each partition."""
         new = driver.NewTopic(topic, len(assignment), replica_assignment=assignment, config=_settings(config))
         self._client.create_topics([new])[topic].result(TIMEOUT_S)
 
@@ -68,7 +68,7 @@ class Admin:
         self._client.delete_topics([topic])[topic].result(TIMEOUT_S)
         assert wait_until(lambda: topic not in self._client.list_topics(timeout=10).topics, TIMEOUT_S)
 
-    def grow(self, topic: str, partitions: int) -> None:
+    def add_partitions(self, topic: str, partitions: int) -> None:
         """Add partitions, and wait until they are known."""
         self._client.create_partitions([driver.NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
         assert wait_until(lambda: len(self._partitions(topic)) == partitions, TIMEOUT_S)
@@ -84,18 +84,18 @@ class Admin:
             answer.result(TIMEOUT_S)
 
     def delete_records(self, ends: dict[tuple[str, int], int]) -> None:
-        """What retention does: delete everything before these offsets."""
+        """Delete everything before these offsets, as retention does."""
         places = [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
         for answer in self._client.delete_records(places).values():
             answer.result(TIMEOUT_S)
 
-    def forget_group(self, group: str) -> None:
-        """Delete a group's commits: its service begins anew."""
+    def delete_group(self, group: str) -> None:
+        """Delete a group with its commits: its service starts from the beginning again."""
         for answer in self._client.delete_consumer_groups([group]).values():
             answer.result(TIMEOUT_S)
 
-    def in_sync(self, topic: str) -> set[int]:
-        """Brokers in sync with every partition; empty when there was no answer."""
+    def brokers_in_sync(self, topic: str) -> set[int]:
+        """Brokers that are in sync for every partition; empty when no broker answers."""
         self._client = driver.AdminClient({"bootstrap.servers": self._bootstrap})  # one may ask a dead broker
         try:
             parts = self._partitions(topic, timeout_s=3)

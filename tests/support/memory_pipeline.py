@@ -1,7 +1,7 @@
-"""A small plant for protocol tests: a republisher, totals with one or two stages, and what must come out.
+"""A pipeline in memory for protocol tests: a republisher, totals with one or two stages, and the expected totals.
 
-The messages are those of the example services. Expected values are computed here from what was fed,
-without any of the package's code.
+The messages are those of the example services. Expected totals are computed here from the input alone, without the
+package's code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-from parsed import payloads_of, states_as
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_delta, add_fastening
@@ -20,6 +19,7 @@ from sqe_chain import ReplayFilter, read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.testing import Rehearsal
+from tests.support.typed_results import payloads_of, states_as
 
 ROBOTS = {f"robot-{number}": f"line-{number % 3}" for number in range(9)}
 
@@ -34,21 +34,21 @@ def split(fastening: Fastening) -> Iterator[Fastening]:
         yield Fastening(robot=robot, line=ROBOTS[robot], report=fastening.report, fastened=extra + 1)
 
 
-def republisher(name: str = "standard", partitions: int = 3) -> Flow:
-    """From raw to mid, flat-mapped, keyed by robot."""
+def republisher_flow(name: str = "standard", partitions: int = 3) -> Flow:
+    """A flow from raw to mid: flat-mapped, keyed by robot."""
     flow = Flow(name)
     flow.source("raw", Fastening).flat_map(split).to("mid", key=lambda f: f.robot, partitions=partitions)
     return flow
 
 
-def totals(
+def totals_flow(
     stages: int = 2,
     state_partitions: int = 2,
     name: str = "totals",
     second_store: str | None = None,
     **options: object,
 ) -> Flow:
-    """From mid, per robot (and per line), with emissions and changes published."""
+    """A flow from mid: totals per robot (and per line), with emissions and changes published."""
     flow = Flow(name, state_partitions=state_partitions, **options)  # type: ignore[arg-type]
     first = flow.source("mid", Fastening).aggregate(
         "per-robot", key=lambda f: f.robot, state=RobotTotal, fold=add_fastening
@@ -65,8 +65,8 @@ def totals(
 
 
 @dataclass
-class Expected:
-    """Totals by a plain loop over what was fed, each input once."""
+class ExpectedTotals:
+    """Totals by a plain loop over the input, each message counted once."""
 
     robots: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     lines: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -78,20 +78,20 @@ class Expected:
                 totals_of[key]["fastened"] += one.fastened
 
 
-class Plant:
+class TotalsPipeline:
     """raw -> republisher -> mid -> totals, in one broker in memory."""
 
     def __init__(self, flow: Flow, *, mid: int = 3, raw: int = 2, seed: int = 1, **options: object) -> None:
         self.random = random.Random(seed)
-        self.log = MemoryLog(f"plant-{id(self)}")
+        self.log = MemoryLog(f"pipeline-{id(self)}")
         self.log.clear()
-        self.standard = Rehearsal(republisher(partitions=mid), partitions={"raw": raw}, log=self.log)
+        self.standard = Rehearsal(republisher_flow(partitions=mid), partitions={"raw": raw}, log=self.log)
         self.totals = Rehearsal(flow, partitions={"mid": mid}, log=self.log, **options)  # type: ignore[arg-type]
-        self.expected = Expected()
+        self.expected = ExpectedTotals()
         self.number = 0
 
     def feed(self, count: int) -> None:
-        """Gateways report."""
+        """Append random reports to raw."""
         for _ in range(count):
             self.number += 1
             robot = self.random.choice(sorted(ROBOTS))
@@ -107,14 +107,14 @@ class Plant:
             self.expected.feed(fastening)
 
     def republish(self, times: int = 1) -> None:
-        """Republish what is new; `times - 1` times the run dies before it commits."""
+        """Republish new input; `times - 1` runs crash before they commit, so output is repeated."""
         for _ in range(times - 1):
             self.standard.crash(step=7, when="before")
             self.standard.run_until_crash()
         self.standard.run_until_caught_up()
 
     def check(self) -> None:
-        """Totals are exact, and so is what a receiver of the outputs makes of them."""
+        """Totals are exact, and so are those of a receiver of the outputs."""
         robots = states_as(RobotTotal, self.totals, "per-robot")
         found = {key.decode(): Counter(events=s.events, fastened=s.fastened) for key, s in robots.items()}
         assert found == {key: Counter(e) for key, e in self.expected.robots.items()}
@@ -126,7 +126,7 @@ class Plant:
         self.check_receivers()
 
     def check_receivers(self) -> None:
-        """Who receives the deltas without a filter is wrong; with it each event counts once."""
+        """A receiver of the deltas with a replay filter counts each event once."""
         received: dict[str, Counter[str]] = defaultdict(Counter)
         infos = self.log.describe(["deltas"])
         accepts = ReplayFilter({"deltas": infos["deltas"].topic_id})
@@ -143,33 +143,33 @@ LAYOUTS = [
     for stages in (1, 2)
     for in_place in (True, False)
 ]
-POINTS = [(step, when) for step in range(1, 8) for when in ("before", "after")]
+CRASH_POINTS = [(step, when) for step in range(1, 8) for when in ("before", "after")]
 
 
-def plant(stages: int, in_place: bool, **options: object) -> Plant:
-    """A plant whose first stage runs in place or behind a shuffle."""
+def totals_pipeline(stages: int, in_place: bool, **options: object) -> TotalsPipeline:
+    """A pipeline whose first stage runs in place or after a shuffle."""
     state_partitions = 3 if in_place else 2
-    return Plant(totals(stages, state_partitions), mid=3, **options)  # type: ignore[arg-type]
+    return TotalsPipeline(totals_flow(stages, state_partitions), mid=3, **options)  # type: ignore[arg-type]
 
 
-def load(found: Plant) -> None:
-    """What is fed for one batch, half of it coming twice."""
-    found.feed(12)
-    found.republish(2)
+def feed_with_replays(pipeline: TotalsPipeline) -> None:
+    """Feed one batch and publish it twice."""
+    pipeline.feed(12)
+    pipeline.republish(2)
 
 
 def crash_once(stages: int, in_place: bool, step: int, when: str, passes: int) -> None:
-    """Three batches with replays; a crash where the step is passed for the n-th time; all exact."""
-    found = plant(stages, in_place)
+    """Three batches with replays, and a crash where a step is passed for the n-th time: totals stay exact."""
+    pipeline = totals_pipeline(stages, in_place)
     if step > 2:
-        found.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
-    load(found)
-    found.totals.run_until_caught_up()
+        pipeline.totals.crash(step=step, when=when, after_passes=passes)  # type: ignore[arg-type]
+    feed_with_replays(pipeline)
+    pipeline.totals.run_until_caught_up()
     if step <= 2:
-        found.totals.crash(step=step, when=when)  # type: ignore[arg-type]
-        found.totals.service = None
+        pipeline.totals.crash(step=step, when=when)  # type: ignore[arg-type]
+        pipeline.totals.service = None
     for _ in range(2):
-        load(found)
-        found.totals.run_until_caught_up()
-    assert found.totals.crashes == 1
-    found.check()
+        feed_with_replays(pipeline)
+        pipeline.totals.run_until_caught_up()
+    assert pipeline.totals.crashes == 1
+    pipeline.check()

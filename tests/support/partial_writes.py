@@ -1,8 +1,9 @@
-"""Tear a stage's batch apart: a crash between any two of its writes must not be seen in its rows.
+"""Partial writes of a stage's batch: a crash between any two of its writes must not show in the final rows.
 
-A batch's changes are written in the order of the rows' names, in several atomic steps. After a crash the batch
-runs again over the mixture, and only what lies behind the last name written is written (`sqe_chain.stages.table`).
-Also watched: a filter reads only rows that were announced, and writes nothing before its batch ends.
+A batch's changes are written in the order of the row names, in several atomic steps. After a crash the batch runs
+again over the mixture of old and new rows, and only rows after the last name written are written
+(`sqe_chain.stages.table`). Also checked: a filter reads only rows that it announced, and writes nothing before its
+batch ends.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from sqe_chain.stages.table import MemoryTable, Table
 Rows = dict[bytes, bytes]
 
 
-class Changes:
-    """A table that keeps what is written apart from what it was made on."""
+class RecordingTable:
+    """A table that records changes apart from the rows that it started with."""
 
     def __init__(self, rows: Mapping[bytes, bytes], cursor: bytes | None = None) -> None:
         self.rows = dict(rows)
@@ -42,7 +43,7 @@ class Changes:
             assert isinstance(row, bytes)
 
 
-def applied(rows: Mapping[bytes, bytes], changes: Iterable[tuple[bytes, bytes | None]]) -> Rows:
+def apply_changes(rows: Mapping[bytes, bytes], changes: Iterable[tuple[bytes, bytes | None]]) -> Rows:
     """The rows after these changes."""
     result = dict(rows)
     for row, content in changes:
@@ -53,48 +54,48 @@ def applied(rows: Mapping[bytes, bytes], changes: Iterable[tuple[bytes, bytes | 
     return result
 
 
-def check_torn(
+def check_partial_writes(
     rows: Mapping[bytes, bytes],
     changes: Mapping[bytes, bytes | None],
     run: Callable[[Rows, bytes | None], Mapping[bytes, bytes | None]],
 ) -> Rows:
-    """Run a batch again for each place where its writing can be cut off; the end must be the same.
+    """Run a batch again for each point at which its writes can be cut off; the result must be the same.
 
     Args:
         rows: the table before the batch.
-        changes: what it writes in one piece.
-        run: gives what it writes over other rows, of which those up to a name are settled.
+        changes: what it writes when nothing fails.
+        run: returns what it writes over other rows, of which those up to a name are settled.
 
     Returns:
         The table after the batch.
     """
-    names, complete = sorted(changes), applied(rows, changes.items())
+    names, complete = sorted(changes), apply_changes(rows, changes.items())
     for written in range(len(names) + 1):
-        mixed = applied(rows, [(name, changes[name]) for name in names[:written]])
+        mixed = apply_changes(rows, [(name, changes[name]) for name in names[:written]])
         cursor = names[written - 1] if written else None
         again = run(mixed, cursor)
-        behind = [(name, again[name]) for name in again if cursor is None or name > cursor]
-        assert applied(mixed, behind) == complete, f"cut off after {written} of {len(names)} rows"
+        rest = [(name, again[name]) for name in again if cursor is None or name > cursor]
+        assert apply_changes(mixed, rest) == complete, f"cut off after {written} of {len(names)} rows"
     return complete
 
 
-def torn(rows: Mapping[bytes, bytes], batch: Callable[[Changes], object]) -> Rows:
-    """Run a batch in one piece, and once for each place where it can be torn.
+def run_with_partial_writes(rows: Mapping[bytes, bytes], batch: Callable[[RecordingTable], object]) -> Rows:
+    """Run a batch without a failure, and once for each point at which its writes can be cut off.
 
     Args:
         rows: the table before the batch.
-        batch: does all of it, with a new object, on the table given: the same each time.
+        batch: runs the whole batch with a new stage on the given table; must be deterministic.
 
     Returns:
         The table after the batch.
     """
 
     def run(before: Mapping[bytes, bytes], cursor: bytes | None) -> dict[bytes, bytes | None]:
-        table = Changes(before, cursor)
+        table = RecordingTable(before, cursor)
         batch(table)
         return table.changes
 
-    return check_torn(rows, run(rows, None), run)
+    return check_partial_writes(rows, run(rows, None), run)
 
 
 class Filter(Protocol):
@@ -108,8 +109,8 @@ class Filter(Protocol):
 MakeFilter = Callable[[Table], Filter]
 
 
-class WatchedTable(MemoryTable):
-    """Knows what was announced and what was changed."""
+class StrictTable(MemoryTable):
+    """A table that refuses to read rows that were not announced, and records changes."""
 
     def __init__(self, rows: Mapping[bytes, bytes], cursor: bytes | None = None) -> None:
         super().__init__(rows)
@@ -138,7 +139,7 @@ class WatchedTable(MemoryTable):
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch said and left behind."""
+    """Verdicts of a batch, the rows after it, and its changes."""
 
     verdicts: list[Verdict]
     rows: Rows
@@ -156,8 +157,8 @@ def run_batch(
     now_ms: int = 0,
     cursor: bytes | None = None,
 ) -> Batch:
-    """One batch by a new filter over a copy of the rows, those up to the cursor settled."""
-    table = WatchedTable(rows, cursor)
+    """Run one batch with a new filter over a copy of the rows; rows up to the cursor are settled."""
+    table = StrictTable(rows, cursor)
     filtering = make(table)
     table.load(filtering.rows_for(records))
     verdicts = [filtering.accept(record) for record in records]
@@ -167,8 +168,8 @@ def run_batch(
 
 
 def run_batches(make: MakeFilter, batches: Sequence[tuple[Sequence[Record], int]]) -> tuple[list[bool], Rows]:
-    """Batches (records, clock) by one and the same filter: what went on, and what is left."""
-    table = WatchedTable({})
+    """Run batches (records, clock) with a single filter: what it forwarded, and the final rows."""
+    table = StrictTable({})
     filtering = make(table)
     forwarded = []
     for records, now_ms in batches:
@@ -178,14 +179,14 @@ def run_batches(make: MakeFilter, batches: Sequence[tuple[Sequence[Record], int]
     return forwarded, table.rows()
 
 
-def run_torn_batch(
+def run_batch_with_partial_writes(
     make: MakeFilter, rows: Mapping[bytes, bytes], records: Sequence[Record], now_ms: int = 0
 ) -> Batch:
-    """The same as `run_batch`, and it mends itself wherever its writing is cut off."""
+    """Like `run_batch`; also check that the batch recovers wherever its writes are cut off."""
     whole = run_batch(make, rows, records, now_ms)
 
     def again(mixed: Rows, cursor: bytes | None) -> dict[bytes, bytes | None]:
         return run_batch(make, mixed, records, now_ms, cursor).changes
 
-    assert check_torn(rows, whole.changes, again) == whole.rows
+    assert check_partial_writes(rows, whole.changes, again) == whole.rows
     return whole

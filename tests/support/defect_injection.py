@@ -1,9 +1,9 @@
-"""Put a defect back, and see after how many seconds the simulator finds it.
+"""Inject a defect into a copy of the package, and measure how long the simulator takes to find it.
 
-    python tests/plant/put_back.py --seed 0 --seconds 120 fix-one.patch fix-two.patch
+    python -m tests.support.defect_injection --seed 0 --seconds 120 fix-one.patch fix-two.patch
 
-Each patch is the diff of a fix, as `git show COMMIT -- sqe_chain` prints it. It is taken back in a copy of the package,
-and the simulator runs there, so nothing of this tree changes.
+Each patch is the diff of a fix, as `git show COMMIT -- sqe_chain` prints it. It is reverted in a copy of the package and
+the simulator runs there, so this tree does not change.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ PACKAGE = Path(__file__).resolve().parents[2] / "sqe_chain"
 
 
 @dataclass(frozen=True)
-class Finding:
-    """What came of it.
+class Detection:
+    """What the simulator found.
 
     Attributes:
-        seconds: until a violation was found; None: none was.
-        told: by the simulator.
+        seconds: until it found a violation; None when it found none.
+        output: of the simulator.
     """
 
     seconds: float | None
-    told: str
+    output: str
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A defect as text.
+    """A defect as a replacement of source text.
 
     Attributes:
-        file: below the package.
-        new: what stands there now.
-        old: the defect.
+        file: path inside the package.
+        new: the present, correct text.
+        old: the defective text.
     """
 
     file: str
@@ -49,21 +49,21 @@ class Replacement:
     old: str
 
 
-def found_after(
+def time_to_detect(
     defect: Path | tuple[Replacement, ...],
     *,
     seed: int = 0,
     seconds: float = 120.0,
     package: Path = PACKAGE,
     jobs: int = 1,
-) -> Finding:
-    """Put a defect back into a copy of the package and simulate there.
+) -> Detection:
+    """Inject a defect into a copy of the package and run the simulator there.
 
     Args:
-        defect: the diff of its fix, or texts to be replaced.
+        defect: the diff of its fix, or texts to replace.
         seed: of the first schedule.
-        seconds: after which it is given up.
-        package: what is copied.
+        seconds: time limit.
+        package: directory to copy.
         jobs: processes of the simulator.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +77,7 @@ def found_after(
         options += ["--jobs", str(jobs)]
         command = [sys.executable, "-m", "sqe_chain.testing.simulator", *options]
         began = time.perf_counter()
-        # Without shrinking: what is asked for is the time until it was noticed.
+        # No shrinking: only the time until the violation was found matters.
         done = subprocess.run(
             [*command, "--whole"],
             cwd=folder,
@@ -87,7 +87,7 @@ def found_after(
             check=False,
         )
         took = time.perf_counter() - began
-    return Finding(took if done.returncode == 1 else None, done.stdout + done.stderr)
+    return Detection(took if done.returncode == 1 else None, done.stdout + done.stderr)
 
 
 def replace(file: Path, one: Replacement) -> None:
@@ -103,13 +103,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=120.0)
     options = parser.parse_args()
     for patch in options.patches:
-        finding = found_after(patch, seed=options.seed, seconds=options.seconds)
+        finding = time_to_detect(patch, seed=options.seed, seconds=options.seconds)
         after = "not found" if finding.seconds is None else f"{finding.seconds:6.1f} s"
-        sys.stdout.write(f"{patch.name:40} {after}  {last_words(finding.told)}\n")
+        sys.stdout.write(f"{patch.name:40} {after}  {violation_line(finding.output)}\n")
 
 
-def last_words(told: str) -> str:
-    lines = [line for line in told.splitlines() if "violations; seed" in line]
+def violation_line(output: str) -> str:
+    lines = [line for line in output.splitlines() if "violations; seed" in line]
     return lines[0][:160] if lines else ""
 
 

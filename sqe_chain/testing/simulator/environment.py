@@ -1,4 +1,4 @@
-"""What stands in a world: a broker, stores, services, and what happens to the broker."""
+"""The environment of a simulation: broker, stores and services of a world, and the steps that act on the broker."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ MOST_WAITS = 60
 BETWEEN = {"state": "states", "publish": "outputs"}
 """Kinds of writes between which a service may crash."""
 LIMIT_MS = 3_600_000
-"""How far the time of a record may be from the broker's clock, where that is limited."""
+"""How far a record's time may be from the broker's clock, in worlds with limits."""
 
 
-class Kept(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
-    """Every partition's records, by topic id; also of topics that were deleted."""
+class RecordArchive(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
+    """All records by (topic id, partition), including those of deleted topics."""
 
     def __init__(self, log: MemoryLog) -> None:
         super().__init__()
         self._log = log
 
-    def note(self, topic: str) -> None:
-        """Look at a topic, after it was created or changed."""
+    def add_topic(self, topic: str) -> None:
+        """Add a topic's records, after it was created or changed."""
         info = self._log.describe([topic])[topic]
         for partition in range(info.partitions):
             self[info.topic_id.hex(), partition] = self._log.kept(topic, partition)
 
 
-class Plant:
-    """A world, built; the steps that befall its broker.
+class Environment:
+    """Broker, stores and services of a world, and the steps that act on the broker.
 
     Args:
-        world: what exists.
+        world: describes them.
 
     Attributes:
         fired: fault -> how often it happened.
-        invariants: what was looked at.
-        left: kind of write -> how many of it are done until the service crashes.
-        origins: topic -> facts that were written to it, and whether its present incarnation holds them.
+        invariants: the checks after every write.
+        writes_left: kind of write -> how many more take effect before the service crashes.
+        origins: topic -> facts written to it, each with whether the topic's present incarnation has it.
     """
 
     def __init__(self, world: World) -> None:
@@ -66,13 +66,13 @@ class Plant:
         self.log.clear()
         self.log.set_block(world.block)
         self.store = MemoryStore(NAME, world.rows)
-        beside = MemoryStore(f"{NAME}.reader")
+        reader_store = MemoryStore(f"{NAME}.reader")
         self.store.restore_all()
-        beside.restore_all()
+        reader_store.restore_all()
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
         self.malformed: set[bytes] = set()
-        self._odd: set[bytes] = set()
-        self.left: dict[str, int] = {}
+        self._odd_times: set[bytes] = set()
+        self.writes_left: dict[str, int] = {}
         self.services: dict[str, Rehearsal] = {}
         self.zombies: dict[str, list[Zombie]] = {}
         self._fed = 0
@@ -81,29 +81,31 @@ class Plant:
         for topic in ("origin", "other", "mid", "far"):
             self.log.create_topic(topic, world.partitions)
         for name, flow in world.flows().items():
-            store = beside if name == "reader" else self.store
+            store = reader_store if name == "reader" else self.store
             found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
             found.clock = self.clock
             self.services[name] = found
             self.zombies[name] = []
         if world.limits:
             self.log.set_clock(self.clock.now_ms)
-            for topic in self._written():
+            for topic in self._output_topics():
                 self.log.configure(
                     topic, compacted=topic == COMPACTED, before_max_ms=LIMIT_MS, after_max_ms=LIMIT_MS
                 )
-        self._kept = Kept(self.log)
+        self._archive = RecordArchive(self.log)
         for topic in ("origin", "other", "mid", "far"):
-            self._kept.note(topic)
+            self._archive.add_topic(topic)
         totals = self.services["totals"]
-        self.invariants = Invariants(world, self.log, totals.flow, Model(world, self._kept, self.malformed))
+        self.invariants = Invariants(
+            world, self.log, totals.flow, Model(world, self._archive, self.malformed)
+        )
         for found in self.services.values():
             found.script.watch = self.see
         self.invariants.ordered = True
         self._transactions: list[Transaction] = []
-        self._excuses: dict[type[ChainError], Callable[[], None]] = {}
+        self._expected_errors: dict[type[ChainError], Callable[[], None]] = {}
 
-    # ------------------------------------------------------------------ what is written
+    # ------------------------------------------------------------------ writes
 
     def _do_feed(self, topic: str, fed: Sequence[tuple[int, str]]) -> None:
         count = self.log.describe([topic])[topic].partitions
@@ -118,16 +120,16 @@ class Plant:
                 identity = self._fed.to_bytes(16, "big")
                 value = wrap(StringValue(value=fact), key=key, timestamp_ms=now, event_id=identity)
                 if kind in facts.ODD_TIMES:
-                    value = malformed.at(value, facts.ODD_TIMES[kind])
-                    self._odd.add(value)
+                    value = malformed.with_event_time(value, facts.ODD_TIMES[kind])
+                    self._odd_times.add(value)
             self.log.append(topic, partition % count, value, key, timestamp_ms=now)
             self.origins[topic].append((fact, True))
 
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
         values = [message.value() for message in self.log.records(topic)]
-        sound = [value for value in values if value not in self.malformed | self._odd][-1:]
-        value = malformed.made(kind, sound[0] if sound else None, self._fed)
+        sound = [value for value in values if value not in self.malformed | self._odd_times][-1:]
+        value = malformed.malformed_message(kind, sound[0] if sound else None, self._fed)
         self.malformed.add(value)
         count = self.log.describe([topic])[topic].partitions
         self.log.append(topic, partition % count, value, b"a", timestamp_ms=self.clock.now_ms())
@@ -145,22 +147,22 @@ class Plant:
             self._transactions.pop().abort()
 
     def see(self, kind: str, what: tuple[Any, ...]) -> None:
-        """A write has taken effect: it is looked at, and may be the last one."""
-        known = self.invariants.stands(what[1:4]) if kind == "state" else None
-        self.invariants.see(kind, what)
-        if kind in self.left:
+        """Check a write that took effect; the service may crash after it."""
+        known = self.invariants.last_header(what[1:4]) if kind == "state" else None
+        self.invariants.on_write(kind, what)
+        if kind in self.writes_left:
             if kind == "state" and known and (what[5].number, what[5].cursor) == (known.number, known.cursor):
-                return  # only claimed
-            self.left[kind] -= 1
-            if self.left[kind] < 0:
-                self.left.clear()
+                return  # this write only claimed the cell
+            self.writes_left[kind] -= 1
+            if self.writes_left[kind] < 0:
+                self.writes_left.clear()
                 self.fired[f"crash between {BETWEEN[kind]}"] += 1
                 raise Crash
 
     def digest(self) -> str:
-        """A digest over every record, commit and state that stands now: the same for the same schedule."""
+        """A digest of all present records, commits and states: equal schedules give equal digests."""
         found = blake2b(digest_size=16)
-        for topic in sorted({"origin", "other", "mid", "far", "extra", *self._written()}):
+        for topic in sorted({"origin", "other", "mid", "far", "extra", *self._output_topics()}):
             for message in self.log.records(topic):
                 found.update(
                     repr((message.place, message.content, message.timestamp_ms, message.epoch)).encode()
@@ -174,7 +176,7 @@ class Plant:
             found.update(repr((flow, home.home, sorted(home.plans.items()))).encode())
         return found.hexdigest()
 
-    def _written(self) -> set[str]:
+    def _output_topics(self) -> set[str]:
         """Topics that services write."""
         flows = [service.flow for service in self.services.values()]
         letters = {flow.dead_letter_topic for flow in flows if flow.dead_letters}
@@ -187,25 +189,25 @@ class Plant:
         self.fired["leader election"] += 1
 
     def _do_forget(self, group: str) -> None:
-        """A group's offsets are forgotten; its runs start anew."""
+        """A group's offsets are deleted; its service starts from the beginning again."""
         self.log.forget(group)
         self.fired["offsets forgotten"] += 1
         self.services[group].service = None
 
     def _do_grow(self, topic: str, more: int) -> None:
         self.log.grow(topic, self.log.describe([topic])[topic].partitions + more)
-        self._kept.note(topic)
+        self._archive.add_topic(topic)
         self.fired["topic grown"] += 1
 
     def _do_recreate(self, topic: str, partitions: int) -> None:
         """A topic is deleted and created again; Kafka deletes commits with it."""
-        self._kept.note(topic)
+        self._archive.add_topic(topic)
         self.log.recreate(topic, partitions)
-        self._kept.note(topic)
+        self._archive.add_topic(topic)
         self.fired["topic recreated"] += 1
         if topic in self.origins:
             self.origins[topic] = [(fact, False) for fact, _ in self.origins[topic]]
-            self._excuses.setdefault(RecreatedTopic, lambda: None)
+            self._expected_errors.setdefault(RecreatedTopic, lambda: None)
         else:
             for group in ("hop1", "hop2"):
                 self.log.forget(group)

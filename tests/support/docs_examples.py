@@ -1,14 +1,14 @@
-"""The project's pages, taken apart: what their code blocks say, so that tests can run them.
+"""Extract the code blocks of the documentation, so that tests can run them.
 
-Conventions of the pages (each checked by tests/unit/test_docs.py):
+Conventions for pages (checked by tests/unit/test_docs.py):
 
-* A block of `python` is run, in order with the other ones of its page, in one namespace, without servers.
-* A block of any language whose first line is a comment with a file's name (`# screws.py`, `// screws.proto`)
-  is that file: it is written first; later blocks may import it, commands may use it.
-* A block of `console` holds commands behind `$ `, and below each what it shows, `...` standing for anything.
-  On a page with `<!-- run the commands of this page -->` they are run one after the other on real servers
-  (tests/integration/test_docs_commands.py); elsewhere they are checked without being run.
-* Nothing else is code but `text`.
+* The `python` blocks of a page are run in order, in one namespace, without servers.
+* A block of any language whose first line is a comment with a file name (`# screws.py`, `// screws.proto`) is that
+  file: it is written first, so that later blocks can import it and commands can use it.
+* A `console` block has commands after `$ `, each followed by its output, in which `...` stands for anything. On a page
+  with `<!-- run the commands of this page -->` they are run one after another on real servers
+  (tests/integration/test_docs_commands.py); on other pages they are checked without being run.
+* Every other block is `text`.
 
 Run as a program, this runs the python blocks of one page in the working directory.
 """
@@ -40,14 +40,14 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """Name of the file that it is; None for a block that is none."""
+        """Name of the file that this block is; None when it is not a file."""
         found = _FILE.match(self.text)
         return found[1] if found else None
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command, what it shall show ("" for: not looked at), and its line."""
+    """A command, its expected output ("" when it does not matter), and its line."""
 
     text: str
     shown: str
@@ -55,14 +55,14 @@ class Command:
 
 
 def pages() -> list[Path]:
-    """Everything written for users."""
+    """All pages for users."""
     names = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "proto/README.md")
     found = [ROOT / name for name in names]
     return [*found, *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:
-    """A page as tests name it."""
+    """A page's path as it appears in test ids."""
     return str(page.relative_to(ROOT))
 
 
@@ -73,7 +73,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def commands(page: Path) -> Iterator[Command]:
-    """The commands of a page, in order; lines that end with a backslash go on."""
+    """The commands of a page, in order; a backslash at the end of a line continues the command."""
     for block in blocks(page):
         if block.language != "console":
             continue
@@ -92,7 +92,7 @@ def commands(page: Path) -> Iterator[Command]:
 
 
 def write_files(page: Path, directory: Path) -> None:
-    """Write the files that a page shows; a .proto becomes a module too."""
+    """Write the files that a page shows; a .proto file is also compiled to a module."""
     for block in blocks(page):
         if block.file:
             (directory / block.file).write_text(block.text, encoding="utf-8")
@@ -102,14 +102,14 @@ def write_files(page: Path, directory: Path) -> None:
 
 
 def matches(shown: str, expected: str) -> bool:
-    """Whether a command shows what the page says; white space at line ends does not count."""
+    """Whether output matches what the page says; white space at line ends is ignored."""
     wanted = "".join(".*?" if part == "..." else re.escape(part) for part in re.split(r"(\.\.\.)", expected))
     lines = [line.rstrip() for line in shown.splitlines() if not re.match(r"%\d\|", line)]  # librdkafka's
     return re.fullmatch(wanted, "\n".join(lines).strip(), re.DOTALL) is not None
 
 
 def run_python(page: Path) -> None:
-    """Run the python blocks of a page; an error names the page and its line."""
+    """Run the python blocks of a page; a traceback names the page and the line."""
     sys.path.insert(0, "")
     module = ModuleType("__page__")
     sys.modules[module.__name__] = module  # dataclasses look for the module of their class

@@ -1,4 +1,4 @@
-"""What the kit can do to a service, each once: it happens where it was armed, and is survived exactly."""
+"""Each kind of injected fault happens where the test asked for it, and the service survives it with exact states."""
 
 from __future__ import annotations
 
@@ -87,7 +87,12 @@ def test_what_was_armed_and_not_reached_can_be_taken_back() -> None:
     found.cancel()
     feed(found, 1)
     found.run_until_caught_up()
-    assert (found.crashes, found.script.armed, found.script.writes, found.script.steps) == (0, [], set(), {})
+    assert (found.crashes, found.script.injected, found.script.writes, found.script.steps) == (
+        0,
+        [],
+        set(),
+        {},
+    )
 
 
 def test_a_run_stands_still_while_another_does_its_work_and_wakes_as_a_zombie() -> None:

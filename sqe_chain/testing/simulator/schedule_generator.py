@@ -1,4 +1,4 @@
-"""Schedules drawn from a seed: which world, what is fed, which faults come when."""
+"""Generate schedules from a seed: the world, its input, and the faults."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any, Final
 
 from sqe_chain.partitioner import partition_of
 from sqe_chain.testing.simulator import facts, malformed
-from sqe_chain.testing.simulator.feeding import TWO, Feeding
+from sqe_chain.testing.simulator.fact_generator import TWO, FactGenerator
 from sqe_chain.testing.simulator.schedule import Schedule, Step
 from sqe_chain.testing.simulator.world import DAY_MS, chance
 
 ROUNDS: Final = (1, 1, 1, 1, 1, 1, 2)
 LEAST_FAULTS: Final = 3
 LONG: Final = 24
-"""Records of one partition that are read side by side."""
+"""Records of one partition that are read as columns."""
 
 
 def drawn(seed: int) -> Schedule:
-    """The schedule of a seed; always the same one.
+    """The schedule of a seed; the same seed always gives the same schedule.
 
     Args:
         seed: any whole number.
     """
-    return _Drawing(random.Random(seed)).schedule()  # noqa: S311 - not for secrets
+    return _ScheduleGenerator(random.Random(seed)).schedule()  # noqa: S311 - not for secrets
 
 
-class _Drawing(Feeding):
-    """Draws the steps of a world."""
+class _ScheduleGenerator(FactGenerator):
+    """Generates the steps of a schedule."""
 
     def schedule(self) -> Schedule:
         for _ in range(self.draw.choice(ROUNDS)):
@@ -42,7 +42,7 @@ class _Drawing(Feeding):
         for topic in world.origins():
             self.steps.append(self.feed(topic, draw.choice([1, 2, 2, 4])))
         if chance(self.draw, 0.45):
-            self.steps += self._special()
+            self.steps += self._special_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -69,14 +69,14 @@ class _Drawing(Feeding):
         if what == "silence":
             fault.append(draw.choice([1, 1, 2, 5]))
         if what == "meanwhile":
-            fault.append(self._others(name))
+            fault.append(self._concurrent_steps(name))
         return fault
 
-    def _others(self, name: str) -> list[Step]:
-        """What others do while a run stands still: the same service too."""
+    def _concurrent_steps(self, name: str) -> list[Step]:
+        """What other runs do while a run is paused, including runs of the same service."""
         draw = self.draw
         steps: list[Step] = []
-        # Numbers rise in the order of feeding; doors are opened before they are closed, also where a transaction is open.
+        # Sequence numbers must rise and doors must open before they close, even while a transaction is open.
         if chance(self.draw, 0.4) and self.world.sieve != "sequences" and not self.world.doors:
             steps.append(self.feed(self.world.origins()[0], 2))
         for other in self._services():
@@ -85,14 +85,14 @@ class _Drawing(Feeding):
                 steps.append(["run", other, draw.choice([1, 1, 2]), faults])
         return steps
 
-    # ------------------------------------------------------------------ what else may happen
+    # ------------------------------------------------------------------ special steps
 
-    def _special(self) -> list[Step]:
-        """One of all that may happen beside crashes and outages, as far as the world has it."""
+    def _special_steps(self) -> list[Step]:
+        """One special event besides crashes and outages, of those that are possible in this world."""
         world, plain, hops = self.world, self.world.sieve == "", self.world.hops
         in_place = plain and not world.doors and world.partitions == world.state_partitions > 1
         keyed = world.doors or world.sieve == "roots"
-        once = not self.special
+        once = not self.special_done
         offered: list[tuple[bool, int, Callable[[], list[Step]]]] = [
             (True, 1, self._election),
             (True, 1, self._zombie),
@@ -135,7 +135,7 @@ class _Drawing(Feeding):
         return [["jump", self.draw.choice([-3_600_000, -1_000, 60_000, 3_600_000])]]
 
     def _grow(self) -> list[Step]:
-        self.special = True
+        self.special_done = True
         return [["grow", self.world.origins()[0], 1]]
 
     def _zombie(self) -> list[Step]:
@@ -171,7 +171,7 @@ class _Drawing(Feeding):
         return [["forget", name]]
 
     def _interleave(self) -> list[Step]:
-        """Two runs of a republisher, and a reader that starts anew in the middle of what they say in turns."""
+        """Two runs of a republisher publish in turns, and a reader starts in the middle of their output."""
         if not self.world.doors:
             self.world = replace(self.world, records=3)  # a batch that ends before the other run's
         others = ["run", "hop2", 2, []], ["wake", "hop1", 1, []], ["kill", "hop2"]
@@ -179,15 +179,15 @@ class _Drawing(Feeding):
         return [
             ["run", "hop1", 9, []],
             ["start", "hop1"],
-            self.along_one_lane(),
+            self.feed_one_lane(),
             ["run", "hop1", 1, []],
-            self.along_one_lane(),
+            self.feed_one_lane(),
             ["run", "hop1", 1, [fault]],
             ["run", "hop2", 2, []],
         ]
 
     def _late_stray(self) -> list[Step]:
-        """Keys at home in every partition, behind them one that is not, and a crash between two state partitions."""
+        """Keys in their own partitions, then one in another partition, and a crash between two state partitions."""
         draw, count = self.draw, self.world.partitions
         self.world = replace(self.world, block=1, buckets=1)
         home = {partition_of(key.encode(), count): key for key in facts.KEYS}
@@ -211,7 +211,7 @@ class _Drawing(Feeding):
         ]
 
     def _long_block(self) -> list[Step]:
-        """So many records of one partition that they are read side by side, malformed ones in their middle."""
+        """So many records of one partition that they are read as columns, with malformed ones among them."""
         topic, partition = self.world.origins()[0], self.draw.randrange(self.world.partitions)
         steps: list[Step] = []
         for _ in range(self.draw.choice([1, 2])):
@@ -225,12 +225,12 @@ class _Drawing(Feeding):
     def _rebuild(self) -> list[Step]:
         draw = self.draw
         steps: list[Step] = []
-        if chance(self.draw, 0.5):  # die while outputs are on their way; then others come
+        if chance(self.draw, 0.5):  # crash while outputs are being published; then more input comes
             at = draw.randrange(1, 6)
             steps += [["run", "totals", 3, [["crash", at, draw.choice(["before", "after"]), True]]]]
             steps += [self.feed(self.world.origins()[0], 2)]
             steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
-        if chance(draw, 0.2):  # two that end well, then there is nothing to resume
+        if chance(draw, 0.2):  # two that complete, then there is nothing to resume
             return [*steps, ["rebuild", False, []], ["rebuild", False, []], ["rebuild", True, []]]
         for _ in range(draw.choice([1, 2, 2, 3])):
             faults = [["crash", draw.randrange(14), draw.choice(["before", "after"]), True]]
@@ -238,11 +238,13 @@ class _Drawing(Feeding):
         return steps
 
     def _publish_in_part(self) -> list[Step]:
-        """A crash in the middle of what is published; then another fact comes, and all is folded again."""
+        """A crash in the middle of publishing; then another fact comes, and states are rebuilt."""
         self.world = replace(self.world, state_partitions=1, records=400_000)
         hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
         partition = self.draw.randrange(self.world.partitions)
-        first, then = (["feed", self.world.origins()[0], [self.sound(partition, units)]] for units in (3, 1))
+        first, then = (
+            ["feed", self.world.origins()[0], [self.sound_fact(partition, units)]] for units in (3, 1)
+        )
         outputs = ["between outputs", self.draw.randrange(8)]
         after: list[Step] = [["rebuild", False, []]] if chance(self.draw, 0.8) else []
         return [
@@ -281,7 +283,7 @@ class _Drawing(Feeding):
         return [["move", faults if chance(self.draw, 0.6) else []]]
 
     def _close_windows(self) -> list[Step]:
-        """Time passes, windows close; who is asked for their rows has no answer, or finds another run at work."""
+        """Time passes and windows close, while the store is away or another run is at work."""
         draw, topic = self.draw, self.world.origins()[0]
         steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self.feed(topic, 6)]
         steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
@@ -293,7 +295,7 @@ class _Drawing(Feeding):
         return [*steps, ["run", "totals", 2, faults]]
 
     def _recreate_between(self) -> list[Step]:
-        self.special = True
+        self.special_done = True
         return [
             ["run", "hop1", 2, []],
             ["run", "hop2", 1, []],
@@ -303,7 +305,7 @@ class _Drawing(Feeding):
         ]
 
     def _recreate_raw(self) -> list[Step]:
-        self.special = True
+        self.special_done = True
         parts = self.draw.choice([1, self.world.partitions, self.world.partitions + 1])
         settle: list[Step] = [["settle"]] if not self.world.hops or chance(self.draw, 0.5) else []
         down: list[Step] = [["kill", name] for name in self._services()[:1] if chance(self.draw, 0.6)]
@@ -311,7 +313,7 @@ class _Drawing(Feeding):
 
     def _change(self) -> list[Step]:
         """The code changes while a plan is unfinished."""
-        self.special = True
+        self.special_done = True
         draw = self.draw
         crash = ["crash", draw.randrange(2, 14), draw.choice(["before", "after"]), True]
         return [["run", "totals", 3, [crash]], ["change", draw.choice(["stages", "sources"])]]

@@ -1,4 +1,4 @@
-"""A wire that loses what it is told to lose: between a client and a server on this machine."""
+"""A TCP proxy that drops requests or responses on demand, between a client and a server on this machine."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Self
 HOST = "127.0.0.1"
 
 
-class LossyWire:
-    """Forwards bytes to a server; on order, the next request or the next answer never arrives.
+class LossyProxy:
+    """Forwards bytes to a server, and drops the next requests or responses when told to.
 
-    One call of the client at a time: what one `recv` gives is taken for one message.
+    Only for one client call at a time: the bytes of one `recv` count as one message.
 
     Args:
         port: of the server.
+
+    Attributes:
+        requests_to_drop: how many of the next requests never arrive.
+        responses_to_drop: how many of the next responses never arrive.
     """
 
     def __init__(self, port: int) -> None:
@@ -24,12 +28,12 @@ class LossyWire:
         self._listener = socket.create_server((HOST, 0))
         self._open: list[socket.socket] = []
         self._lock = threading.Lock()
-        self.lose_requests = 0
-        self.lose_answers = 0
+        self.requests_to_drop = 0
+        self.responses_to_drop = 0
 
     @property
     def port(self) -> int:
-        """Where the client connects to."""
+        """The port that clients connect to."""
         return int(self._listener.getsockname()[1])
 
     def __enter__(self) -> Self:
@@ -51,8 +55,8 @@ class LossyWire:
                 return
             self._open += [client, server]
             for source, target, what in (
-                (client, server, "lose_requests"),
-                (server, client, "lose_answers"),
+                (client, server, "requests_to_drop"),
+                (server, client, "responses_to_drop"),
             ):
                 threading.Thread(target=self._forward, args=(source, target, what), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Protobuf types made at run time, each in a pool of its own: so two may have one name and other fields."""
+"""Protobuf types made at run time, each in its own descriptor pool: two types may share a name and differ in fields."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _Field = descriptor_pb2.FieldDescriptorProto
 
 
 def message_type(messages: dict[str, str], name: str = "State", package: str = "made") -> type[Message]:
-    """A message type, described as `sqe_chain.codecs.protobuf_shape` does, for people.
+    """Make a message type from field declarations.
 
     Args:
         messages: name -> fields as in a .proto file, such as ``int64 miles = 2; repeated Leg legs = 3``;
-            ``map<string, int64> m = 4`` and ``oneof(1) int64 a = 5`` are known, too.
-        name: of the one to give.
-        package: of all.
+            ``map<string, int64> m = 4`` and ``oneof(1) int64 a = 5`` work, too.
+        name: of the message type to return.
+        package: of all types.
     """
     file = descriptor_pb2.FileDescriptorProto(name="made.proto", package=package, syntax="proto2")
     for message, fields in messages.items():

@@ -1,4 +1,4 @@
-"""What is fed, drawn: facts of all kinds, and where they lie."""
+"""Random input: facts of all kinds, and their partitions."""
 
 from __future__ import annotations
 
@@ -7,38 +7,38 @@ from typing import Any, Final
 
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.schedule import Step
-from sqe_chain.testing.simulator.world import chance, world_of
+from sqe_chain.testing.simulator.world import chance, random_world
 
 TWO: Final = 2
-"""Of hops, or stages."""
+"""Hops or stages."""
 
 
-class Feeding:
-    """Draws a world, and what is fed into it.
+class FactGenerator:
+    """Generates a random world and its input.
 
     Args:
-        draw: where chance comes from.
+        draw: the source of randomness.
 
     Attributes:
         world: the world.
-        steps: drawn so far.
+        steps: generated so far.
         number: of the last fact.
-        sames: what filters by id compare, of the facts so far.
-        special: something has happened that happens once.
-        strays: how often a key lies elsewhere, in worlds where keys do.
+        filter_ids: of the facts so far; what filters by id compare.
+        special_done: whether a step that happens at most once has been generated.
+        stray_probability: how often a key is in another partition than murmur2's, in worlds with strays.
     """
 
     def __init__(self, draw: random.Random) -> None:
         self.draw = draw
-        self.world = world_of(draw)
+        self.world = random_world(draw)
         self.steps: list[Step] = []
         self.number = 0
-        self.sames: list[str] = []
-        self.special = False
-        self.strays = draw.choice([0.15, 0.6])
+        self.filter_ids: list[str] = []
+        self.special_done = False
+        self.stray_probability = draw.choice([0.15, 0.6])
 
     def feed(self, topic: str, count: int) -> Step:
-        """So many facts, or a door that opens and closes."""
+        """A step that feeds this many facts, or a door that opens and closes."""
         if self.world.doors and chance(self.draw, 0.7):
             return self._doors(topic)
         fed = [fact for _ in range(count) for fact in self._facts()]
@@ -47,7 +47,7 @@ class Feeding:
     def _facts(self) -> list[list[Any]]:
         draw, world = self.draw, self.world
         key = draw.choice(facts.KEYS)
-        route = draw.choice(facts.KEYS) if world.strays and chance(draw, self.strays) else key
+        route = draw.choice(facts.KEYS) if world.strays and chance(draw, self.stray_probability) else key
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):
             kind = draw.choice(self._kinds())
@@ -57,17 +57,17 @@ class Feeding:
         same = f"g{self.number}"
         if world.sieve in {"deduplicate", "distinct"}:
             if kind not in facts.ODD_TIMES:
-                if self.sames and chance(self.draw, 0.3):
-                    same = draw.choice(self.sames)
-                self.sames.append(same)
+                if self.filter_ids and chance(self.draw, 0.3):
+                    same = draw.choice(self.filter_ids)
+                self.filter_ids.append(same)
             copies = draw.choice([1, 3]) if kind == facts.FIRST else 1
         units = draw.choice([1, 1, 2, 3]) if world.sieve in {"", "windows"} and kind != facts.HOP else 1
-        if self.siblings():
+        if self.splits_facts():
             units = 3
         if world.sieve == "windows" and chance(self.draw, 0.2):
             key = route = facts.BEAT
             kind, units = facts.BEATS, 1
-        # Filters by key want each key's facts in the order of one root.
+        # Filters by key need each key's facts in the order of one root.
         partition = facts.KEYS.index(key) if world.sieve == "roots" else draw.randrange(world.partitions)
         fed = []
         for copy in range(copies):
@@ -91,7 +91,7 @@ class Feeding:
         return found
 
     def _doors(self, topic: str) -> Step:
-        """Doors that open on one partition and close on another: in the order of units."""
+        """Feed doors that open on one partition and close on another."""
         draw, world = self.draw, self.world
         key = draw.choice(facts.KEYS)
         kinds = [(facts.OPEN, 0), (facts.CLOSE, world.partitions - 1)]
@@ -103,16 +103,16 @@ class Feeding:
             fed.append([partition, f"{self.number} {key} {facts.KEYS[partition]} {kind} g{self.number} 1"])
         return ["feed", topic, fed]
 
-    def along_one_lane(self) -> Step:
+    def feed_one_lane(self) -> Step:
         """Three facts of one key and one partition."""
-        units = 3 if self.siblings() else 1
-        return ["feed", self.world.origins()[0], [self.sound(0, units) for _ in range(3)]]
+        units = 3 if self.splits_facts() else 1
+        return ["feed", self.world.origins()[0], [self.sound_fact(0, units) for _ in range(3)]]
 
-    def sound(self, partition: int, units: int) -> list[Any]:
+    def sound_fact(self, partition: int, units: int) -> list[Any]:
         """A sound fact of the first key."""
         self.number += 1
         return [partition, f"{self.number} a a {facts.SOUND} g{self.number} {units}"]
 
-    def siblings(self) -> bool:
-        """Every fact becomes several units, to be told apart."""
+    def splits_facts(self) -> bool:
+        """Whether every fact becomes several units, each with its own key."""
         return self.world.recreated == "skip"

@@ -1,8 +1,8 @@
-"""Faults at any point of a run: each read, each write, each step is a point, and a test may act there.
+"""Fault points: each read, write and step of a run is a point at which a test can inject an action.
 
-An action at a point may raise `Crash` (the process dies), `Unavailable` (before a write: refused; after
-it: the reply was lost), or call whatever it likes, such as start another run, which does its work and
-returns: then the run at whose point this happened was paused all the while, and wakes as a zombie.
+An action may raise `Crash` (the process dies) or `Unavailable` (before a write: it was refused; after a write: its
+reply was lost), or call anything else. If it starts another run, which does its work and returns, then the run that
+reached the point was paused meanwhile, and continues as a zombie.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from sqe_chain.ports import Header, Home
 from sqe_chain.protocol.surroundings import When
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash
-from sqe_chain.testing.faults import Script
+from sqe_chain.testing.faults import FaultScript
 
 Action = Callable[[], None]
 
 
 @dataclass
-class Points(Script):
-    """A script that counts points, acts at some of them, and tells who wants to look at what stands.
+class FaultPoints(FaultScript):
+    """A fault script that counts points, runs actions at some of them, and calls back after each write.
 
     Attributes:
         passed: points passed so far.
-        names: what they were.
-        actions: number of a point -> what happens there.
-        awaited: pattern of names -> what happens at the next such point.
-        look: called after each write, before anything else happens.
+        names: of these points.
+        actions: number of a point -> the action to run there.
+        actions_by_name: pattern -> the action to run at the next point whose name matches.
+        after_write: called after each write, before anything else happens.
     """
 
     passed: int = 0
     names: list[str] = field(default_factory=list)
     actions: dict[int, Action] = field(default_factory=dict)
-    awaited: dict[str, Action] = field(default_factory=dict)
-    look: Action | None = None
+    actions_by_name: dict[str, Action] = field(default_factory=dict)
+    after_write: Action | None = None
 
     def point(self, name: str) -> None:
-        """A point is passed."""
+        """Pass a point; run its action, if it has one."""
         number, self.passed = self.passed, self.passed + 1
         self.names.append(name)
         action = self.actions.pop(number, None)
-        for pattern in [pattern for pattern in self.awaited if fnmatch(name, pattern)]:
-            action = self.awaited.pop(pattern)
+        for pattern in [pattern for pattern in self.actions_by_name if fnmatch(name, pattern)]:
+            action = self.actions_by_name.pop(pattern)
         if action is not None:
             self.names[-1] += " (!)"
             action()
 
-    def at(self, number: int, action: Action) -> None:
-        """Act at the n-th point from now; 0 is the next."""
+    def act_at(self, number: int, action: Action) -> None:
+        """Run an action at the n-th point from now; 0 is the next."""
         self.actions[self.passed + number] = action
 
     def step(self, number: int, when: When) -> None:
@@ -66,16 +66,16 @@ class Points(Script):
         return number
 
     def done(self, number: int) -> None:
-        if self.look is not None:
-            self.look()
+        if self.after_write is not None:
+            self.after_write()
         super().done(number)
         self.point(f"after {self.written[number]}")
 
 
-class PointedStore(MemoryStore):
-    """A store whose reads are points."""
+class FaultPointStore(MemoryStore):
+    """A store whose reads are fault points."""
 
-    points: Points | None = None
+    points: FaultPoints | None = None
 
     def home(self, flow: str) -> tuple[Home | None, int]:
         self._point("read home")
@@ -100,10 +100,10 @@ class PointedStore(MemoryStore):
             self.points.point(name)
 
 
-class PointedLog(MemoryLog):
-    """A broker each request to which is a point."""
+class FaultPointLog(MemoryLog):
+    """A broker whose requests are fault points."""
 
-    points: Points | None = None
+    points: FaultPoints | None = None
 
     def _up(self) -> Broker:
         if self.points is not None:
@@ -111,11 +111,11 @@ class PointedLog(MemoryLog):
         return super()._up()
 
 
-def die() -> None:
-    """The process dies here."""
+def crash() -> None:
+    """The process dies."""
     raise Crash("at this point")
 
 
-def no_answer() -> None:
-    """Broker or store do not answer; after a write: its reply is lost."""
+def raise_unavailable() -> None:
+    """Broker or store does not answer; after a write, its reply is lost."""
     raise Unavailable("no answer at this point")

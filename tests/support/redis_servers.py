@@ -1,4 +1,4 @@
-"""Several real Redis servers that belong together: a cluster, and a master with a replica and sentinels."""
+"""Groups of real Redis servers: a cluster, and a master with a replica and sentinels."""
 
 from __future__ import annotations
 
@@ -11,43 +11,36 @@ from redis import Redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError
 
-from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import HOST, free_port
+from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 SLOTS = 16_384
 SERVICE = "totals"
-"""What the sentinels call their master."""
+"""Name under which the sentinels know the master."""
 
 LEAST_RIGHTS = (
     "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hscan", "+get", "+incr", "+ping",
 )  # fmt: skip
 """What docs/stores.md says an ACL user needs, whatever the address is."""
 
-_SETTLE_S = 30
 
-
-def administer(server: RedisServer, *command: str | int) -> object:
-    """Send a command past the store."""
+def send_command(server: RedisServer, *command: str | int) -> object:
+    """Send a command directly to a server, without a store."""
     with Redis(port=server.port, protocol=2, decode_responses=True) as client:
         return client.execute_command(*command)
 
 
-def described(server: RedisServer, section: str) -> dict[str, object]:
-    """A section of INFO; empty when the server does not answer."""
+def server_info(server: RedisServer, section: str) -> dict[str, object]:
+    """One section of INFO; empty when the server does not answer."""
     with Redis(port=server.port, protocol=2, decode_responses=True) as client:
         try:
             return cast("dict[str, object]", client.info(section))
         except RedisError:
             return {}
-
-
-def require(condition: Callable[[], bool], what: str) -> None:
-    """Wait until it holds, or fail the test."""
-    assert wait_until(condition, _SETTLE_S), f"after {_SETTLE_S} s it does not hold that {what}"
 
 
 def tls_arguments(certificate: Path, port: int, *, replication: bool = False) -> tuple[str, ...]:
@@ -61,10 +54,10 @@ def tls_arguments(certificate: Path, port: int, *, replication: bool = False) ->
 
 
 class ClusterNode(RedisServer):
-    """One node.
+    """One node of a cluster.
 
     Args:
-        certificate: directory with ca.pem and key.pem; the nodes and their clients then speak TLS.
+        certificate: directory with ca.pem and key.pem; the nodes and their clients then use TLS.
         data_dir: its data; None: a temporary directory.
     """
 
@@ -83,21 +76,21 @@ class ClusterNode(RedisServer):
 
     @property
     def node_id(self) -> str:
-        """The name that the cluster has for this node."""
-        return str(administer(self, "CLUSTER", "MYID"))
+        """The id of this node in the cluster."""
+        return str(send_command(self, "CLUSTER", "MYID"))
 
     def knows(self, node_id: str) -> bool:
-        """Whether it has met a node."""
-        return node_id in str(administer(self, "CLUSTER", "NODES"))
+        """Whether this node knows another one."""
+        return node_id in str(send_command(self, "CLUSTER", "NODES"))
 
 
 class RedisCluster:
-    """Three masters, and a replica of each if asked for.
+    """Three masters, each with as many replicas as asked for.
 
     Args:
         disk: directory for the data of all nodes; None: temporary ones.
         replicas: replicas of each master.
-        certificate: directory with ca.pem and key.pem; the address then is one with TLS.
+        certificate: directory with ca.pem and key.pem; the URL then uses TLS.
     """
 
     def __init__(
@@ -114,42 +107,42 @@ class RedisCluster:
 
     @property
     def url(self) -> str:
-        """The address, by two of the nodes."""
+        """The URL, naming two of the nodes."""
         scheme = "rediss+cluster" if self._certificate else "redis+cluster"
         return f"{scheme}://" + ",".join(f"{HOST}:{_client_port(node)}" for node in self.masters[:2])
 
     def owner(self, key: str) -> ClusterNode:
-        """The master that owned the key's slot at first."""
+        """The master that owned the key's slot initially."""
         return self.masters[key_slot(key.encode()) * 3 // SLOTS]
 
-    def settled(self) -> bool:
-        """Whether every node sees the whole cluster up, replicas included."""
+    def is_up(self) -> bool:
+        """Whether every node sees the whole cluster as up, replicas included."""
         nodes = [*self.masters, *self.replicas]
         for node in nodes:
-            about = str(administer(node, "CLUSTER", "INFO"))
+            about = str(send_command(node, "CLUSTER", "INFO"))
             if "cluster_state:ok" not in about or f"cluster_slots_ok:{SLOTS}" not in about:
                 return False
-            lines = str(administer(node, "CLUSTER", "NODES")).splitlines()
+            lines = str(send_command(node, "CLUSTER", "NODES")).splitlines()
             if len(lines) != len(nodes) or sum("slave" in line for line in lines) != len(self.replicas):
                 return False
         return True
 
     def start_migration(self, slot: int, source: ClusterNode, target: ClusterNode) -> None:
-        """From here on the slot's keys may go over, one by one."""
-        administer(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source.node_id)
-        administer(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target.node_id)
+        """Begin to move a slot: from now on its keys can be moved one by one."""
+        send_command(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", source.node_id)
+        send_command(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", target.node_id)
 
     def move_key(self, key: str, source: ClusterNode, target: ClusterNode) -> None:
-        """One key goes over, as a whole."""
-        administer(source, "MIGRATE", HOST, target.port, key, 0, 10_000)
+        """Move one key, atomically."""
+        send_command(source, "MIGRATE", HOST, target.port, key, 0, 10_000)
 
     def finish_migration(self, slot: int, target: ClusterNode) -> None:
-        """The slot is the target's; who asks another node is told so."""
+        """Make the target the owner of the slot; other nodes redirect clients to it."""
         for node in (target, *self.masters):
-            administer(node, "CLUSTER", "SETSLOT", slot, "NODE", target.node_id)
+            send_command(node, "CLUSTER", "SETSLOT", slot, "NODE", target.node_id)
 
     def __enter__(self) -> Self:
-        """Start all nodes, share out the slots, introduce the nodes to each other."""
+        """Start all nodes, assign the slots, and let the nodes meet."""
         try:
             self._start()
         except BaseException:
@@ -166,15 +159,15 @@ class RedisCluster:
         self.replicas = [self._node() for _ in range(3 * self._replicas)]
         for number, master in enumerate(self.masters):
             first, last = -(-number * SLOTS // 3), -(-(number + 1) * SLOTS // 3) - 1
-            administer(master, "CLUSTER", "ADDSLOTSRANGE", first, last)
-            administer(master, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
+            send_command(master, "CLUSTER", "ADDSLOTSRANGE", first, last)
+            send_command(master, "CLUSTER", "SET-CONFIG-EPOCH", number + 1)
         for node in [*self.masters[1:], *self.replicas]:
-            administer(self.masters[0], "CLUSTER", "MEET", HOST, _client_port(node), node.bus_port)
+            send_command(self.masters[0], "CLUSTER", "MEET", HOST, _client_port(node), node.bus_port)
         for number, replica in enumerate(self.replicas):
             master_id = self.masters[number % 3].node_id
-            require(partial(replica.knows, master_id), "the nodes have met")
-            administer(replica, "CLUSTER", "REPLICATE", master_id)
-        require(self.settled, "the cluster is up")
+            eventually(partial(replica.knows, master_id), "the nodes have met")
+            send_command(replica, "CLUSTER", "REPLICATE", master_id)
+        eventually(self.is_up, "the cluster is up")
 
     def _node(self) -> ClusterNode:
         self._nodes += 1
@@ -187,7 +180,7 @@ def _client_port(node: ClusterNode) -> int:
 
 
 class Sentinel(RedisServer):
-    """The same program as a sentinel. It rewrites its configuration, which it keeps over restarts.
+    """A sentinel. It rewrites its own configuration file, which survives restarts.
 
     Args:
         configuration: lines for its file.
@@ -203,9 +196,9 @@ class Sentinel(RedisServer):
         lines = [f"{name[2:]} {value}" for name, value in zip(arguments[::2], arguments[1::2], strict=True)]
         self._configuration = "\n".join([configuration, *lines, ""])
 
-    def watches(self, sentinels: int) -> bool:
-        """Whether it sees the master well, with its replica and so many sentinels."""
-        about = described(self, "sentinel").get("master0")
+    def sees_group(self, sentinels: int) -> bool:
+        """Whether it sees a healthy master, its replica and this many sentinels."""
+        about = server_info(self, "sentinel").get("master0")
         return isinstance(about, dict) and (
             about.get("status"), about.get("slaves"), about.get("sentinels")
         ) == ("ok", 1, sentinels)  # fmt: skip
@@ -224,11 +217,11 @@ class Sentinel(RedisServer):
 
 
 class SentinelGroup:
-    """A master, its replica, and sentinels that put the replica in its place.
+    """A master, its replica, and sentinels that promote the replica when the master fails.
 
     Args:
         sentinels: how many; more than half must agree.
-        certificate: directory with ca.pem and key.pem; the address then is one with TLS.
+        certificate: directory with ca.pem and key.pem; the URL then uses TLS.
     """
 
     def __init__(self, sentinels: int = 1, certificate: Path | None = None) -> None:
@@ -241,14 +234,14 @@ class SentinelGroup:
 
     @property
     def url(self) -> str:
-        """The address, by all sentinels."""
+        """The URL, naming all sentinels."""
         places = ",".join(f"{HOST}:{sentinel.tls_port or sentinel.port}" for sentinel in self.sentinels)
         return f"{'rediss' if self._certificate else 'redis'}+sentinel://{places}/{SERVICE}"
 
-    def in_step(self) -> bool:
-        """Whether the replica has all that the master wrote, also on disk: after a full copy that takes a while."""
-        disk = described(self.replica, "persistence")
-        master, replica = described(self.master, "replication"), described(self.replica, "replication")
+    def replica_caught_up(self) -> bool:
+        """Whether the replica has everything the master wrote, on disk too; a full copy takes a while."""
+        disk = server_info(self.replica, "persistence")
+        master, replica = server_info(self.master, "replication"), server_info(self.replica, "replication")
         return (
             master.get("connected_slaves") == 1
             and replica.get("master_link_status") == "up"
@@ -256,16 +249,16 @@ class SentinelGroup:
             and disk.get("aof_rewrite_in_progress") == disk.get("aof_rewrite_scheduled") == 0
         )
 
-    def replica_leads(self) -> bool:
-        """Whether the replica is a master, and every sentinel names it."""
-        return described(self.replica, "replication").get("role") == "master" and all(
-            administer(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
+    def replica_is_master(self) -> bool:
+        """Whether the replica was promoted and every sentinel names it as the master."""
+        return server_info(self.replica, "replication").get("role") == "master" and all(
+            send_command(sentinel, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
             == [HOST, str(self.replica.port)]
             for sentinel in self.sentinels
         )
 
     def __enter__(self) -> Self:
-        """Start all; the sentinels know the replica and each other."""
+        """Start all servers; wait until the sentinels know the replica and each other."""
         try:
             self._start()
         except BaseException:
@@ -280,7 +273,7 @@ class SentinelGroup:
     def _start(self) -> None:
         self.master, port = self._server()
         self.replica, _ = self._server("--replicaof", HOST, str(port))
-        require(self.in_step, "the replica follows")
+        eventually(self.replica_caught_up, "the replica follows")
         lines = (
             f"sentinel monitor {SERVICE} {HOST} {port} {self._count // 2 + 1}\n"
             f"sentinel down-after-milliseconds {SERVICE} 500\n"
@@ -290,7 +283,7 @@ class SentinelGroup:
             self._stack.enter_context(Sentinel(lines, self._certificate)) for _ in range(self._count)
         ]
         for sentinel in self.sentinels:
-            require(partial(sentinel.watches, self._count), "the sentinels know all")
+            eventually(partial(sentinel.sees_group, self._count), "the sentinels know all")
 
     def _server(self, *arguments: str) -> tuple[RedisServer, int]:
         """A server, and the port at which others reach it."""
