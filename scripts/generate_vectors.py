@@ -15,7 +15,9 @@ from pathlib import Path
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, Envelope, read, republish, wrap
-from sqe_chain.chain import path_hash, read_lane
+from sqe_chain.chain import path_hash, read_lane, root_position
+from sqe_chain.envelope.carrier import in_headers
+from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.replays.sqe_key import SEED, SqeKey, murmur_hash_64a, process_id
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.replays import SqeReplays
@@ -114,6 +116,38 @@ def malformed() -> dict[str, dict[str, str]]:
     }
 
 
+def carried() -> dict[str, dict[str, object]]:
+    """Records with the chain in their headers: value, headers, and the envelope that says the same."""
+    made = {
+        "json, wrapped at the origin": wrap(
+            {"screws": 3}, key="robot-7", timestamp_ms=TIME_MS, event_id=bytes(range(100, 116))
+        ),
+        "protobuf, republished once": envelopes()["republished once"],
+        "empty payload": envelopes()["empty key, time 0, empty payload"],
+        "deleted": deleted(),
+    }
+    return {name: described_record(value) for name, value in made.items()}
+
+
+def deleted() -> bytes:
+    """An envelope that says of a key that its state is gone."""
+    template = OutputTemplate(
+        lane=0, topic="robot.raw", topic_id=RAW_ID, partition=2, output="totals/lines", shard=0
+    )
+    root = root_position(1, 7)
+    return template.encode(b"", 7, 1, 0, 1, root, TIME_MS, b"line-1", "json:Total", [None])[0]
+
+
+def described_record(envelope: bytes) -> dict[str, object]:
+    """A record, and what its headers say."""
+    value, headers = in_headers(envelope, source="standard/robot.ok")
+    return {
+        "value": None if value is None else value.hex(),
+        "headers": {name: (content or b"").hex() for name, content in headers},
+        "envelope": envelope.hex(),
+    }
+
+
 def described_key(key: SqeKey) -> dict[str, object]:
     """A key of SQE's."""
     return {
@@ -187,6 +221,7 @@ def files() -> dict[str, str]:
         "topic_id_of_lines": LAST_ID.hex(),
         "envelopes": {name: described(value) for name, value in envelopes().items()},
         "malformed": malformed(),
+        "carried": carried(),
     }
     vectors = {"vectors.json": envelope, "sqe_vectors.json": sqe_keys()}
     return {

@@ -105,7 +105,7 @@ def _range(info: TopicInfo, partition: int, bounds: Bounds, begin: str, limit: i
 
 def _envelope(message: Message) -> Envelope | EnvelopeError:
     try:
-        return read(message.value())
+        return read(message.value(), headers=message.headers())
     except EnvelopeError as error:
         return error
 

@@ -44,6 +44,7 @@ class Codec(ABC, Generic[Value]):
 
     Attributes:
         name: of the codec, lower case letters, digits, "-" and "_"; permanent, it is written into envelopes.
+        content_type: media type of the payloads, for headers.
         deterministic: whether equal values always give the same bytes. States and outputs need that: a batch that
             is done again must say the same again.
         self_checking: whether values take only what comes back as it was, as protobuf messages do; those of other
@@ -54,6 +55,7 @@ class Codec(ABC, Generic[Value]):
     """
 
     name: ClassVar[str]
+    content_type: ClassVar[str] = "application/octet-stream"
     deterministic: ClassVar[bool] = True
     self_checking: ClassVar[bool] = False
     self_describing: ClassVar[bool] = False

@@ -40,6 +40,7 @@ class Json(Codec[Value]):
     """
 
     name: ClassVar[str] = "json"
+    content_type: ClassVar[str] = "application/json"
     self_describing: ClassVar[bool] = True
 
     def __init__(self, python_type: type[Value], *, type_name: str | None = None) -> None:

@@ -32,6 +32,7 @@ class Protobuf(Codec[M]):
     """Messages of one generated class."""
 
     name: ClassVar[str] = "protobuf"
+    content_type: ClassVar[str] = "application/protobuf"
     self_checking: ClassVar[bool] = True
 
     def __init__(self, python_type: type[M]) -> None:

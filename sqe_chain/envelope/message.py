@@ -23,6 +23,7 @@ from sqe_chain import chain as ideas
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
 from sqe_chain.chain import Chain
 from sqe_chain.codecs import Codec, codec_for
+from sqe_chain.envelope.carrier import chain_header, open_carried
 from sqe_chain.envelope.head import (
     EVENT_ID_LENGTH,
     MAX_TIMESTAMP_MS,
@@ -40,6 +41,7 @@ from sqe_chain.envelope.head import (
 )
 from sqe_chain.envelope.wire import MAGIC, check_order, sealed
 from sqe_chain.errors import MalformedField, WrongPayloadType
+from sqe_chain.ports import Headers
 
 if TYPE_CHECKING:
     import builtins
@@ -241,11 +243,12 @@ def _all_payloads(head: EnvelopeHead) -> list[bytes | None]:
     return payloads
 
 
-def read(value: bytes | None, *, strict: bool = False) -> Envelope:
+def read(value: bytes | None, *, headers: Headers | None = None, strict: bool = False) -> Envelope:
     """What an envelope says.
 
     Args:
         value: a record's value.
+        headers: the record's headers, where the chain may be in them (`to(..., carrier="headers")`).
         strict: also check every bound of the chain, that lane and position agree with it, and the
             order of the fields. Receivers compare only lane and position, so a writer that states
             them wrongly is found here, or when the first message of a lane reaches its marks.
@@ -253,11 +256,12 @@ def read(value: bytes | None, *, strict: bool = False) -> Envelope:
     Raises:
         EnvelopeError: one named error for each thing that can be wrong.
     """
-    head = open_head(value)
+    carried = None if is_enveloped(value) else chain_header(headers)
+    head = open_head(value) if carried is None else open_carried(value, carried)
     check_fields(head)
     payloads = payloads_of(head)
-    if strict and value is not None:
-        check_order(value)
+    if strict:
+        check_order(value or b"" if carried is None else carried)
         check_consistent(head)
         _all_payloads(head)
     check_values(head)

@@ -36,7 +36,7 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
-from sqe_chain.flow.topology import MAX_PARTITIONS, STAGES, Kind, Node, Topology
+from sqe_chain.flow.topology import MAX_PARTITIONS, STAGES, Carrier, Kind, Node, Topology
 from sqe_chain.flow.windows import WindowSteps
 from sqe_chain.ports import ViewKind
 
@@ -275,6 +275,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         partitions: int,
         key: OutputKeyOf[Value] | None = None,
         codec: Codec[Any] | str | None = None,
+        carrier: Carrier = "value",
         name: str | None = None,
         headers: bool = True,
     ) -> None: ...
@@ -287,6 +288,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         partitions: int,
         key: OutputKeyInContext[Value],
         codec: Codec[Any] | str | None = None,
+        carrier: Carrier = "value",
         name: str | None = None,
         headers: bool = True,
     ) -> None: ...
@@ -298,6 +300,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         partitions: int,
         key: UserFunction | None = None,
         codec: Codec[Any] | str | None = None,
+        carrier: Carrier = "value",
         name: str | None = None,
         headers: bool = True,
     ) -> None:
@@ -308,6 +311,9 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
             key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
             codec: a codec, or the name of one; by default the one that takes the type of each value.
+            carrier: where the chain stands: in the "value", which is an envelope then; or in the "headers", and the value
+                is the payload as it is, for readers who know no envelopes (`sqe_chain.envelope.carrier`). Then each
+                payload is a record of its own.
             name: permanent name of the output; by default the topic.
             headers: pass the input's headers on (outputs without a stage before them).
 
@@ -315,8 +321,16 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no such codec.
         """
         where = place()
+        check_choice("carrier", carrier, ("value", "headers"), where)
         return self._to(
-            topic, where, partitions, key, name, headers=headers, encoding=output_codec(topic, codec, where)
+            topic,
+            where,
+            partitions,
+            key,
+            name,
+            headers=headers,
+            encoding=output_codec(topic, codec, where),
+            carrier=carrier,
         )
 
     def to_sqe(

@@ -41,6 +41,7 @@ STAGES = ("aggregate", "sieve")
 SIDES = ("changes", "dropped")
 """Kinds of nodes that take something else from a stage than what it gives on."""
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
+Carrier = Literal["value", "headers"]
 Nulls = Literal["poison", "skip", "decode"]
 
 DEFAULT_STATE_PARTITIONS = 8
@@ -74,6 +75,7 @@ class Node:
         store: name of the store a stage wants; None for the service's default.
         buckets: into how many buckets a stage's state partitions are split in the store.
         view: how a stage shows its states to other programs; None: it does not.
+        carrier: of an output: where the chain stands: in the "value", an envelope, or in the "headers".
         process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
         spec: what a sieve does.
     """
@@ -98,6 +100,7 @@ class Node:
     buckets: int = 1
     view: ViewKind | None = None
     spec: FilterSpec | None = None
+    carrier: Carrier = "value"
     process_id: int | None = None
 
 

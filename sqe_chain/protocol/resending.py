@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqe_chain.chain import root_position, stored_epoch
-from sqe_chain.envelope.message import EnvelopeHead, parse_head, payloads_of
+from sqe_chain.envelope.carrier import find_head, passed_on
+from sqe_chain.envelope.message import EnvelopeHead, payloads_of
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
 from sqe_chain.flow import Flow
@@ -237,14 +238,14 @@ class Resending:
             raise _CannotBeSentError(
                 f"it has {size} bytes, topic {topic!r} accepts {info.max_message_bytes} (max.message.bytes)"
             )
-        headers = letter.headers or None
+        headers = passed_on(letter.headers, carrier="value") or None
         return topic, letter.partition % info.partitions, key, value, headers, message.timestamp()[1]
 
     def _head(self, letter: Letter, message: Message) -> EnvelopeHead:
         """The letter as an envelope; of one from a raw source, the one that it would have been."""
         source, value = self._source(letter.topic), message.value()
         if source is None or not source.raw:
-            return parse_head(value)
+            return find_head(value, letter.headers)
         if source.codec is None:
             raise ConfigurationError(
                 f"{source.place}: {letter.topic!r} is read without envelopes and by a decoder of your own, so its letters "

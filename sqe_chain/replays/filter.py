@@ -18,8 +18,10 @@ import json
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sqe_chain.chain import TOPIC_ID_LENGTH, stored_epoch
-from sqe_chain.envelope.message import is_enveloped, parse_head
+from sqe_chain.envelope.carrier import chain_header, find_head
+from sqe_chain.envelope.message import is_enveloped
 from sqe_chain.errors import ConfigurationError, RecreatedTopic, ServiceStopped
+from sqe_chain.ports import Headers
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, PartitionMarks, Recreated
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ class ReceivedMessage(Protocol):
     def value(self) -> bytes | None:
         """What it holds."""
 
+    def headers(self) -> Headers | None:
+        """Its headers; None when there are none."""
+
     def error(self) -> object | None:
         """None, unless it is no message but an event of the client."""
 
@@ -53,7 +58,7 @@ class ReceivedMessage(Protocol):
 class ReplayFilter:
     """Tells new messages from replays, for any number of topics and partitions.
 
-    Topics may hold envelopes or raw messages, not both. For one consumer in one thread.
+    Topics may hold envelopes (in values, or with the chain in headers) or raw messages, not both. For one consumer in one thread.
     """
 
     def __init__(
@@ -111,11 +116,12 @@ class ReplayFilter:
         marks = self._marks_of(topic, partition, offset)
         epoch = stored_epoch(message.leader_epoch())
         value = message.value()
+        headers = message.headers()
         if topic not in self._raw:
-            return marks.accept(parse_head(value), offset, epoch)
-        if is_enveloped(value):
+            return marks.accept(find_head(value, headers), offset, epoch)
+        if is_enveloped(value) or chain_header(headers) is not None:
             raise ServiceStopped(
-                f"{topic}[{partition}]@{offset} is an envelope, but the topic is declared as raw: "
+                f"{topic}[{partition}]@{offset} is an envelope, or has a chain in its headers, but the topic is declared as raw: "
                 "its chain would be lost; leave it out of `raw`"
             )
         return marks.accept_raw(offset, epoch)

@@ -43,7 +43,8 @@ class Columns:
 
     Args:
         values: the records' values; None is not ordinary.
-        type_name: full protobuf name of the payload.
+        type_name: what envelopes say of the payload's type.
+        carried: the payload stands elsewhere (the chain is in headers): none may be here.
 
     Attributes:
         ordinary: which of them are sound envelopes with one payload of that type, not empty. All other
@@ -60,7 +61,7 @@ class Columns:
         previous_size: its bytes; 0 for none.
     """
 
-    def __init__(self, values: Sequence[bytes | None], type_name: bytes) -> None:
+    def __init__(self, values: Sequence[bytes | None], type_name: bytes, *, carried: bool = False) -> None:
         kept = [value or b"" for value in values]
         count = len(kept)
         sizes = np.fromiter(map(len, kept), np.int64, count)
@@ -84,7 +85,7 @@ class Columns:
         ordinary &= self._equal(name, type_name)
         self.payload, size = self._field(_PAYLOAD)
         self.payload_end = self.payload + size
-        ordinary &= size > 0
+        ordinary &= size == 0 if carried else size > 0
         self.lane = self._lane()
         self.position, self.position_size = self._field(_POSITION)
         self.previous, self.previous_size = self._field(_PREVIOUS)

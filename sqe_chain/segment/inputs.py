@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
-from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, parse_head, payloads_of
+from sqe_chain.envelope.carrier import CHAIN_HEADER, chain_header, find_head
+from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin, Place, new_origin
@@ -95,9 +96,9 @@ class Inputs:
         codec = self.node.codec if not self.node.raw else None
         if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
             return sum(self._extraordinary(message) for message in messages)
-        values = [message.value() for message in messages]
-        ordinary = self._columns(values, codec.type_name.encode()).ordinary
-        return self._feed_ordinary(messages, values, ordinary.tolist(), codec.decode)
+        envelopes, carried = envelopes_of(messages)
+        ordinary = self._columns(envelopes, codec.type_name.encode(), carried=carried).ordinary
+        return self._feed_ordinary(messages, envelopes, ordinary.tolist(), codec.decode, carried=carried)
 
     def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
         """Take note of a block that was read.
@@ -136,9 +137,11 @@ class Inputs:
     def _feed_ordinary(
         self,
         messages: Sequence[Message],
-        values: Sequence[bytes | None],
+        envelopes: Sequence[bytes | None],
         ordinary: Sequence[bool],
-        decode: Callable[[bytes], object],
+        decode: Callable[[bytes], Any],
+        *,
+        carried: bool,
     ) -> int:
         """Enveloped records of a declared type: the hottest loop of all.
 
@@ -153,8 +156,8 @@ class Inputs:
         marks, push, gather = self.marks.lanes, self._push, self._gather
         now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
         replays = 0
-        for message, value, plain in zip(messages, values, ordinary, strict=True):
-            head = _parse_head(value) if plain and value is not None else None
+        for message, envelope, plain in zip(messages, envelopes, ordinary, strict=True):
+            head = _parse_head(envelope) if plain and envelope is not None else None
             mark = None if head is None else marks.get(head.lane)
             if head is None or mark is None:
                 replays += now(message)
@@ -178,7 +181,8 @@ class Inputs:
                 (place, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
             )
             try:
-                push(decode(head.payload), self._key(head, message) if wants_key else None, _FIRST, origin)
+                payload: Any = message.value() if carried else head.payload
+                push(decode(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
                 if made:
                     gather(made, origin, outputs)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
@@ -193,19 +197,23 @@ class Inputs:
         """
         node, value, offset = self.node, message.value(), message.offset()
         epoch = stored_epoch(message.leader_epoch())
-        if value is None and node.nulls == "skip":
+        headers = message.headers()
+        chained = is_enveloped(value) or (
+            headers is not None and any(name == CHAIN_HEADER for name, _ in headers)
+        )
+        if value is None and not chained and node.nulls == "skip":
             return 0
-        if node.raw or (value is None and node.nulls == "decode"):
-            if is_enveloped(value):
+        if node.raw or (value is None and not chained and node.nulls == "decode"):
+            if chained:
                 raise ServiceStopped(
-                    f"{self.place.topic}[{self.place.partition}]@{offset}: an envelope on a topic that was declared "
-                    "raw: its chain would be lost; declare the source without raw=True"
+                    f"{self.place.topic}[{self.place.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
+                    "that was declared raw: its chain would be lost; declare the source without raw=True"
                 )
             head, stated, position = None, 0, root_position(epoch, offset)
             fresh = self.marks.accept_raw(offset, epoch)
         else:
             try:
-                head = parse_head(value)
+                head = find_head(value, headers)
                 fresh = self.marks.accept(head, offset, epoch)
             except EnvelopeError as error:
                 self._undecodable(message, offset, epoch, error)
@@ -305,6 +313,28 @@ class Inputs:
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
         self._letters.append(letter)
+
+
+def envelopes_of(messages: Sequence[Message]) -> tuple[list[bytes | None], bool]:
+    """The envelopes of a block, where the first message has its own, and whether that is in the headers.
+
+    None for a message that has none there; what it is then, the general way sees.
+    """
+    values = [message.value() for message in messages]
+    if is_enveloped(values[0]):
+        return values, False
+    return [chain_in_headers(message) for message in messages], True
+
+
+def chain_in_headers(message: Message) -> bytes | None:
+    """The envelope in the headers of a record with a value of its own; None where there is none, or another case."""
+    value = message.value()
+    if value is None or is_enveloped(value):
+        return None
+    try:
+        return chain_header(message.headers())
+    except EnvelopeError:
+        return None
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:

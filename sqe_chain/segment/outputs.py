@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import abc
 from collections.abc import Mapping, Sequence
 
-from sqe_chain.envelope.template import OutputTemplate, key_field
+from sqe_chain.chain import ORDINAL_LENGTH, event_id
+from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
+from sqe_chain.envelope.template import Frame, OutputTemplate, key_field
 from sqe_chain.errors import OutputRefused, OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
@@ -36,11 +38,12 @@ _KNOWN_KEYS = 200_000
 class _Writing:
     """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
 
-    __slots__ = ("encode_in", "frame", "previous")
+    __slots__ = ("encode_in", "frame", "lane", "previous")
 
     def __init__(self, template: OutputTemplate) -> None:
         self.frame = template.frame
         self.encode_in = template.encode_in
+        self.lane = template.lane
         self.previous: dict[int, bytes] = {}
 
 
@@ -52,6 +55,7 @@ class _Target:
         self.topic = node.topics[0]
         self.partitions = node.partitions
         self.process_id = node.process_id
+        self.carrier = node.carrier
         self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
         self.info = info
         self.needs_key = info is not None and info.compacted
@@ -184,9 +188,16 @@ class Gatherer:
             chain, timestamp_ms = origin.chain_bytes, origin.timestamp_ms
         headers = None
         if target.headers:
-            headers = message.headers() if message is not None else origin.headers
+            headers = passed_on(
+                message.headers() if message is not None else origin.headers, carrier=target.carrier
+            )
         room = target.largest - (headers_size(headers) if headers else 0)
         frame = writing.frame(chain, offset, epoch, position, timestamp_ms)
+        if target.carrier == "headers":
+            self._in_headers(
+                target, collections, origin, frame, (timestamp_ms, headers or [], room), outputs, undo
+            )
+            return
         encode_in, previous, keys = writing.encode_in, writing.previous, target.keys
         topic, of = target.topic, len(collections)
         for ordinal, (key, type_name, payloads) in enumerate(collections):
@@ -204,6 +215,39 @@ class Gatherer:
                 undo.append((previous, partition, before))
                 previous[partition] = own
             outputs.append((topic, partition, key, value, headers, timestamp_ms))
+
+    def _in_headers(
+        self,
+        target: _Target,
+        collections: abc.Collection[Collection],
+        origin: Origin,
+        frame: Frame,
+        record: tuple[int, Headers, int],
+        outputs: list[Output],
+        undo: list[tuple[dict[int, bytes], int, bytes]],
+    ) -> None:
+        """The same for an output whose records are plain: a value has room for one payload, so each is a record."""
+        writing, (timestamp_ms, headers, room) = target.lanes[origin.lane], record
+        singles = [(key, type_name, one) for key, type_name, payloads in collections for one in payloads]
+        for ordinal, (key, type_name, payload) in enumerate(singles):
+            if key is None and target.needs_key:
+                target.check(origin, key, None, self._clock_ms)
+            if key is None:
+                partition, field = origin.place.partition % target.partitions, b""
+            else:
+                partition, field = target.keys.get(key) or target.key(key)
+            before = writing.previous.get(partition, b"")
+            kept = [None if payload is None else b""]  # whether it is deleted is for the envelope to say
+            envelope, own = writing.encode_in(frame, ordinal, len(singles), field, type_name, kept, before)
+            identity = event_id(writing.lane, origin.position + ordinal.to_bytes(ORDINAL_LENGTH))
+            described = headers_for(envelope, type_name, target.name, identity, timestamp_ms)
+            size = len(check_payload(payload) or b"") + headers_size(described)
+            if size + len(field) > room:
+                raise target.too_large(origin, size)
+            if own > before:
+                undo.append((writing.previous, partition, before))
+                writing.previous[partition] = own
+            outputs.append((target.topic, partition, key, payload, [*headers, *described], timestamp_ms))
 
     def _for_sqe(
         self,

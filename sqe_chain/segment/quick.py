@@ -23,7 +23,7 @@ from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Message
 from sqe_chain.replays.marks import Mark
 from sqe_chain.segment.columns import Columns, Ints, Rows
-from sqe_chain.segment.inputs import Inputs
+from sqe_chain.segment.inputs import Inputs, envelopes_of
 from sqe_chain.segment.level import Level
 from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.stages.aggregate import Aggregate, Entry
@@ -82,7 +82,7 @@ class Quick:
                 begin = end
             replays += self._general(messages[begin : end + 1])
             begin = end + 1
-        self._inputs.count(messages, replays, run.columns.size)
+        self._inputs.count(messages, replays, run.size)
 
     def _general(self, messages: Sequence[Message]) -> int:
         """Take records the general way. Returns how many of them were replays."""
@@ -179,12 +179,13 @@ class _Block:
         type_name: what envelopes say of the payload's type.
     """
 
-    __slots__ = ("columns", "messages", "values")
+    __slots__ = ("carried", "columns", "messages", "values")
 
     def __init__(self, messages: Sequence[Message], type_name: bytes) -> None:
         self.messages = messages
-        self.values = [message.value() or b"" for message in messages]
-        self.columns = Columns(self.values, type_name)
+        envelopes, self.carried = envelopes_of(messages)
+        self.values = [envelope or b"" for envelope in envelopes]
+        self.columns = Columns(self.values, type_name, carried=self.carried)
 
     def head(self, index: int) -> EnvelopeHead:
         return _parse_head(self.values[index])
@@ -205,7 +206,16 @@ class _Block:
         rows["offset"] = [message.offset() for message in chosen]
         return rows.view(f"S{ROOT_LENGTH}")
 
+    @property
+    def size(self) -> int:
+        """Bytes of the records' values."""
+        if not self.carried:
+            return self.columns.size
+        return sum(len(message.value() or b"") for message in self.messages)
+
     def payloads(self, begin: int, end: int) -> list[bytes]:
+        if self.carried:  # an ordinary one has a value
+            return [message.value() or b"" for message in self.messages[begin:end]]
         columns = self.columns
         starts = columns.start[begin:end]
         begins, ends = columns.payload[begin:end] - starts, columns.payload_end[begin:end] - starts

@@ -12,7 +12,7 @@ from sqe_chain.stages.record import Record, Spot
 
 
 def records_of(
-    value: bytes,
+    value: bytes | None,
     payload: type[Any],
     at: Coordinates,
     *,
@@ -23,7 +23,7 @@ def records_of(
     """The records of one enveloped message: one for each payload that is not deleted, as a flow would give them.
 
     Args:
-        value: the envelope.
+        value: the envelope, or the payload if the chain is in the headers.
         payload: type of its payloads.
         at: where it was read.
         key: the message's own key, where the envelope has none.
@@ -40,7 +40,7 @@ def records_of(
     >>> record.key, record.value.value, record.timestamp_ms, record.root[0], record.root[2]
     (b'robot-7', '3 screws', 5, 't', 0)
     """
-    envelope = read(value)
+    envelope = read(value, headers=headers)
     lane = read_lane(envelope.lane, at.topic, at.topic_id, at.partition)
     position = envelope.position or root_position(at.leader_epoch, at.offset)
     root = envelope.chain.root or at

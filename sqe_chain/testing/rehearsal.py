@@ -334,7 +334,7 @@ class Rehearsal(Arming):
 
     def published(self, topic: str) -> list[Envelope]:
         """All envelopes in a topic, by partition and offset."""
-        return [read(message.value()) for message in self.log.records(topic)]
+        return [read(message.value(), headers=message.headers()) for message in self.log.records(topic)]
 
     def chains(self, topic: str) -> list[Chain]:
         """The source topic chains of all envelopes in a topic."""

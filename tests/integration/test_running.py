@@ -7,14 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from uuid import uuid4
 
+import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain import Flow, running, wrap
+from sqe_chain import Flow, run, running, states, wrap
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 
@@ -96,6 +98,21 @@ if __name__ == "__main__":
             found[stage] = {key: [state.events, state.screws] for key, state in stored.to_dict().items()}
     print(json.dumps(found))
 """
+
+
+class Fastening(msgspec.Struct):
+    robot: str
+    screws: int
+
+
+class Totals(msgspec.Struct):
+    events: int = 0
+    screws: int = 0
+
+
+def add_fastening(totals: Totals, found: Fastening) -> None:
+    totals.events += 1
+    totals.screws += found.screws
 
 
 def counted(word: StringValue) -> str:
@@ -216,3 +233,37 @@ def test_a_script_of_json_on_spark_with_types_of_its_own_is_exact_through_kill_9
     found = json.loads(done.stdout)
     assert [found["per-robot"][f"r{number}"] for number in range(7)] == totals(7)
     assert [found["per-line"][f"l{number}"] for number in range(3)] == totals(3)
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "spark"])
+def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
+    kafka: str, redis_url: str, engine: Literal["inprocess", "spark"]
+) -> None:
+    name = f"plain-{uuid4().hex[:8]}"
+    clean, totals = Flow(f"{name}-clean"), Flow(f"{name}-totals", state_partitions=2)
+    clean.source(f"{name}.raw", Fastening, raw=True).filter(lambda found: found.screws > 0).to(
+        f"{name}.screws", key=lambda found: found.robot, partitions=2, carrier="headers"
+    )
+    totals.source(f"{name}.screws", Fastening).aggregate("per-robot", state=Totals, fold=add_fastening)
+    log = KafkaLog(kafka)
+    log.create_topic(f"{name}.raw", 1)
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    for number in range(300):
+        producer.produce(f"{name}.raw", json.dumps({"robot": f"r{number % 3}", "screws": number % 2}))
+    assert producer.flush(60) == 0
+    where: Any = {"kafka": kafka, "store": redis_url, "engine": engine, "log": None, "create_topics": 0}
+    run(clean, **where, once=True)
+    admin = AdminClient({"bootstrap.servers": kafka})
+    group = ConsumerGroupTopicPartitions(f"{name}-clean", [TopicPartition(f"{name}.raw", 0, 0)])
+    admin.alter_consumer_group_offsets([group])[f"{name}-clean"].result()
+    run(clean, **where, once=True)  # it publishes everything again
+    run(totals, **where, once=True)
+    with states(totals, "per-robot", redis_url) as found:
+        assert found.to_dict() == {f"r{robot}": Totals(50, 50) for robot in range(3)}
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": name, "auto.offset.reset": "earliest"})
+    consumer.subscribe([f"{name}.screws"])
+    messages = consumer.consume(300, timeout=30)
+    consumer.close()
+    assert [json.loads(message.value() or b"")["screws"] for message in messages] == [1] * 300
+    assert {dict(message.headers() or [])["content-type"] for message in messages} == {b"application/json"}
+    assert len({dict(message.headers() or [])["ce_id"] for message in messages}) == 150

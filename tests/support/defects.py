@@ -241,13 +241,13 @@ DEFECTS: Final = (
         (
             "segment/inputs.py",
             (
-                "        ordinary = self._columns(values, codec.type_name.encode()).ordinary\n"
-                "        return self._feed_ordinary(messages, values, ordinary.tolist(), codec.decode)\n"
+                "        ordinary = self._columns(envelopes, codec.type_name.encode(), carried=carried).ordinary\n"
+                "        return self._feed_ordinary(messages, envelopes, ordinary.tolist(), codec.decode, carried=carried)\n"
             ),
             (
                 "        from sqe_chain.envelope.head import open_head\n\n"
                 "        name, ordinary = codec.type_name, []\n"
-                "        for value in values:\n"
+                "        for value in envelopes:\n"
                 "            try:\n"
                 "                head = open_head(value)\n"
                 "            except EnvelopeError:\n"
@@ -255,7 +255,7 @@ DEFECTS: Final = (
                 "            else:\n"
                 "                sound = head.payload and -1 <= head.timestamp_ms < 1 << 48\n"
                 "                ordinary.append(head.type == name and not head.size and bool(sound))\n"
-                "        return self._feed_ordinary(messages, values, ordinary, codec.decode)\n"
+                "        return self._feed_ordinary(messages, envelopes, ordinary, codec.decode, carried=carried)\n"
             ),
         ),
     ),

@@ -28,6 +28,7 @@ MESSAGE = SimpleNamespace(
     offset=lambda: 0,
     leader_epoch=lambda: 0,
     value=lambda: value,
+    headers=lambda: None,
     error=lambda: None,
 )
 """What `consumer.poll` gives in the examples that need it."""

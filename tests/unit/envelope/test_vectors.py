@@ -79,6 +79,50 @@ def test_bytes_are_read_as_described(vector: dict[str, Any]) -> None:
     assert (envelope.event_id.hex(), envelope.previous.hex()) == (vector["event_id"], vector["previous"])
 
 
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number, and where the next byte stands."""
+    number = shift = 0
+    while True:
+        number |= (data[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if data[at - 1] < 0x80:
+            return number, at
+
+
+def without_payload(envelope: bytes) -> tuple[bytes, bytes]:
+    """An envelope without field 7, its checksum made again; and what that field held."""
+    kept, payload, at = b"", b"", 0
+    while at < len(envelope) - 5:
+        begin = at
+        tag, at = varint(envelope, at)
+        size = {1: 8, 5: 4}.get(tag & 7, 0)
+        if tag & 7 == 0:
+            _, at = varint(envelope, at)
+        elif tag & 7 == 2:
+            size, at = varint(envelope, at)
+        at += size
+        if tag >> 3 == 7:
+            payload = envelope[at - size : at]
+        else:
+            kept += envelope[begin:at]
+    kept += b"\x7d"
+    return kept + crc32(kept).to_bytes(4, "little"), payload
+
+
+@pytest.mark.parametrize("name", list(VECTORS["carried"]))
+def test_a_chain_in_headers_is_the_envelope_without_its_payload(name: str) -> None:
+    vector = VECTORS["carried"][name]
+    headers = {key: bytes.fromhex(content) for key, content in vector["headers"].items()}
+    value = None if vector["value"] is None else bytes.fromhex(vector["value"])
+    envelope, payload = without_payload(bytes.fromhex(vector["envelope"]))
+    assert headers["sqe-chain"] == envelope
+    assert (value or b"") == payload
+    whole = read(bytes.fromhex(vector["envelope"]))
+    assert read(value, headers=list(headers.items()), strict=True) == whole
+    assert headers["ce_id"].decode() == whole.event_id.hex()
+    assert headers["ce_type"].decode() == whole.type
+
+
 @pytest.mark.parametrize("name", list(VECTORS["malformed"]))
 def test_malformed_values_are_refused_by_name(name: str) -> None:
     vector = VECTORS["malformed"][name]

@@ -95,6 +95,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "partitions": Positive(1),
         "key": one,
         "codec": Choice("protobuf"),
+        "carrier": Choice("headers"),
         "name": Name("out"),
         "headers": True,
     },

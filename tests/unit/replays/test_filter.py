@@ -10,6 +10,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain import Coordinates, ReplayFilter, read, republish, wrap
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.carrier import in_headers
 from sqe_chain.errors import ConfigurationError, GapError, NotAnEnvelope, RecreatedTopic, ServiceStopped
 
 IDS = {"robot.ok": b"k" * 16, "robot.raw": b"r" * 16}
@@ -24,6 +25,10 @@ class Message:
     name: str | None = "robot.ok"
     epoch: int | None = 0
     failure: str | None = None
+    heads: list[tuple[str, bytes | None]] | None = None
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        return self.heads
 
     def topic(self) -> str | None:
         return self.name
@@ -160,3 +165,18 @@ def test_notices_are_told_once() -> None:
     assert replays.accept(Message(other, 1))
     assert len(replays.notices()) == 1
     assert replays.notices() == []
+
+
+def test_a_chain_in_headers_counts_as_one_in_the_value() -> None:
+    replays = ReplayFilter(IDS)
+    value, headers = in_headers(made(5), source="standard/ok")
+    assert value == StringValue(value="5").SerializeToString()
+    assert replays.accept(Message(value, 0, heads=headers))
+    assert not replays.accept(Message(made(5), 1))  # the same one, said again in an envelope
+    assert replays.accept(Message(made(6, previous=5), 2))
+    value, headers = in_headers(made(6), source="standard/ok")
+    assert not replays.accept(Message(value, 3, heads=headers))
+    with pytest.raises(ServiceStopped, match="declared as raw"):
+        ReplayFilter(IDS, raw=["robot.ok"]).accept(Message(value, 0, heads=headers))
+    with pytest.raises(NotAnEnvelope):
+        replays.accept(Message(value, 4, heads=[("other", b"")]))

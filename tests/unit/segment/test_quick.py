@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue, StringValue
@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.carrier import in_headers
 from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Message, Range
+from sqe_chain.ports import Header, Headers, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment import quick
+from sqe_chain.segment import inputs, quick
 from sqe_chain.segment.columns import Columns
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
@@ -41,12 +42,16 @@ class Record:
     """A message as a log gives it."""
 
     at: int
-    data: bytes
+    data: bytes | None
+    heads: Headers | None = None
+
+    def headers(self) -> Headers | None:
+        return self.heads
 
     def offset(self) -> int:
         return self.at
 
-    def value(self) -> bytes:
+    def value(self) -> bytes | None:
         return self.data
 
     def key(self) -> None:
@@ -253,38 +258,74 @@ def scripts(draw: st.DrawFn) -> list[Told]:
     return known + script
 
 
-def compare(script: Sequence[Told], sizes: Sequence[int], worthwhile: int, *, changes: bool) -> None:
-    """Both ways, over the same records."""
-    records = records_of(script)
+Carried = Literal["values", "headers", "mixed"]
+
+
+def carried_as(records: Sequence[Record], how: Carried) -> list[Record]:
+    """The same with the chain in headers, where a record's value has room for what it says; of "mixed" every third."""
+    return [
+        record if how == "values" or (how == "mixed" and index % 3) else _in_headers(record)
+        for index, record in enumerate(records)
+    ]
+
+
+def _in_headers(record: Record) -> Record:
+    try:
+        value, headers = in_headers(record.data or b"", source="here")
+    except (EnvelopeError, ValueError):
+        return record
+    return Record(record.at, value, headers)
+
+
+def compare(
+    script: Sequence[Told], sizes: Sequence[int], worthwhile: int, *, changes: bool, how: Carried = "values"
+) -> None:
+    records = carried_as(records_of(script), how)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(quick, "WORTHWHILE", NEVER)
+        patch.setattr(inputs, "WORTHWHILE", NEVER)
         general = outcome(records, sizes, changes=changes)
+        patch.setattr(inputs, "WORTHWHILE", 1)
+        ordinary = outcome(records, sizes, changes=changes)
         patch.setattr(quick, "WORTHWHILE", worthwhile)
         short = outcome(records, sizes, changes=changes)
-    if isinstance(short, Stopped) and isinstance(general, Stopped) and short.error == "PoisonError":
-        return  # a block may hold two reasons to stop; the general way decodes all of it before it folds
-    assert short == general
+    for quicker in (ordinary, short):
+        if isinstance(quicker, Stopped) and isinstance(general, Stopped) and quicker.error == "PoisonError":
+            continue  # a block may hold two reasons to stop; the general way decodes all of it before it folds
+        assert quicker == general
 
 
-@given(scripts(), st.lists(st.integers(2, 12), max_size=5), st.booleans(), st.sampled_from([1, 2, 5]))
-def test_both_ways_give_the_same(
-    script: list[Told], sizes: list[int], changes: bool, worthwhile: int
+@given(
+    scripts(),
+    st.lists(st.integers(2, 12), max_size=5),
+    st.booleans(),
+    st.sampled_from([1, 2, 5]),
+    st.sampled_from(["values", "headers", "mixed"]),
+)
+def test_all_ways_give_the_same(
+    script: list[Told], sizes: list[int], changes: bool, worthwhile: int, how: Carried
 ) -> None:
-    compare(script, sizes, worthwhile, changes=changes)
+    compare(script, sizes, worthwhile, changes=changes, how=how)
 
 
 @pytest.mark.parametrize("kind", sorted({*BENIGN, *EVIL}))
 @pytest.mark.parametrize("words", [["ant"], ["ant", "bee"], ["bee", "ant", "ant"]], ids=len)
-def test_both_ways_see_one_strange_message_wherever_a_block_ends(kind: str, words: list[str]) -> None:
+@pytest.mark.parametrize("how", ["values", "headers", "mixed"])
+def test_all_ways_see_one_strange_message_wherever_a_block_ends(
+    kind: str, words: list[str], how: Carried
+) -> None:
     script: list[Told] = [(number % 2, "plain", words) for number in range(8)]
     script[5] = 1, kind, words
     for first in range(2 * len(words), 8 * len(words)):
-        compare(script, [first], 1, changes=False)
-        compare(script, [2 * len(words), first - 2 * len(words), 2], 1, changes=True)
+        compare(script, [first], 1, changes=False, how=how)
+        compare(script, [2 * len(words), first - 2 * len(words), 2], 1, changes=True, how=how)
 
 
+@pytest.mark.parametrize("how", ["values", "headers"])
 @pytest.mark.parametrize("worthwhile", [1, NEVER])
-def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, worthwhile: int) -> None:
+def test_plain_messages_do_take_the_short_way(
+    monkeypatch: pytest.MonkeyPatch, worthwhile: int, how: Carried
+) -> None:
     """So that the comparison above compares something."""
     monkeypatch.setattr(quick, "WORTHWHILE", worthwhile)
     runs: list[tuple[int, int]] = []
@@ -299,7 +340,7 @@ def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, w
         "_fold",
         noted,
     )
-    records = records_of([(number % 3, "plain", ["ant", "bee"]) for number in range(30)])
+    records = carried_as(records_of([(number % 3, "plain", ["ant", "bee"]) for number in range(30)]), how)
     outcome(records, [6], changes=False)
     assert runs == ([(0, 54)] if worthwhile == 1 else [])
 

@@ -1,0 +1,195 @@
+"""The chain in Kafka headers: the record's value is the payload as it is, so anybody can read it.
+
+The header `sqe-chain` holds the envelope without its payload; the record's value is that payload. Beside it stand the
+attributes of a CloudEvent in binary mode, for its readers. Whoever knows neither (Kafka Connect, ksqlDB, Flink SQL)
+reads the value and passes over the headers.
+
+A value that is an envelope is read as one, whatever its headers say: there is one way to read a record.
+
+Source: CloudEvents 1.0, Kafka protocol binding.
+
+    >>> from sqe_chain.envelope.message import read, wrap
+    >>> value, headers = in_headers(wrap({"screws": 3}, key="robot-7", timestamp_ms=1_700_000_000_000), source="robots")
+    >>> value
+    b'{"screws":3}'
+    >>> for name, content in headers[1:]:
+    ...     print(name, content.decode() if name != "ce_id" else "...")
+    ce_id ...
+    ce_specversion 1.0
+    ce_source robots
+    ce_type json:
+    content-type application/json
+    ce_time 2023-11-14T22:13:20.000Z
+    >>> read(value, headers=headers).payload_as(dict)
+    {'screws': 3}
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+from sqe_chain.chain import event_id
+from sqe_chain.codecs import codec_name, codec_named
+from sqe_chain.envelope.head import EnvelopeHead, check_head, is_enveloped, open_head
+from sqe_chain.envelope.wire import sealed
+from sqe_chain.errors import ConfigurationError, EmptyValue, MalformedField, PoisonError
+from sqe_chain.ports import Headers
+
+CHAIN_HEADER: Final = "sqe-chain"
+"""Name of the header that holds the envelope without its payload."""
+CONTENT_TYPE: Final = "content-type"
+ATTRIBUTE: Final = "ce_"
+"""What the names of CloudEvents attributes begin with."""
+
+_DAY_BEFORE_LAST_YEAR: Final = 253_370_764_800_000
+"""First millisecond of the year 9999; RFC 3339 knows no later years, and few programs the last one."""
+
+
+def chain_header(headers: Headers | None) -> bytes | None:
+    """The content of the header `sqe-chain`; None when there is none.
+
+    Raises:
+        MalformedField: there are several.
+    """
+    if not headers:
+        return None
+    found = [content for name, content in headers if name == CHAIN_HEADER]
+    if len(found) > 1:
+        raise MalformedField(
+            f"{len(found)} headers {CHAIN_HEADER!r}: which one belongs to the value is not known"
+        )
+    return found[0] or b"" if found else None
+
+
+def open_carried(value: bytes | None, envelope: bytes) -> EnvelopeHead:
+    """The fields of a record whose chain is in its headers, as if its value had been an envelope; then `check_head`.
+
+    Args:
+        value: the record's value.
+        envelope: content of its header `sqe-chain`.
+
+    Raises:
+        EnvelopeError: the header is no envelope, has a payload of its own, or speaks of another kind of value.
+    """
+    head = open_head(envelope)
+    if head.payload or head.size or head.more:
+        raise MalformedField(f"header {CHAIN_HEADER!r} holds a payload, which must be the record's value")
+    if value is None and not head.deleted:
+        raise EmptyValue(f"the value is null, and header {CHAIN_HEADER!r} does not say 'deleted'")
+    if value is not None and head.deleted:
+        raise MalformedField(f"header {CHAIN_HEADER!r} says 'deleted', and there is a value")
+    if value:
+        head.payload = value
+    return head
+
+
+def find_head(value: bytes | None, headers: Headers | None) -> EnvelopeHead:
+    """The fields of an envelope, wherever the record carries it.
+
+    Raises:
+        EnvelopeError: it carries none, or a wrong one.
+    """
+    envelope = None if is_enveloped(value) else chain_header(headers)
+    head = open_head(value) if envelope is None else open_carried(value, envelope)
+    check_head(head)
+    return head
+
+
+def in_headers(value: bytes, *, source: str) -> tuple[bytes | None, Headers]:
+    """An envelope that `wrap` or `republish` gave, taken apart: what to produce as value, and as headers.
+
+    Args:
+        value: the envelope; with one payload.
+        source: who says so, a URI reference such as the name of the service; for readers of CloudEvents.
+
+    Raises:
+        EnvelopeError: it is no envelope.
+        ValueError: it holds several payloads, or one that is itself an envelope.
+    """
+    head = open_head(value)
+    check_head(head)
+    if head.size:
+        raise ValueError(f"the envelope holds {head.size} payloads: a record's value has room for one")
+    payload = None if head.deleted else head.payload
+    head.ClearField("payload")
+    head.ClearField("crc32")
+    envelope = sealed(head.SerializeToString(deterministic=True))
+    identity = head.event_id or event_id(head.lane, head.position)
+    return check_payload(payload), headers_for(envelope, head.type, source, identity, head.timestamp_ms)
+
+
+def check_payload(payload: bytes | None) -> bytes | None:
+    """A payload that can be a record's value.
+
+    Raises:
+        PoisonError: it would be read as an envelope.
+    """
+    if is_enveloped(payload):
+        raise PoisonError(
+            "the payload begins as an envelope does: with its chain in headers it would be read as one"
+        )
+    return payload
+
+
+def headers_for(envelope: bytes, type_name: str, source: str, identity: bytes, timestamp_ms: int) -> Headers:
+    """The headers of a record.
+
+    Args:
+        envelope: without its payload.
+        type_name: its type.
+        source: who says so.
+        identity: 16 bytes, the same in every replay.
+        timestamp_ms: the event's time; below 0 where it is not known.
+    """
+    headers: Headers = [
+        (CHAIN_HEADER, envelope),
+        ("ce_id", identity.hex().encode()),
+        *_attributes(type_name, source),
+    ]
+    if 0 <= timestamp_ms < _DAY_BEFORE_LAST_YEAR:
+        second, millisecond = divmod(timestamp_ms, 1_000)
+        headers.append(("ce_time", b"%s.%03dZ" % (_moment(second), millisecond)))
+    return headers
+
+
+@lru_cache(1_024)
+def _attributes(type_name: str, source: str) -> Headers:
+    """Those that are the same for all records of an output and type."""
+    return [
+        ("ce_specversion", b"1.0"),
+        ("ce_source", source.encode()),
+        ("ce_type", type_name.encode()),
+        (CONTENT_TYPE, content_type(type_name)),
+    ]
+
+
+@lru_cache(1_024)
+def _moment(second: int) -> bytes:
+    return datetime.fromtimestamp(second, UTC).isoformat().removesuffix("+00:00").encode()
+
+
+def content_type(type_name: str) -> bytes:
+    """The media type of payloads of a type."""
+    try:
+        return codec_named(codec_name(type_name)).content_type.encode()
+    except ConfigurationError:  # a codec that was handed over, and never registered
+        return b"application/octet-stream"
+
+
+def passed_on(headers: Headers | None, *, carrier: str) -> Headers | None:
+    """The headers of an input that its outputs repeat: without those that describe the input itself.
+
+    Args:
+        headers: the input's.
+        carrier: the output's: "value" or "headers".
+    """
+    if not headers:
+        return headers
+    own = carrier == "headers" or any(name == CHAIN_HEADER for name, _ in headers)
+    return [header for header in headers if not (own and _describes(header[0]))]
+
+
+def _describes(name: str) -> bool:
+    return name in (CHAIN_HEADER, CONTENT_TYPE) or name.startswith(ATTRIBUTE)
