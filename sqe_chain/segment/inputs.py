@@ -145,38 +145,35 @@ class Inputs:
     ) -> int:
         """Enveloped records of a declared type: the hottest loop of all.
 
-        Columns have said of each whether it is a sound envelope with one payload of that type. What is left is
-        the question whether it is the next one of a known lane, as `PartitionMarks.accept` sees it; whatever is
-        not goes there.
+        Columns have said of each whether it is a sound envelope with one payload of that type; what is not goes the
+        general way.
 
         Returns:
             How many were replays.
         """
         place, lanes, made, outputs = self.place, self.lanes, self.collector.made, self.outputs
-        marks, push, gather = self.marks.lanes, self._push, self._gather
+        accept, push, gather = self.marks.accept, self._push, self._gather
         now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
         replays = 0
         for message, envelope, plain in zip(messages, envelopes, ordinary, strict=True):
-            head = _parse_head(envelope) if plain and envelope is not None else None
-            mark = None if head is None else marks.get(head.lane)
-            if head is None or mark is None:
+            if not plain or envelope is None:
                 replays += now(message)
                 continue
-            offset, epoch = message.offset(), message.leader_epoch()
-            epoch = 0 if epoch is None or epoch < 0 else epoch + 1
-            lane, republished = head.lane, head.position
-            position, at = republished or root_position(epoch, offset), mark.position
-            if len(position) != len(at) or head.previous > at:
-                replays += now(message)
+            head, offset, epoch = (
+                _parse_head(envelope),
+                message.offset(),
+                stored_epoch(message.leader_epoch()),
+            )
+            try:
+                fresh = accept(head, offset, epoch)
+            except EnvelopeError as error:
+                self._undecodable(message, offset, epoch, error)
                 continue
-            siblings = republished and position[-5] == at[-5] and position[:-4] == at[:-4]
-            if siblings and (mark.head is None or head.chain[-5:] != mark.head.chain[-5:]):
-                replays += now(message)
-                continue
-            if position <= at:
-                replays += 1 if drop_replays else now(message)
-                continue
-            mark.position, mark.offset, mark.head = position, offset, head
+            if not fresh:
+                replays += 1
+                if drop_replays:
+                    continue
+            lane, position = head.lane, head.position or root_position(epoch, offset)
             origin = new_origin(
                 (place, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
             )
