@@ -32,7 +32,7 @@ from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.engines.spark import open_session
 from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import WithSchema, open_store
 
 ROOT = Path(__file__).resolve().parent.parent

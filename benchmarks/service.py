@@ -16,8 +16,10 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Settings, Surroundings, When
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
 
 
@@ -107,17 +109,16 @@ class Service:
         stores: dict[str, StateStore] = {"": open_store(self.redis)}
         for node in self.flow.outputs():
             log.create_topic(node.topics[0], node.partitions)
-        around = Surroundings(
+        env = Environment(
             self.flow,
-            log,
-            stores,
+            Ports(log, stores),
             SparkEngine(self.flow, log, stores, self.session),
             self.notes,
             Clock(),
             lambda: uuid.uuid4().hex,
             Settings(max_records=self.max_records, max_bytes=1 << 29),
         )
-        self.protocol = Aggregation(around) if self.flow.stages() else Republishing(around)
+        self.protocol = Aggregation(env) if self.flow.stages() else Republishing(env)
         self.protocol.start()
 
     def work_off(self) -> Run:

@@ -12,7 +12,8 @@ from sqe_chain.cli.console import ERR
 from sqe_chain.cli.panel import LivePanel
 from sqe_chain.cli.values import store_urls
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.surroundings import Observer, Settings
+from sqe_chain.protocol.interfaces import Observer
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.health import Health
 from sqe_chain.runtime.launching import Deployment, Listening, Prepared, prepared

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 
 DEFAULTS = Settings()
 """What a service does where nothing else is said."""

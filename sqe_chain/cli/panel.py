@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from sqe_chain.protocol.surroundings import When
+from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
 
@@ -69,7 +69,7 @@ def _ago(statistics: Statistics) -> str:
 
 
 class LivePanel:
-    """Implements `protocol.surroundings.Observer`: shows the panel, and lines worth keeping above it.
+    """Implements `protocol.interfaces.Observer`: shows the panel, and lines worth keeping above it.
 
     Args:
         console: the terminal.

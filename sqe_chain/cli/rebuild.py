@@ -31,7 +31,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.launching import Prepared
 from sqe_chain.runtime.owner import this_process
@@ -145,22 +145,22 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
 
 
 def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
-    work = Rebuilding(found.around, found.engine, to, republish, resume, lambda: found.stop.requested)
+    work = Rebuilding(found.env, found.engine, to, republish, resume, lambda: found.stop.requested)
     with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
         plan = work.run()
-    name = found.around.flow.name
+    name = found.env.flow.name
     return f"flow {name!r} stands at plan {plan.number} now, folded again; start its service"
 
 
 def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
-    service = Republishing(found.around)
+    service = Republishing(found.env)
     service.start()
     positions = service.rewind(to)
     places = ", ".join(
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(positions.items())
     )
-    return f"flow {found.around.flow.name!r} reads on from {places}; start its service"
+    return f"flow {found.env.flow.name!r} reads on from {places}; start its service"
 
 
 def _silent(found: Prepared, error: Exception) -> None:
-    found.around.tell("notice", text=f"the heartbeat does not reach the store: {error}")
+    found.env.tell("notice", text=f"the heartbeat does not reach the store: {error}")

@@ -25,7 +25,7 @@ from sqe_chain.cli.options import (
     WeakOption,
 )
 from sqe_chain.cli.values import properties, store_urls
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Deployment, launch

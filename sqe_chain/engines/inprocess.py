@@ -17,7 +17,7 @@ from sqe_chain.segment.views import view_of
 
 
 class InProcessEngine:
-    """Implements `protocol.surroundings.Engine`.
+    """Implements `protocol.interfaces.Engine`.
 
     Args:
         flow: the flow.

@@ -18,6 +18,8 @@ from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.cutting import Part, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import (
     batch_plan,
@@ -29,7 +31,6 @@ from sqe_chain.protocol.planning import (
 )
 from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
-from sqe_chain.protocol.surroundings import CLAIM, PROCESS, RECOVER, SEAL, Surroundings
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
@@ -50,10 +51,10 @@ class Aggregation:
     """One run of a service with stages.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
     """
 
-    around: Surroundings
+    env: Environment
     claimed: Claim | None = None
     last: Plan | None = None
     _home: Home | None = None
@@ -63,7 +64,7 @@ class Aggregation:
     _level_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._processing = Processing(self.around)
+        self._processing = Processing(self.env)
 
     def start(self) -> None:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
@@ -72,13 +73,13 @@ class Aggregation:
             ServiceStopped: what is found cannot be continued exactly; the text names the ways out.
             ConfigurationError: a topic or store is missing.
         """
-        around = self.around
-        around.flow.check()
-        self._level_of = {stage.index: around.flow.level(stage) for stage in around.flow.stages()}
-        check_filters(around)
-        check_stores(around)
-        infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
-        around.notice_weak_topics(infos)
+        env = self.env
+        env.flow.check()
+        self._level_of = {stage.index: env.flow.level(stage) for stage in env.flow.stages()}
+        check_filters(env)
+        check_stores(env)
+        infos = inputs.describe(env.flow, env.log)
+        env.notice_weak_topics(infos)
         try:
             self._claim_and_recover(infos)
         except Superseded:
@@ -99,34 +100,35 @@ class Aggregation:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for broker or store.
         """
-        around, last = self.around, self._last()
-        infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+        env, last = self.env, self._last()
+        infos = inputs.describe(env.flow, env.log)
         if self._bring_up_to_date(infos):
             last = self._last()
         positions = {place: planned.stop for place, planned in last.ends().items()}
-        look = partial(inputs.look, around.flow, around.log, infos, positions)
-        bounds = around.patiently("look for new records", look)
+        # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
+        look = partial(inputs.look, env.flow, env.ports.log, infos, positions)
+        bounds = env.retry.call("look for new records", look)
         if bounds is None:
             return self.batch()  # which names the topic, or begins with it
-        again = around.settings.again
+        again = env.settings.again
         if again is not None:
             bounds = inputs.within(bounds, again.until)
-        started_ms = around.clock.now_ms()
+        started_ms = env.clock.now_ms()
         found = self._process(last, bounds, infos)
         if found is None:
             self._applying().commit_again_daily(last)
-            around.tell("caught_up", plan=last.number)
+            env.tell("caught_up", plan=last.number)
             return False
         clock_ms, part, report, exclusions = found
         plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, again)
-        with around.step(SEAL):
+        with env.step(SEAL):
             self._seal(plan)
         self._applying().finish(
-            plan, self._headers_at(last), report, publish=True, top_level=levels(around.flow)
+            plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow)
         )
-        around.engine.release()
+        env.engine.release()
         records = sum(end.records for end in report.ends)
-        around.tell(
+        env.tell(
             "committed",
             plan=plan.number,
             inputs=records,
@@ -137,11 +139,11 @@ class Aggregation:
             lag=inputs.lag(part.stops, bounds),
             lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
             event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
-            batch_ms=around.clock.now_ms() - started_ms,
+            batch_ms=env.clock.now_ms() - started_ms,
         )
         if report.dropped:
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
-            around.tell("filtered", plan=plan.number, counts=counts)
+            env.tell("filtered", plan=plan.number, counts=counts)
         if records:
             self._bytes_per_record = max(
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records
@@ -158,28 +160,28 @@ class Aggregation:
             bounds: of its partitions, as far as they may be read.
             infos: the flow's topics.
         """
-        around = self.around
-        limit = min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record))
+        env = self.env
+        limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         while True:
-            part = next_part(last, bounds, max(len(last.ranges), limit), again=around.settings.again)
+            part = next_part(last, bounds, max(len(last.ranges), limit), again=env.settings.again)
             if part.empty:
                 return None
-            clock_ms, left_out = around.clock.now_ms(), tuple[Exclusion, ...]()
+            clock_ms, left_out = env.clock.now_ms(), tuple[Exclusion, ...]()
             if part.due is not None:
-                verify_rest(around, part.due, bounds)
+                verify_rest(env, part.due, bounds)
                 clock_ms, left_out = part.due.clock_ms, part.due.exclusions
             step = self._step_after(last)
             again_said = part.due is not None  # of an interrupted batch, in front of a rebuild
             batch = Batch(
-                step, part.ranges, last, clock_ms, infos, levels(around.flow), left_out, sealed=again_said
+                step, part.ranges, last, clock_ms, infos, levels(env.flow), left_out, sealed=again_said
             )
             try:
-                with around.step(PROCESS):
+                with env.step(PROCESS):
                     return clock_ms, part, *self._processing.run(batch)
             except TooManyForOnePlan:
                 if part.due is not None:
                     raise PoisonError(
-                        f"flow {around.flow.name!r}: a batch that was published in part has to be done as it was sealed, but "
+                        f"flow {env.flow.name!r}: a batch that was published in part has to be done as it was sealed, but "
                         "more of its inputs fail now than one plan can name; run the code that sealed it"
                     ) from None
                 limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
@@ -187,28 +189,28 @@ class Aggregation:
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow."""
         mine = self.claimed
-        return mine is None or self.around.home.beat(self.around.flow.name, mine.epoch, mine.run_id)
+        return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
 
     def leave(self) -> None:
         """Give the claim back. The last batch is complete."""
         if self.claimed is not None:
-            release(self.around, self.claimed)
+            release(self.env, self.claimed)
             self.claimed = None
 
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
-        again = self.around.settings.again
+        again = self.env.settings.again
         positions = {place: planned.stop for place, planned in self._last().ends().items()}
-        bounds = self.around.log.bounds(positions)
+        bounds = self.env.ports.log.bounds(positions)
         return inputs.lag(positions, inputs.within(bounds, again.until) if again else bounds)
 
     # ------------------------------------------------------------------ claim and recover
 
     def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> None:
-        around = self.around
-        with around.step(CLAIM):
-            self.claimed, self._home = claim(around, partial(self._commits, infos))
-            self._plans = Applying(around, self.claimed)
+        env = self.env
+        with env.step(CLAIM):
+            self.claimed, self._home = claim(env, partial(self._commits, infos))
+            self._plans = Applying(env, self.claimed)
             if self._home.number < 0:
                 self._be_born(infos)
             self.last = self._fetch(self._home.number)
@@ -216,53 +218,51 @@ class Aggregation:
                 raise StoreInconsistent(
                     f"the home store has no plan {self._home.number} ({self._home.plan_id})"
                 )
-            check_layout(around.flow, self.last.layout, around.settings.drop_stages)
-            headers = stamp(around, self.claimed, self.last)
-        with around.step(RECOVER):
-            if not around.settings.accept_rollback:
-                check_commits(around.flow, self.last, self._commits(infos))
+            check_layout(env.flow, self.last.layout, env.settings.drop_stages)
+            headers = stamp(env, self.claimed, self.last)
+        with env.step(RECOVER):
+            if not env.settings.accept_rollback:
+                check_commits(env.flow, self.last, self._commits(infos))
             self._recover(headers)
             self._bring_up_to_date(infos)
 
     def _check_still_mine(self, found: ServiceStopped) -> None:
         """What looks like a store gone back in time may be the work of newer runs while this one slept."""
-        around, mine = self.around, self.claimed
-        home, _ = around.patiently("look at the claim", lambda: around.home.home(around.flow.name))
+        env, mine = self.env, self.claimed
+        home, _ = env.home.home(env.flow.name)
         if mine is not None and home is not None and home.epoch > mine.epoch:
             raise Superseded(
-                f"flow {around.flow.name!r}: run {home.run_id} has claimed it with epoch {home.epoch}, this one had {mine.epoch}"
+                f"flow {env.flow.name!r}: run {home.run_id} has claimed it with epoch {home.epoch}, this one had {mine.epoch}"
             ) from found
 
     def _commits(self, infos: dict[str, TopicInfo]) -> dict[TopicPartition, Commit]:
-        around = self.around
-        places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-        return around.patiently(
-            "read the group's commits", lambda: around.log.committed(around.flow.name, places)
-        )
+        env = self.env
+        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        return env.log.committed(env.flow.name, places)
 
     def _be_born(self, infos: dict[str, TopicInfo]) -> None:
         """Seal the birth plan."""
-        around, home = self.around, self._home
+        env, home = self.env, self._home
         if home is None:
             raise AssertionError("born after the claim")
-        places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
-        again = around.settings.again
+        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        bounds = env.log.bounds(places)
+        again = env.settings.again
         if again is not None:
             starts = {place: (again.starts.get(place, 0), place in again.starts) for place in places}
             for place, (offset, _) in starts.items():
                 inputs.check_bounds(place, offset, bounds[place])
         else:
-            starts = inputs.first_offsets(around.flow, bounds, around.settings.start)
-        now_ms = around.clock.now_ms()
-        self._set_home(home, birth_plan(around.flow, self._claim(), now_ms, infos, starts, again))
+            starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
+        now_ms = env.clock.now_ms()
+        self._set_home(home, birth_plan(env.flow, self._claim(), now_ms, infos, starts, again))
 
     def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
-        around, last = self.around, self._last()
+        env, last = self.env, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
         if numbers and any(planned.start != planned.stop for planned in last.ranges):
-            check_same_code(around.flow, last)
-        verify_records(around, last, unfinished=bool(numbers))
+            check_same_code(env.flow, last)
+        verify_records(env, last, unfinished=bool(numbers))
         for number in numbers:
             plan = last if number == last.number else self._must_fetch(number)
             before = self._must_fetch(number - 1)
@@ -271,17 +271,17 @@ class Aggregation:
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
             headers = {place: h if h.number >= number else done for place, h in headers.items()}
         if len(numbers) > 1:
-            around.tell(
+            env.tell(
                 "notice",
                 text=f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone",
             )
-        around.tell("recovered", partitions=len(last.ranges), plan=last.number, redone=numbers)
-        if not numbers and (last.number > 0 or around.settings.accept_rollback):
+        env.tell("recovered", partitions=len(last.ranges), plan=last.number, redone=numbers)
+        if not numbers and (last.number > 0 or env.settings.accept_rollback):
             self._applying().commit(last)
 
     def _redo(self, redo: Redo, headers: dict[tuple[int, int], Header]) -> None:
-        plan, around = redo.plan, self.around
-        infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+        plan, env = redo.plan, self.env
+        infos = inputs.describe(env.flow, env.log)
         report = Report()
         if any(planned.start != planned.stop for planned in plan.ranges):  # else it only brings in a layout
             step = self._step_after(redo.before)
@@ -289,37 +289,37 @@ class Aggregation:
             report = self._processing.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         self._applying().finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
-        around.engine.release()
+        env.engine.release()
 
     def _bring_up_to_date(self, infos: dict[str, TopicInfo]) -> bool:
         """Let new partitions, sources, stages and outputs enter by an empty plan of their own.
 
         So does a topic without envelopes that was created again: it is another root.
         """
-        last, around = self._last(), self.around
-        gone = [planned for planned in last.ranges if inputs.started_over(around.flow, planned, infos)]
+        last, env = self._last(), self.env
+        gone = [planned for planned in last.ranges if inputs.started_over(env.flow, planned, infos)]
         kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
-        layout = layout_of(around.flow, infos, last.number + 1, last.layout)
+        layout = layout_of(env.flow, infos, last.number + 1, last.layout)
         if layout == last.layout:
             return False
-        check_new_stages(around, last)
+        check_new_stages(env, last)
         known = {planned.place for planned in kept}
-        places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
+        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
         starts = {place: (0, False) for place in places if place not in known}
         sources = [place for place in starts if place[0] not in last.layout.sources]
         if sources:
-            bounds = around.patiently("look at the inputs", lambda: around.log.bounds(sources))
-            starts.update(inputs.first_offsets(around.flow, bounds, around.settings.start))
-        again = around.settings.again
-        plan = layout_plan(last, kept, self._claim(), around.clock.now_ms(), layout, infos, starts, again)
-        with around.step(SEAL):
+            bounds = env.log.bounds(sources)
+            starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
+        again = env.settings.again
+        plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), layout, infos, starts, again)
+        with env.step(SEAL):
             self._seal(plan)
-        for text in news_of(around.flow, last, plan, infos):
-            around.tell("notice", text=text)
+        for text in news_of(env.flow, last, plan, infos):
+            env.tell("notice", text=text)
         self._applying().finish(
-            plan, self._headers_at(last), Report(), publish=False, top_level=levels(around.flow)
+            plan, self._headers_at(last), Report(), publish=False, top_level=levels(env.flow)
         )
         return True
 
@@ -331,42 +331,39 @@ class Aggregation:
             raise AssertionError("sealed after the claim")
         self._set_home(self._home, plan)
         self.last = plan
-        self.around.tell("sealed", plan=plan.number, id=plan.plan_id)
+        self.env.tell("sealed", plan=plan.number, id=plan.plan_id)
 
     # ------------------------------------------------------------------ small parts
 
     def _set_home(self, before: Home, plan: Plan) -> None:
         """Write a plan to the home store, compared with the claim and the plan before."""
-        around = self.around
+        env = self.env
         after = replace(before, number=plan.number, plan_id=plan.plan_id)
-        data, drop = plan.to_bytes(), max(0, plan.number - around.settings.keep_plans + 1)
-        check_plan_size(around, plan, len(data))
-        standing = around.patiently(
-            f"seal plan {plan.number}",
-            lambda: around.home.set_home(around.flow.name, before, after, data, drop),
-        )
+        data, drop = plan.to_bytes(), max(0, plan.number - env.settings.keep_plans + 1)
+        check_plan_size(env, plan, len(data))
+        standing = env.home.set_home(env.flow.name, before, after, data, drop)
         if standing != after:
             other = standing is not None and (standing.epoch, standing.run_id) != (
                 before.epoch,
                 before.run_id,
             )
             if standing is not None and other and standing.epoch >= before.epoch:
-                raise Superseded(f"flow {around.flow.name!r}: run {standing.run_id} has claimed it")
+                raise Superseded(f"flow {env.flow.name!r}: run {standing.run_id} has claimed it")
             raise StoreInconsistent(
-                f"flow {around.flow.name!r}: the home record is {standing or 'absent'}; expected was {before}: the home store went back "
+                f"flow {env.flow.name!r}: the home record is {standing or 'absent'}; expected was {before}: the home store went back "
                 "in time; start again, recovery will say what can be done"
             )
         self._home = after
 
     def _step_after(self, before: Plan) -> Step:
         stored_in = before.layout.stored_in()
-        return Step(self.around.flow.name, self._claim(), before.number, before.plan_id, stored_in)
+        return Step(self.env.flow.name, self._claim(), before.number, before.plan_id, stored_in)
 
     def _headers_at(self, plan: Plan) -> dict[tuple[int, int], Header]:
         mine = self._claim()
         header = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         known = plan.layout.stages
-        return {(stage.index, part): header for stage, part in self.around.places() if stage.name in known}
+        return {(stage.index, part): header for stage, part in self.env.places() if stage.name in known}
 
     def _applying(self) -> Applying:
         if self._plans is None:
@@ -386,14 +383,13 @@ class Aggregation:
     def _fetch(self, number: int) -> Plan | None:
         if self.last is not None and self.last.number == number:
             return self.last
-        name = self.around.flow.name
-        data = self.around.patiently(f"read plan {number}", lambda: self.around.home.plan(name, number))
+        data = self.env.home.plan(self.env.flow.name, number)
         return None if data is None else Plan.from_bytes(data)
 
     def _must_fetch(self, number: int) -> Plan:
         plan = self._fetch(number)
         if plan is None:
             raise StoreInconsistent(
-                f"flow {self.around.flow.name!r}: plan {number} is not in the home store any more"
+                f"flow {self.env.flow.name!r}: plan {number} is not in the home store any more"
             )
         return plan

@@ -10,8 +10,9 @@ from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
-from sqe_chain.protocol.surroundings import COMMIT, PERSIST, PUBLISH, Surroundings
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Step, persist
@@ -25,11 +26,11 @@ class Applying:
     """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         claim: this run.
     """
 
-    around: Surroundings
+    env: Environment
     claim: Claim
     _committed_ms: int = 0
 
@@ -51,38 +52,40 @@ class Applying:
             publish: whether outputs may not have been published yet.
             top_level: the highest level that has something to write.
         """
-        around = self.around
+        env = self.env
         publish = publish and not plan.silent
-        with around.step(PUBLISH):
+        with env.step(PUBLISH):
             if publish and report.outputs:
-                around.patiently("publish", self._publish)
-            around.tell("published", plan=plan.number, outputs=report.outputs if publish else 0)
-        for level in range(min(top_level, levels(around.flow)), 0, -1):
-            with around.step(PERSIST):
+                # Repeated as one: its tasks write many records, and what was published before is a replay.
+                env.retry.call("publish", self._publish)
+            env.tell("published", plan=plan.number, outputs=report.outputs if publish else 0)
+        for level in range(min(top_level, levels(env.flow)), 0, -1):
+            with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
-                around.tell("persisted", plan=plan.number, level=level, rows=rows)
-        with around.step(COMMIT):
+                env.tell("persisted", plan=plan.number, level=level, rows=rows)
+        with env.step(COMMIT):
             self.commit(plan)
 
     def _publish(self) -> None:
         """Step 5. An output topic that is gone, or has too few partitions by now, is named: no waiting helps."""
-        around = self.around
+        env = self.env
         try:
-            around.engine.publish()
+            env.engine.publish()
         except (ConfigurationError, Unavailable):
-            inputs.describe(around.flow, around.log)
+            inputs.describe(env.flow, env.ports.log)
             raise
 
     def _persist(self, plan: Plan, level: int, headers: dict[tuple[int, int], Header], report: Report) -> int:
         """Step 6 for one level: changed states by the engine, bare headers from here."""
-        around, flow = self.around, self.around.flow
+        env, flow = self.env, self.env.flow
         touched = set(report.touched)
         mine = {stage.index for stage in stages_at(flow, level)}
         rows = 0
         if any(stage in mine for stage, _ in touched):
-            rows = around.patiently("persist", lambda: around.engine.persist(level, plan.plan_id, headers))
+            # Repeated as one: its tasks write in chunks, and each cell's header says how far that has come.
+            rows = env.retry.call("persist", lambda: env.engine.persist(level, plan.plan_id, headers))
         step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in())
-        for stage, part in around.places():
+        for stage, part in env.places():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
             if stage.name not in plan.layout.stages:  # enters by a plan of its own, after this one
@@ -90,38 +93,34 @@ class Applying:
             header = headers.get((stage.index, part)) or self._created(stage, part, plan)
             if header.number >= plan.number:
                 continue
-            store = around.store(stage)
-            around.patiently(
-                "persist a header",
-                partial(persist, store, step, plan.plan_id, stage.name, part, (), header),
-            )
+            # Repeated as one: `persist` works on a bare store, as it does within tasks, and finds what it has done.
+            bare = env.ports.store(stage)
+            write = partial(persist, bare, step, plan.plan_id, stage.name, part, (), header)
+            env.retry.call("persist a header", write)
         return rows
 
     def _created(self, stage: Node, part: int, plan: Plan) -> Header:
         """The header of a stage that is born with this plan."""
         mine = self.claim
         born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        store, flow = self.around.store(stage), plan.layout.stages[stage.name].flow
-        standing = self.around.patiently(
-            "create a header", partial(store.write, flow, stage.name, part, None, born, ())
-        )
+        store, flow = self.env.store(stage), plan.layout.stages[stage.name].flow
+        standing = store.write(flow, stage.name, part, None, born, ())
         if standing != born:
-            raise Superseded(
-                f"{self.around.flow.name}/{stage.name}/{part}: created by another run: {standing}"
-            )
+            raise Superseded(f"{self.env.flow.name}/{stage.name}/{part}: created by another run: {standing}")
         return born
 
     def commit(self, plan: Plan) -> None:
         """Step 7: a courtesy to lag monitors, and a witness for recovery."""
-        around = self.around
-        if around.settings.again is not None:
+        env = self.env
+        if env.settings.again is not None:
             return
         commits = {
             planned.place: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges
         }
         ids = {planned.topic: planned.topic_id for planned in plan.ranges}
-        around.patiently("commit", partial(inputs.commit, around.log, around.flow.name, commits, ids))
-        self._committed_ms = around.clock.now_ms()
+        # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
+        env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
+        self._committed_ms = env.clock.now_ms()
 
     def _metadata(self, plan: Plan, planned: PlannedRange) -> str:
         """What is left when a store is lost: where the flow has been, and where it once began."""
@@ -136,5 +135,5 @@ class Applying:
 
     def commit_again_daily(self, last: Plan) -> None:
         """Groups forget what is not committed again."""
-        if self.around.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
+        if self.env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
             self.commit(last)

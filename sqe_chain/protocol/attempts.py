@@ -20,10 +20,10 @@ from functools import partial
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import Node
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, StateStore
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.protocol.standing import read_plan
-from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.segment.states import Claim, chunk_size
 
 LOOK_BACK = 50
@@ -56,17 +56,17 @@ class Attempts:
     """The attempts at folding one flow again.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         mine: the run that has claimed it.
     """
 
-    around: Surroundings
+    env: Environment
     mine: Claim
 
     def found(self) -> Iterator[Attempt]:
         """All that the home store knows, the newest first."""
         for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
-            attempt = self._find(name_of(self.around.flow, epoch))
+            attempt = self._find(name_of(self.env.flow, epoch))
             if attempt is not None:
                 yield attempt
 
@@ -86,7 +86,7 @@ class Attempts:
             home.epoch, self.mine.epoch
         )  # the flow may have worked there since, with epochs of its own
         grave = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
-        for stage in self.around.flow.stages():
+        for stage in self.env.flow.stages():
             if stage.name in plan.layout.stages:
                 self.clear(stage, attempt.name, cells_of(plan.layout, stage), grave)
         self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
@@ -98,22 +98,23 @@ class Attempts:
             stored_in: stage -> name of the flow under which its states are stored now.
             grave: the header that cleared cells get.
         """
-        name = self.around.flow.name
-        for stage in self.around.flow.stages():
+        name = self.env.flow.name
+        for stage in self.env.flow.stages():
             if stored_in.get(stage.name, name) == name:
                 continue
-            store, first = self.around.store(stage), 0
+            store, first = self.env.ports.store(stage), 0
             while self._headers(name, stage, range(first, first + _CELLS)):
                 for cell in range(first, first + _CELLS):
-                    left = partial(store.scan, name, stage.name, cell)
-                    if self.around.patiently("look for old states", lambda left=left: any(left())):  # type: ignore[misc]
+                    # Repeated as one: a scan is many calls.
+                    look = partial(_has_rows, store, name, stage, cell)
+                    if self.env.retry.call("look for old states", look):
                         self.clear(stage, name, range(cell, cell + 1), grave)
                 first += _CELLS
 
     def is_free(self, name: str) -> bool:
         """Whether no store holds anything under this name, also if the home store has lost what it knew."""
-        home, _ = self.around.patiently("look for an attempt", partial(self.around.home.home, name))
-        stages = self.around.flow.stages()
+        home, _ = self.env.home.home(name)
+        stages = self.env.flow.stages()
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
     def clear(self, stage: Node, flow: str, cells: range, grave: Header) -> None:
@@ -126,14 +127,15 @@ class Attempts:
             grave: the header that they get, before the first row of each is deleted.
         """
         for cell in cells:
-            self.around.patiently("delete old states", partial(self._clear_cell, stage, flow, cell, grave))
+            # Repeated as one: it scans, and begins with the header that it finds.
+            self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, grave))
 
     # ------------------------------------------------------------------ small parts
 
     def _find(self, name: str) -> Attempt | None:
-        around = self.around
-        home, _ = around.patiently("look for an attempt", partial(around.home.home, name))
-        plan = read_plan(around, name, home.number) if home is not None and home.number >= 0 else None
+        env = self.env
+        home, _ = env.home.home(name)
+        plan = read_plan(env, name, home.number) if home is not None and home.number >= 0 else None
         return Attempt(name, home, plan) if home is not None and plan is not None else None
 
     def _close(self, attempt: Attempt) -> Attempt:
@@ -155,18 +157,15 @@ class Attempts:
         return Attempt(attempt.name, after, plan)
 
     def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:
-        around = self.around
-        set_home = partial(around.home.set_home, name, before, after, plan, drop_below)
-        standing = around.patiently("close an attempt", set_home)
+        standing = self.env.home.set_home(name, before, after, plan, drop_below)
         if standing != after:
             raise Superseded(f"{name}: another run works there: {standing}; nothing was changed")
 
     def _headers(self, flow: str, stage: Node, cells: range) -> bool:
-        ask = partial(self.around.store(stage).headers, flow, stage.name, cells)
-        return any(self.around.patiently("read headers", ask))
+        return any(self.env.store(stage).headers(flow, stage.name, cells))
 
     def _clear_cell(self, stage: Node, flow: str, cell: int, grave: Header) -> None:
-        store = self.around.store(stage)
+        store = self.env.ports.store(stage)
         header = store.headers(flow, stage.name, [cell])[0]
         if header is None:
             return
@@ -184,6 +183,10 @@ class Attempts:
                     "is as it should be. Start again"
                 )
             header, rows = grave, rows[size:]
+
+
+def _has_rows(store: StateStore, flow: str, stage: Node, cell: int) -> bool:
+    return any(store.scan(flow, stage.name, cell))
 
 
 def name_of(flow: Flow, epoch: int) -> str:

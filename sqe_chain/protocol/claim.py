@@ -4,29 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.inputs import metadata_of
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
-from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.segment.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
 
 
-def claim(
-    around: Surroundings, read_commits: Callable[[], Commits], *, lost: bool = False
-) -> tuple[Claim, Home]:
+def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool = False) -> tuple[Claim, Home]:
     """Become the run that owns the flow, when no other is alive.
 
     The new epoch is beyond all that the store and the commits know, so a store that went back in time
     never hands out an epoch twice.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         read_commits: asks Kafka what it knows of the group.
         lost: the store may have lost everything.
 
@@ -37,40 +34,35 @@ def claim(
         StoreEmpty: Kafka knows of plans, the store does not.
         Superseded: the service was asked to stop while it waited as a standby.
     """
-    name = around.flow.name
+    name = env.flow.name
     while True:
         commits = read_commits()  # first: what is committed is in the store already
-        home, _ = around.patiently("read the claim", lambda: around.home.home(name))
-        if (
-            home is not None
-            and home.run_id
-            and not around.settings.takeover
-            and not around.is_dead(home.owner)
-        ):
-            home = _stand_by(around, home)
+        home, _ = env.home.home(name)
+        if home is not None and home.run_id and not env.settings.takeover and not env.is_dead(home.owner):
+            home = _stand_by(env, home)
             if home is None:
                 continue  # emptied meanwhile: what has Kafka by now?
         if not lost:
-            _check_not_empty(around, home, commits)
+            _check_not_empty(env, home, commits)
         epochs = [home.epoch if home else 0]
-        epochs += [header.epoch for header in _headers(around, _stored_in(around, home)).values() if header]
+        epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
         epochs += [int(str(metadata_of(commit).get("epoch", 0))) for commit in commits.values()]
-        mine = Claim(max(epochs) + 1, around.new_run_id())
+        mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
-        wanted = Home(mine.epoch, mine.run_id, around.settings.owner, number, plan_id)
-        standing = around.patiently("claim", partial(around.home.set_home, name, home, wanted))
+        wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
+        standing = env.home.set_home(name, home, wanted)
         if standing == wanted:
-            around.tell("claimed", epoch=mine.epoch, run_id=mine.run_id, plan=number)
+            env.tell("claimed", epoch=mine.epoch, run_id=mine.run_id, plan=number)
             return mine, wanted
 
 
-def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int], Header]:
+def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], Header]:
     """Write the claim into every header, before anything is read.
 
     A header that is absent is created, which is legal only while its stage's birth plan is the last.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         mine: this run.
         last: the last plan.
 
@@ -86,8 +78,8 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
     number, plan_id = (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
     born = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
-    found = _headers(around, stored_in)
-    for stage, part in around.places():
+    found = _headers(env, stored_in)
+    for stage, part in env.places():
         if stage.name not in stored_in:
             continue
         birth = last.layout.stages[stage.name].birth
@@ -104,11 +96,8 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
                     f"{where}: run {header.run_id} has epoch {header.epoch}, this one {mine.epoch}"
                 )
             wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else born
-            store = around.store(stage)
-            standing = around.patiently(
-                f"stamp {where}",
-                partial(store.write, stored_in[stage.name], stage.name, part, header, wanted, ()),
-            )
+            store = env.store(stage)
+            standing = store.write(stored_in[stage.name], stage.name, part, header, wanted, ())
             if standing == wanted:
                 stamped[stage.index, part] = wanted
                 break
@@ -116,45 +105,46 @@ def stamp(around: Surroundings, mine: Claim, last: Plan) -> dict[tuple[int, int]
     return stamped
 
 
-def release(around: Surroundings, mine: Claim) -> None:
-    """Give the claim back, so that the next run need not wait."""
-    home, _ = around.home.home(around.flow.name)
+def release(env: Environment, mine: Claim) -> None:
+    """Give the claim back, so that the next run need not wait.
+
+    On the way out nobody waits for a store that is away: then the next run waits until the heartbeat stands still.
+    """
+    store = env.ports.home
+    home, _ = store.home(env.flow.name)
     if home is not None and (home.epoch, home.run_id) == (mine.epoch, mine.run_id):
-        around.home.set_home(around.flow.name, home, replace(home, run_id="", owner=""))
+        store.set_home(env.flow.name, home, replace(home, run_id="", owner=""))
 
 
-def _headers(around: Surroundings, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
+def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, int], Header | None]:
     found: dict[tuple[int, int], Header | None] = {}
-    for stage in around.flow.stages():
-        store, cells = around.store(stage), around.flow.cells(stage)
-        headers = around.patiently(
-            f"read the headers of stage {stage.name}",
-            partial(store.headers, stored_in.get(stage.name, around.flow.name), stage.name, cells),
-        )
+    for stage in env.flow.stages():
+        store, cells = env.store(stage), env.flow.cells(stage)
+        headers = store.headers(stored_in.get(stage.name, env.flow.name), stage.name, cells)
         found.update({(stage.index, cell): header for cell, header in zip(cells, headers, strict=True)})
     return found
 
 
-def _stored_in(around: Surroundings, home: Home | None) -> dict[str, str]:
+def _stored_in(env: Environment, home: Home | None) -> dict[str, str]:
     """Under which flow's name each stage is stored, as the last plan says."""
-    name = around.flow.name
-    data = home and around.patiently("read the last plan", lambda: around.home.plan(name, home.number))
+    name = env.flow.name
+    data = home and env.home.plan(name, home.number)
     return Plan.from_bytes(data).layout.stored_in() if data else {}
 
 
-def _check_not_empty(around: Surroundings, home: Home | None, commits: Commits) -> None:
+def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> None:
     if home is not None and home.number >= 0:
         return
     for (topic, partition), commit in commits.items():
         if "plan" in metadata_of(commit):
             raise StoreEmpty(
-                f"flow {around.flow.name!r}: the store knows nothing of it, but its group has committed offset "
+                f"flow {env.flow.name!r}: the store knows nothing of it, but its group has committed offset "
                 f"{commit.offset} of {topic}[{partition}] with plan {metadata_of(commit)['plan']}: the store was emptied, "
                 "or is another one. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
             )
 
 
-def _stand_by(around: Surroundings, home: Home) -> Home | None:
+def _stand_by(env: Environment, home: Home) -> Home | None:
     """Wait until the run that holds the claim has released it, or nothing of it moves any more.
 
     No clocks of two machines are compared: only whether heartbeat and plans move while this one waits.
@@ -163,17 +153,17 @@ def _stand_by(around: Surroundings, home: Home) -> Home | None:
         The record as it was seen last: a claim is compared with it, so of two that wait one is first,
         and the other waits for that one.
     """
-    name, waited, step_ms = around.flow.name, 0, 200
-    around.tell("standby", epoch=home.epoch, owner=home.owner)
-    _, last_beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
-    while waited < around.settings.standby_ms:
-        if around.clock.wait(step_ms):
+    name, waited, step_ms = env.flow.name, 0, 200
+    env.tell("standby", epoch=home.epoch, owner=home.owner)
+    _, last_beat = env.home.home(name)
+    while waited < env.settings.standby_ms:
+        if env.clock.wait(step_ms):
             raise ServiceStopped(
                 f"flow {name!r}: asked to stop while run {home.run_id} was alive; nothing was done"
             )
         waited += step_ms
-        standing, beat = around.patiently("watch the heartbeat", lambda: around.home.home(name))
-        if standing is None or standing.run_id == "" or around.is_dead(standing.owner):
+        standing, beat = env.home.home(name)
+        if standing is None or standing.run_id == "" or env.is_dead(standing.owner):
             return standing
         if (standing, beat) != (home, last_beat):
             home, last_beat, waited = standing, beat, 0

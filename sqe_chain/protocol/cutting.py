@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.inputs import cut, within
 from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
-from sqe_chain.protocol.surroundings import Again
+from sqe_chain.protocol.settings import Again
 
 Offsets = dict[TopicPartition, int]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import (
@@ -22,6 +23,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import PlannedRange, mark_name
+from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.exclusion import record_crc
 
@@ -29,7 +31,14 @@ Topics = Mapping[str, TopicInfo]
 Found = dict[TopicPartition, Bounds] | None
 
 
-def describe(flow: Flow, log: Log) -> dict[str, TopicInfo]:
+class Describing(Protocol):
+    """What knows topics: a log, bare or waiting."""
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`."""
+
+
+def describe(flow: Flow, log: Describing) -> dict[str, TopicInfo]:
     """All topics of a flow, checked.
 
     Raises:
@@ -256,7 +265,7 @@ def recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
     return any(now[topic].topic_id != infos[topic].topic_id for topic in flow.input_topics())
 
 
-def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
+def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> bool:
     """Read the last record of a range again and compare it.
 
     Returns:
@@ -264,7 +273,7 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
 
     Raises:
         TruncatedInput: another record stands there now.
-        Unavailable: no answer.
+        Unavailable: asked to stop while waiting for the broker.
     """
     if known.last_offset < 0:
         return True
@@ -272,7 +281,7 @@ def check_last_record(log: Log, known: PlannedRange, bound: Bounds) -> bool:
         return False
     topic_id = bytes.fromhex(known.topic_id)
     one = Range(known.topic, topic_id, known.partition, known.last_offset, known.last_offset + 1)
-    found = [message for block in log.read(one) for message in block]
+    found = log.records(one)
     where = f"{known.topic}[{known.partition}]@{known.last_offset}"
     if not found:
         raise TruncatedInput(

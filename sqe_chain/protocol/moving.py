@@ -11,7 +11,6 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from hashlib import blake2b
 from itertools import groupby
 from operator import itemgetter
@@ -22,9 +21,9 @@ from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import check_commits, check_layout
-from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.segment.states import chunk_size
 from sqe_chain.segment.views import view_of
@@ -37,44 +36,43 @@ Change = tuple[bytes, bytes | None]
 """Key and new state; None deletes it."""
 
 
-def exported(around: Surroundings) -> Iterator[str]:
+def exported(env: Environment) -> Iterator[str]:
     """The lines of an export. The flow is claimed meanwhile, so that nothing of it changes.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
 
     Raises:
         ConfigurationError: the flow has never run with this store.
         ServiceStopped: a plan is unfinished; the next run of the service finishes it.
     """
-    around.flow.check()
-    mine, home = claim(around, dict)
+    env.flow.check()
+    mine, home = claim(env, dict)
     try:
-        data = around.patiently("read the last plan", lambda: around.home.plan(around.flow.name, home.number))
+        data = env.home.plan(env.flow.name, home.number)
         if data is None:
-            raise ConfigurationError(f"flow {around.flow.name!r} has never run with this store")
+            raise ConfigurationError(f"flow {env.flow.name!r} has never run with this store")
         plan = Plan.from_bytes(data)
-        check_layout(around.flow, plan.layout, around.settings.drop_stages)
+        check_layout(env.flow, plan.layout, env.settings.drop_stages)
         digest, count = blake2b(digest_size=16), 0
-        for line in _lines(around, plan, data):
+        for line in _lines(env, plan, data):
             digest.update(line.encode())
             count += 1
             yield line
         yield json.dumps({"lines": count, "digest": digest.hexdigest()})
     finally:
-        release(around, mine)
+        release(env, mine)
 
 
-def _lines(around: Surroundings, plan: Plan, data: bytes) -> Iterator[str]:
-    yield json.dumps(
-        {"sqe-chain": "export", "format": FORMAT, "flow": around.flow.name, "plan": data.decode()}
-    )
-    for stage in around.flow.stages():
+def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
+    yield json.dumps({"sqe-chain": "export", "format": FORMAT, "flow": env.flow.name, "plan": data.decode()})
+    for stage in env.flow.stages():
         stored = plan.layout.stages.get(stage.name)
         if stored is None:
             continue
-        store, cells = around.store(stage), around.flow.cells(stage)
-        headers = around.patiently("read headers", partial(store.headers, stored.flow, stage.name, cells))
+        # A scan is not repeated: half of its lines may be in the file. Whoever exports begins again.
+        store, cells = env.ports.store(stage), env.flow.cells(stage)
+        headers = env.store(stage).headers(stored.flow, stage.name, cells)
         for cell, header in zip(cells, headers, strict=True):
             at = header and (header.number, header.plan_id, header.begun_id)
             if at != (plan.number, plan.plan_id, ""):
@@ -89,11 +87,11 @@ def _lines(around: Surroundings, plan: Plan, data: bytes) -> Iterator[str]:
                 raise Superseded(f"{stored.flow}/{stage.name}/{cell}: was written to meanwhile")
 
 
-def imported(around: Surroundings, lines: Iterable[str]) -> Plan:
+def imported(env: Environment, lines: Iterable[str]) -> Plan:
     """Store what an export holds. Until it is complete, the stores say that the flow has never run.
 
     Args:
-        around: the flow and its ports, with the stores to fill.
+        env: the flow and its ports, with the stores to fill.
         lines: of the export.
 
     Returns:
@@ -104,59 +102,52 @@ def imported(around: Surroundings, lines: Iterable[str]) -> Plan:
             the store knows the flow already.
         StoreInconsistent: Kafka knows of later plans: the export is old.
     """
-    around.flow.check()
-    check_stores(around)
+    env.flow.check()
+    check_stores(env)
     checked = _checked(lines)
-    plan = _plan_of(around, next(checked, ""))
-    check_layout(around.flow, plan.layout, around.settings.drop_stages)
-    infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
-    places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-    commits = around.patiently(
-        "read the group's commits", lambda: around.log.committed(around.flow.name, places)
-    )
-    check_commits(around.flow, plan, commits)
-    mine, home = claim(around, lambda: commits, lost=True)
+    plan = _plan_of(env, next(checked, ""))
+    check_layout(env.flow, plan.layout, env.settings.drop_stages)
+    infos = inputs.describe(env.flow, env.log)
+    places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+    commits = env.log.committed(env.flow.name, places)
+    check_commits(env.flow, plan, commits)
+    mine, home = claim(env, lambda: commits, lost=True)
     try:
         if home.number >= 0:
             raise ConfigurationError(
-                f"the store knows flow {around.flow.name!r} already, at plan {home.number}; import into an empty one"
+                f"the store knows flow {env.flow.name!r} already, at plan {home.number}; import into an empty one"
             )
         after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
-        for stage in around.flow.stages():
-            for cell in around.flow.cells(stage) if stage.name in plan.layout.stages else ():
-                _empty(around, plan, stage, cell, after)
-        stages = {stage.name: stage for stage in around.flow.stages()}
+        for stage in env.flow.stages():
+            for cell in env.flow.cells(stage) if stage.name in plan.layout.stages else ():
+                _empty(env, plan, stage, cell, after)
+        stages = {stage.name: stage for stage in env.flow.stages()}
         for (name, cell), rows in groupby(map(_row, checked), key=itemgetter(0, 1)):
-            if name not in stages or cell not in around.flow.cells(stages[name]):
+            if name not in stages or cell not in env.flow.cells(stages[name]):
                 raise ConfigurationError(
                     f"the export has states of {name}/{cell}, which the flow does not have"
                 )
-            _fill(around, plan, stages[name], cell, rows, after)
+            _fill(env, plan, stages[name], cell, rows, after)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
-        standing = around.patiently(
-            "set the home record",
-            partial(around.home.set_home, around.flow.name, home, wanted, plan.to_bytes()),
-        )
+        standing = env.home.set_home(env.flow.name, home, wanted, plan.to_bytes())
         if standing != wanted:
-            raise Superseded(f"flow {around.flow.name!r}: another run has claimed it meanwhile")
+            raise Superseded(f"flow {env.flow.name!r}: another run has claimed it meanwhile")
     finally:
-        release(around, mine)
+        release(env, mine)
     return plan
 
 
-def _empty(around: Surroundings, plan: Plan, stage: Node, cell: int, after: Header) -> None:
+def _empty(env: Environment, plan: Plan, stage: Node, cell: int, after: Header) -> None:
     """A cell with this header and no states, whatever an interrupted import has left."""
-    store, flow = around.store(stage), plan.layout.stages[stage.name].flow
+    store, flow = env.ports.store(stage), plan.layout.stages[stage.name].flow
     before = store.headers(flow, stage.name, [cell])[0]
     _write(store, (flow, stage, cell), before, after, [])
     left: list[Change] = [(key, None) for key, _ in store.scan(flow, stage.name, cell)]
     _write(store, (flow, stage, cell), after, after, left)
 
 
-def _fill(
-    around: Surroundings, plan: Plan, stage: Node, cell: int, rows: Iterable[Row], header: Header
-) -> None:
-    store, place = around.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
+def _fill(env: Environment, plan: Plan, stage: Node, cell: int, rows: Iterable[Row], header: Header) -> None:
+    store, place = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
     chunk, size = list[Change](), 0
     for _, _, key, state in rows:
         size += len(key) + len(state)
@@ -207,7 +198,7 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
         )
 
 
-def _plan_of(around: Surroundings, line: str) -> Plan:
+def _plan_of(env: Environment, line: str) -> Plan:
     try:
         head: Any = json.loads(line)
         known = head["sqe-chain"] == "export" and head["format"] == FORMAT
@@ -215,8 +206,8 @@ def _plan_of(around: Surroundings, line: str) -> Plan:
         known, head = False, {}
     if not known:
         raise ConfigurationError(f"this is no export of format {FORMAT}: its first line does not say so")
-    if head["flow"] != around.flow.name:
-        raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {around.flow.name!r}")
+    if head["flow"] != env.flow.name:
+        raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {env.flow.name!r}")
     plan = Plan.from_bytes(head["plan"].encode())
     if plan.identified().plan_id != plan.plan_id:
         raise StoreInconsistent("the export's plan does not have the id that it says: it was changed")

@@ -13,7 +13,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
-from sqe_chain.protocol.surroundings import Again
+from sqe_chain.protocol.settings import Again
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.segment.states import Claim

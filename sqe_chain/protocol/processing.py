@@ -9,9 +9,9 @@ from functools import partial
 from sqe_chain.errors import PoisonError
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import portions_of
-from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import Job, Report
@@ -100,14 +100,14 @@ class Processing:
     """Runs batches on the engine.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
     """
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
-        self._in_place = around.settings.in_place
-        self._brake = Brake(around.settings.max_excluded, around.settings.max_excluded_share)
-        self._can_try = all(stage.spec is None for stage in around.flow.stages())
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._in_place = env.settings.in_place
+        self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
+        self._can_try = all(stage.spec is None for stage in env.flow.stages())
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
         """Attempts until no stage fails but on what is left out.
@@ -123,7 +123,7 @@ class Processing:
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again meanwhile.
         """
-        around, suspects = self._around, Suspects(can_try=self._can_try)
+        env, suspects = self._env, Suspects(can_try=self._can_try)
         attempt = 1
         while True:
             report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))
@@ -131,22 +131,22 @@ class Processing:
                 break
             if report.failed:
                 first = str(report.failed[0])
-                around.tell("failed", attempt=attempt, inputs=len(report.failed), first=first)
+                env.tell("failed", attempt=attempt, inputs=len(report.failed), first=first)
             attempt += 1
         if report.broken:
             raise PoisonError(report.broken[0])
         exclusions = (*suspects.known.values(), *report.excluded)
         read = sum(end.records - end.replays for end in report.ends)
-        self._brake.check(around.flow.name, exclusions, read)
+        self._brake.check(env.flow.name, exclusions, read)
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.ranges)):
             raise TooManyForOnePlan
         self._brake = self._brake.after(len(exclusions), read)
         topics = {planned.topic for planned in batch.ranges}
-        now = around.patiently("look at the topics", partial(around.log.describe, topics))
+        now = env.log.describe(topics)
         for planned in batch.ranges:
             inputs.check_same(planned, now.get(planned.topic))
         for text in report.notices:
-            around.tell("notice", text=text)
+            env.tell("notice", text=text)
         return report, (*batch.exclusions, *exclusions)
 
     def attempt(
@@ -162,7 +162,7 @@ class Processing:
             exclusions: what is left out.
             suspects: what is tried, and taken back.
         """
-        around, infos = self._around, batch.infos
+        env, infos = self._env, batch.infos
         portions = portions_of(batch.ranges, batch.before, (*exclusions, *suspects))
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         while True:
@@ -176,20 +176,21 @@ class Processing:
                 tried,
             )
             try:
-                report = around.patiently("process", partial(around.engine.process, job, portions))
+                # Repeated as one: its tasks read records and states with many calls, and write nothing.
+                report = env.retry.call("process", partial(env.engine.process, job, portions))
             except PoisonError:
                 if not job.in_place:
                     raise
             else:
                 if not report.strays:
                     return report
-                stages = [stage.name for stage in around.flow.stages() if around.flow.level(stage) == 1]
-                around.tell("shuffled", stages=stages, keys=report.strays)
+                stages = [stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1]
+                env.tell("shuffled", stages=stages, keys=report.strays)
             self._in_place = False
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
         """Whether every input has as many partitions as there are state partitions, and nothing goes to all of them."""
-        flow = self._around.flow
+        flow = self._env.flow
         if any(stage.spec and stage.spec.heartbeat for stage in flow.stages()):
             return False
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())

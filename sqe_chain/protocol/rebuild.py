@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from sqe_chain.errors import ANEW, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
@@ -24,9 +23,11 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.protocol.settings import Again
 from sqe_chain.protocol.standing import Standing, read_plan, standing_of
-from sqe_chain.protocol.surroundings import CLAIM, RECOVER, SEAL, Again, Engine, Surroundings
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.segment.states import Claim
 
@@ -38,7 +39,7 @@ class Rebuilding:
     """Folds a flow again.
 
     Args:
-        around: the flow and its ports; its engine is not used.
+        env: the flow and its ports; its engine is not used.
         engine: gives an engine for the second flow.
         to: where to end: offsets for some partitions, or a time in milliseconds since 1970 (the records'
             own); what is not named, and by default everything, ends where the flow stood.
@@ -47,7 +48,7 @@ class Rebuilding:
         stopped: whether to end before it is done.
     """
 
-    around: Surroundings
+    env: Environment
     engine: Callable[[Flow], Engine]
     to: Offsets | int | None = None
     republish: bool = False
@@ -67,56 +68,54 @@ class Rebuilding:
             Superseded: another run has claimed the flow meanwhile.
             ConfigurationError: the flow keeps no states, or `to` lies beyond what it has read.
         """
-        around = self.around
-        around.flow.check()
-        if not around.flow.stages():
+        env = self.env
+        env.flow.check()
+        if not env.flow.stages():
             raise ConfigurationError(
-                f"flow {around.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its position"
+                f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its position"
             )
-        check_stores(around)
-        infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
-        with around.step(CLAIM):
-            mine, home = claim(around, lambda: self._commits(infos), lost=True)
+        check_stores(env)
+        infos = inputs.describe(env.flow, env.log)
+        with env.step(CLAIM):
+            mine, home = claim(env, lambda: self._commits(infos), lost=True)
         self.claimed = mine
         try:
-            standing = standing_of(around, home, infos, self._commits(infos))
+            standing = standing_of(env, home, infos, self._commits(infos))
             again = self._again(standing, infos)
             current = set(standing.layout.stored_in().values()) if standing.layout else set[str]()
-            attempts = Attempts(around, mine)
+            attempts = Attempts(env, mine)
             attempts.close(current)  # else they could be resumed once the flow has left them
             if self.resume:
-                second = self._surroundings(self._to_resume(attempts, current, again), again)
+                second = self._second_environment(self._to_resume(attempts, current, again), again)
             else:
                 if (
                     standing.layout is not None
                 ):  # else nobody knows whether the states there are the flow's own
                     self._delete(attempts, current)
                 mine, home = self._with_free_name(attempts, mine, home)
-                second = self._surroundings(name_of(around.flow, mine.epoch), again)
+                second = self._second_environment(name_of(env.flow, mine.epoch), again)
             self._fold(second, again)
             plan = self._last_plan(second, again)
             self._switch(home, mine, plan)
-            self._clean_up(Attempts(around, mine), standing, second.flow.name, plan)
+            self._clean_up(Attempts(env, mine), standing, second.flow.name, plan)
         finally:
-            release(around, self.claimed)
+            release(env, self.claimed)
         return plan
 
     def beat(self) -> bool:
         """Move the heartbeat of the flow's claim on. False: a newer run owns the flow."""
         mine = self.claimed
-        return mine is None or self.around.home.beat(self.around.flow.name, mine.epoch, mine.run_id)
+        return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
 
     # ------------------------------------------------------------------ where it stands, what to do
 
     def _commits(self, infos: Mapping[str, TopicInfo]) -> dict[TopicPartition, Commit]:
-        around = self.around
-        places = inputs.partitions_of(infos[topic] for topic in around.flow.input_topics())
-        return around.patiently(
-            "read the group's commits", lambda: around.log.committed(around.flow.name, places)
-        )
+        env = self.env
+        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        return env.log.committed(env.flow.name, places)
 
     def _again(self, standing: Standing, infos: Mapping[str, TopicInfo]) -> Again:
-        flow = self.around.flow
+        flow = self.env.flow
         for topic in standing.layout.gone if standing.layout else ():
             if topic in flow.input_topics():
                 raise ServiceStopped(
@@ -143,24 +142,24 @@ class Rebuilding:
 
     def _wanted(self, ends: Offsets) -> Offsets:
         """The offsets asked for."""
-        to, around = self.to, self.around
+        to, env = self.to, self.env
         if not isinstance(to, int):
             return to or {}
-        found = around.patiently("look for that time", lambda: around.log.offsets_at(ends, to))
+        found = env.log.offsets_at(ends, to)
         return {place: min(offset, ends[place]) for place, offset in found.items()}
 
     # ------------------------------------------------------------------ the second flow
 
-    def _surroundings(self, name: str, again: Again) -> Surroundings:
-        """The surroundings of the second flow."""
-        around = self.around
-        flow = around.flow.renamed(name)
-        settings = replace(around.settings, again=again, takeover=True, accept_rollback=False)
-        return replace(around, flow=flow, engine=self.engine(flow), settings=settings)
+    def _second_environment(self, name: str, again: Again) -> Environment:
+        """The environment of the second flow."""
+        env = self.env
+        flow = env.flow.renamed(name)
+        settings = replace(env.settings, again=again, takeover=True, accept_rollback=False)
+        return replace(env, flow=flow, engine=self.engine(flow), settings=settings)
 
     def _to_resume(self, attempts: Attempts, current: set[str], again: Again) -> str:
         """The name of the attempt that was interrupted, if it would end where it has to end now."""
-        name = self.around.flow.name
+        name = self.env.flow.name
         found = next((one for one in attempts.found() if one.open and one.name not in current), None)
         if found is None:
             raise ConfigurationError(f"flow {name!r}: there is no interrupted attempt to resume")
@@ -189,8 +188,8 @@ class Rebuilding:
         A home store that was emptied gives epochs out again, while other stores hold states under names made
         of them.
         """
-        around, epoch = self.around, mine.epoch
-        while not attempts.is_free(name_of(around.flow, epoch)):
+        env, epoch = self.env, mine.epoch
+        while not attempts.is_free(name_of(env.flow, epoch)):
             epoch += 1
         if epoch == mine.epoch:
             return mine, home
@@ -199,7 +198,7 @@ class Rebuilding:
         self.claimed = replace(mine, epoch=epoch)
         return self.claimed, after
 
-    def _fold(self, second: Surroundings, again: Again) -> None:
+    def _fold(self, second: Environment, again: Again) -> None:
         service = Aggregation(second)
         service.start()
         ends = service.last.ends() if service.last else {}
@@ -213,21 +212,21 @@ class Rebuilding:
             while service.batch():
                 if self.stopped():
                     raise ServiceStopped(
-                        f"flow {self.around.flow.name!r}: asked to stop before all was folded; nothing has changed, "
+                        f"flow {self.env.flow.name!r}: asked to stop before all was folded; nothing has changed, "
                         "--resume goes on from here"
                     )
         finally:
             service.leave()
 
-    def _last_plan(self, second: Surroundings, again: Again) -> Plan:
-        home, _ = second.patiently("read the last plan", lambda: second.home.home(second.flow.name))
+    def _last_plan(self, second: Environment, again: Again) -> Plan:
+        home, _ = second.home.home(second.flow.name)
         plan = read_plan(second, second.flow.name, home.number) if home else None
         if plan is None:
             raise StoreInconsistent(f"flow {second.flow.name!r}: its last plan is gone; start again")
         short = [place for place, end in plan.ends().items() if end.stop < again.until.get(place, 0)]
         if short:
             raise ServiceStopped(
-                f"flow {self.around.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}, below "
+                f"flow {self.env.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}, below "
                 f"{again.until[short[0]]} where the flow stood: the log was truncated; restore it"
             )
         return plan
@@ -236,19 +235,18 @@ class Rebuilding:
 
     def _switch(self, home: Home, mine: Claim, plan: Plan) -> None:
         """One step: before it the flow stands where it stood, after it at the second flow's last plan."""
-        around, after = self.around, replace(home, number=plan.number, plan_id=plan.plan_id)
-        with around.step(SEAL):
+        env, after = self.env, replace(home, number=plan.number, plan_id=plan.plan_id)
+        with env.step(SEAL):
             self._set_home(home, after, plan)
-        with around.step(RECOVER):
-            Applying(around, mine).commit(plan)
-        around.tell("rebuilt", plan=plan.number, stored_in=plan.layout.stored_in())
+        with env.step(RECOVER):
+            Applying(env, mine).commit(plan)
+        env.tell("rebuilt", plan=plan.number, stored_in=plan.layout.stored_in())
 
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:
-        around, name = self.around, self.around.flow.name
-        drop_below = max(0, plan.number - around.settings.keep_plans + 1) if plan else 0
+        env, name = self.env, self.env.flow.name
+        drop_below = max(0, plan.number - env.settings.keep_plans + 1) if plan else 0
         data = plan.to_bytes() if plan else None
-        set_home = partial(around.home.set_home, name, before, after, data, drop_below)
-        standing = around.patiently("switch over" if plan else "claim", set_home)
+        standing = env.home.set_home(name, before, after, data, drop_below)
         if standing != after:
             raise Superseded(
                 f"flow {name!r}: {standing.run_id if standing else 'nobody'} has claimed it meanwhile; nothing was changed"
@@ -260,7 +258,7 @@ class Rebuilding:
         deleted = self._delete(attempts, {name})
         grave = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
         if before.layout is not None:
-            for stage in self.around.flow.stages():
+            for stage in self.env.flow.stages():
                 stored = before.layout.stages.get(stage.name)
                 if stored is not None and stored.flow not in deleted:
                     attempts.clear(stage, stored.flow, cells_of(before.layout, stage), grave)

@@ -17,8 +17,9 @@ from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, Recre
 from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.keeping import packed, unpacked
-from sqe_chain.protocol.surroundings import COMMIT, PUBLISH, RECOVER, Surroundings
 from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import excluded_fields
@@ -51,17 +52,17 @@ class Republishing:
     """One run of a service without stages.
 
     Args:
-        around: the flow and its ports; its stores are not used.
+        env: the flow and its ports; its stores are not used.
     """
 
-    around: Surroundings
+    env: Environment
     _positions: dict[TopicPartition, Position] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _committed_ms: int = 0
     _brake: Brake = field(init=False)
 
     def __post_init__(self) -> None:
-        self._brake = Brake(self.around.settings.max_excluded, self.around.settings.max_excluded_share)
+        self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     def start(self) -> None:
         """Find the committed positions; a first start commits them before anything is published.
@@ -70,16 +71,16 @@ class Republishing:
             ServiceStopped: the position cannot be continued.
             ConfigurationError: a topic is missing.
         """
-        around = self.around
-        around.flow.check()
+        env = self.env
+        env.flow.check()
         self._check_metadata()
-        with around.step(RECOVER):
-            infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
-            around.notice_weak_topics(infos)
+        with env.step(RECOVER):
+            infos = inputs.describe(env.flow, env.log)
+            env.notice_weak_topics(infos)
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
-        around.tell("recovered", partitions=len(self._positions))
+        env.tell("recovered", partitions=len(self._positions))
 
     def batch(self) -> bool:
         """Read, transform, publish and commit what is new.
@@ -91,27 +92,28 @@ class Republishing:
             ServiceStopped: a witness says that going on would not be exact.
             PoisonError: an input cannot be processed, under policy `stop`.
         """
-        around = self.around
-        infos = around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+        env = self.env
+        infos = inputs.describe(env.flow, env.log)
         fresh = self._enter(infos)
         if fresh:
             self._commit(fresh)
         offsets = {place: position.offset for place, position in self._positions.items()}
-        look = partial(inputs.look, around.flow, around.log, infos, offsets)
-        bounds = around.patiently("look for new records", look)
+        # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
+        look = partial(inputs.look, env.flow, env.ports.log, infos, offsets)
+        bounds = env.retry.call("look for new records", look)
         if bounds is None:
             return self.batch()  # which names the topic, or begins with it
         limit = max(
             len(offsets),
-            min(around.settings.max_records, int(around.settings.max_bytes / self._bytes_per_record)),
+            min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record)),
         )
         stops = inputs.cut(offsets, bounds, limit)
         if stops == offsets:
-            if around.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
+            if env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
                 self._commit(list(self._positions))
-            around.tell("caught_up")
+            env.tell("caught_up")
             return False
-        started_ms = around.clock.now_ms()
+        started_ms = env.clock.now_ms()
         portions = [
             Portion(
                 Range(place[0], position.topic_id, place[1], position.offset, stops[place], position.epoch),
@@ -120,13 +122,13 @@ class Republishing:
             for place, position in self._positions.items()
             if stops[place] > position.offset
         ]
-        with around.step(PUBLISH):
+        with env.step(PUBLISH):
             report = self._publish(portions, started_ms, infos)
-            around.tell("published", outputs=report.outputs)
-        with around.step(COMMIT):
+            env.tell("published", outputs=report.outputs)
+        with env.step(COMMIT):
             self._move(stops, report)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
-        around.tell(
+        env.tell(
             "committed",
             inputs=sum(end.records for end in report.ends),
             replays=sum(end.replays for end in report.ends),
@@ -136,7 +138,7 @@ class Republishing:
             lag=inputs.lag(stops, bounds),
             lag_by_partition=inputs.lag_by_partition(stops, bounds),
             event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
-            batch_ms=around.clock.now_ms() - started_ms,
+            batch_ms=env.clock.now_ms() - started_ms,
         )
         return True
 
@@ -152,9 +154,9 @@ class Republishing:
         Raises:
             ConfigurationError: a partition is not read, or an offset lies beyond its position.
         """
-        positions, around = self._positions, self.around
+        positions, env = self._positions, self.env
         if isinstance(to, int):
-            found = around.patiently("look for that time", partial(around.log.offsets_at, positions, to))
+            found = env.log.offsets_at(positions, to)
             to = {place: min(offset, positions[place].offset) for place, offset in found.items()}
         for place, offset in to.items():
             known = positions.get(place)
@@ -180,31 +182,30 @@ class Republishing:
     def lag(self) -> int:
         """Offsets that are stable and not yet read."""
         offsets = {place: position.offset for place, position in self._positions.items()}
-        return inputs.lag(offsets, self.around.log.bounds(offsets))
+        return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
-        around = self.around
-        step = Step(around.flow.name, Claim(0, ""), 0, "")
+        env = self.env
+        step = Step(env.flow.name, Claim(0, ""), 0, "")
         job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted(infos), brake=self._brake)
-        report = around.patiently("publish", partial(self._republish, job, portions))
-        now = around.patiently(
-            "look at the topics", lambda: around.log.describe({p.read.topic for p in portions})
-        )
+        # Repeated as one: its tasks read and write many times, and what was published before is a replay.
+        report = env.retry.call("publish", partial(self._republish, job, portions))
+        now = env.log.describe({portion.read.topic for portion in portions})
         for portion in portions:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
-            around.tell("notice", text=text)
+            env.tell("notice", text=text)
         read = sum(end.records - end.replays for end in report.ends)
         self._brake = self._brake.after(len(report.excluded), read)
         return report
 
     def _republish(self, job: Job, portions: list[Portion]) -> Report:
         """An output topic that is gone, or has too few partitions by now, is named: no waiting helps."""
-        around = self.around
+        env = self.env
         try:
-            return around.engine.republish(job, portions)
+            return env.engine.republish(job, portions)
         except (ConfigurationError, Unavailable):
-            inputs.describe(around.flow, around.log)
+            inputs.describe(env.flow, env.ports.log)
             raise
 
     def _move(self, stops: dict[TopicPartition, int], report: Report) -> None:
@@ -222,7 +223,7 @@ class Republishing:
 
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions not known yet; returns those without a commit."""
-        around, flow = self.around, self.around.flow
+        env, flow = self.env, self.env.flow
         gone: dict[tuple[str, str], dict[TopicPartition, int]] = {}
         for (topic, partition), position in list(self._positions.items()):
             known_id = position.topic_id.hex()
@@ -239,12 +240,12 @@ class Republishing:
         if not places:
             return []
         every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
-        commits = around.patiently("read the group's commits", lambda: around.log.committed(flow.name, every))
+        commits = env.log.committed(flow.name, every)
         # Asked after it: another run may commit meanwhile, and a log that ended before that looks truncated.
-        bounds = around.patiently("look at the inputs", lambda: around.log.bounds(places))
+        bounds = env.log.bounds(places)
         grown = {topic for topic, _ in commits}
         unknown = {place: bounds[place] for place in places if place not in commits and place[0] not in grown}
-        starts = inputs.first_offsets(flow, unknown, around.settings.start)
+        starts = inputs.first_offsets(flow, unknown, env.settings.start)
         fresh = []
         for place in places:
             info = infos[place[0]]
@@ -268,12 +269,12 @@ class Republishing:
                 commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks
             )
         for (topic, known_id), read in gone.items():
-            around.tell("notice", text=inputs.told_again(topic, known_id, infos[topic], read))
+            env.tell("notice", text=inputs.told_again(topic, known_id, infos[topic], read))
         for topic in sorted({place[0] for place in fresh} - {topic for topic, _ in gone}):
             begun = ", ".join(
                 f"[{at}] from {self._positions[name, at].offset}" for name, at in fresh if name == topic
             )
-            around.tell(
+            env.tell(
                 "notice",
                 text=f"input {topic!r} ({infos[topic].topic_id.hex()}): group {flow.name!r} has no commit for {begun}, and "
                 "begins there: a first start, new partitions, or the topic was deleted and created again, for Kafka "
@@ -285,7 +286,7 @@ class Republishing:
         known = meta.get("outputs")
         if not isinstance(known, dict):
             return
-        for node in self.around.flow.outputs():
+        for node in self.env.flow.outputs():
             found = known.get(node.name)
             if found is not None and found != [node.topics[0], node.partitions]:
                 raise PartitionsMismatch(
@@ -304,7 +305,7 @@ class Republishing:
 
     def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
         """What a commit remembers: the topic, where its log stood, the partitions of each output, marks."""
-        outputs = {node.name: [node.topics[0], node.partitions] for node in self.around.flow.outputs()}
+        outputs = {node.name: [node.topics[0], node.partitions] for node in self.env.flow.outputs()}
         known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
         return json.dumps(known | {"marks": packed(marks)} if marks else known)
 
@@ -317,7 +318,7 @@ class Republishing:
 
     def _check_metadata(self) -> None:
         """Before anything is published: can it be committed?"""
-        flow = self.around.flow
+        flow = self.env.flow
         length = len(self._metadata(bytes(16), MAX_EPOCH))
         if length > METADATA_LENGTH:
             raise ConfigurationError(
@@ -326,8 +327,9 @@ class Republishing:
             )
 
     def _commit(self, places: list[TopicPartition]) -> None:
-        around = self.around
+        env = self.env
         commits = {place: self._commit_of(self._positions[place]) for place in places}
         ids = {topic: self._positions[topic, partition].topic_id.hex() for topic, partition in places}
-        around.patiently("commit", partial(inputs.commit, around.log, around.flow.name, commits, ids))
-        self._committed_ms = around.clock.now_ms()
+        # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
+        env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
+        self._committed_ms = env.clock.now_ms()

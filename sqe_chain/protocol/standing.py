@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 from sqe_chain.errors import ANEW, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan, Unfinished, mark_name
-from sqe_chain.protocol.surroundings import Surroundings
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +33,14 @@ class Standing:
     unfinished: Unfinished | None = None
 
 
-def read_plan(around: Surroundings, flow: str, number: int) -> Plan | None:
+def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
     """A plan of a flow; None when it is not kept."""
-    data = around.patiently(f"read plan {number}", lambda: around.home.plan(flow, number))
+    data = env.home.plan(flow, number)
     return None if data is None else Plan.from_bytes(data)
 
 
 def standing_of(
-    around: Surroundings,
+    env: Environment,
     home: Home,
     infos: Mapping[str, TopicInfo],
     commits: Mapping[TopicPartition, Commit],
@@ -49,7 +48,7 @@ def standing_of(
     """Where a flow stands.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         home: its home record.
         infos: its topics.
         commits: its group's.
@@ -58,7 +57,7 @@ def standing_of(
         ConfigurationError: it has never run with this store.
         StoreInconsistent: it cannot be known what was published.
     """
-    name = around.flow.name
+    name = env.flow.name
     ours = {
         place: (commit, meta)
         for place, commit in commits.items()
@@ -66,7 +65,7 @@ def standing_of(
         and meta.get("topic_id") == infos[place[0]].topic_id.hex()
     }
     known = max((int(str(meta["plan"])) for _, meta in ours.values()), default=-1)
-    last = read_plan(around, name, home.number)
+    last = read_plan(env, name, home.number)
     number = max(home.number, known)
     if number < 0:
         raise ConfigurationError(f"flow {name!r} has never run with this store")
@@ -78,8 +77,8 @@ def standing_of(
         last.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
     )
     base: Plan | None = last
-    if not proven and not _begun(around, last):
-        base = read_plan(around, name, last.number - 1)
+    if not proven and not _begun(env, last):
+        base = read_plan(env, name, last.number - 1)
     if base is None:
         raise StoreInconsistent(
             f"flow {name!r}: plan {last.number - 1} is not kept any more, so it cannot be known what was published of "
@@ -94,17 +93,16 @@ def standing_of(
     return Standing(number, last.layout, ends, published, starts, rest)
 
 
-def _begun(around: Surroundings, plan: Plan) -> bool:
+def _begun(env: Environment, plan: Plan) -> bool:
     """Whether a state shows that all of a plan was published: persisting comes after it."""
     if all(planned.start == planned.stop for planned in plan.ranges):
         return True
-    for stage in around.flow.stages():
+    for stage in env.flow.stages():
         stored = plan.layout.stages.get(stage.name)
         if stored is None:
             continue
         cells = range(plan.layout.state_partitions * stored.buckets)
-        ask = partial(around.store(stage).headers, stored.flow, stage.name, cells)
-        for header in around.patiently("read headers", ask):
+        for header in env.store(stage).headers(stored.flow, stage.name, cells):
             if header is not None and plan.plan_id in {header.plan_id, header.begun_id}:
                 return True
     return False

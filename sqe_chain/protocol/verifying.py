@@ -3,76 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Plan, Unfinished
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
-from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.segment.results import Report
 from sqe_chain.stages.declared import check_filter
 
 
-def check_filters(around: Surroundings) -> None:
+def check_filters(env: Environment) -> None:
     """Look at the settings of every filter that the flow declares.
 
     Raises:
         FlowError: one is wrong; names the place in the user's file.
     """
-    for stage in around.flow.stages():
+    for stage in env.flow.stages():
         if stage.spec is not None:
             check_filter(stage.spec, stage.place)
 
 
-def check_stores(around: Surroundings) -> None:
+def check_stores(env: Environment) -> None:
     """Ask every store of the flow whether it keeps what it acknowledges, and can do what stages want of it.
 
     Raises:
         WeakDurability: one may not, and that is not accepted.
         ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
     """
-    for stage in around.flow.stages():
-        if stage.view is not None and stage.view not in around.store(stage).views:
-            known = " and ".join(sorted(around.store(stage).views))
+    for stage in env.flow.stages():
+        if stage.view is not None and stage.view not in env.store(stage).views:
+            known = " and ".join(sorted(env.store(stage).views))
             raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} wants a view as {stage.view!r}; {around.store(stage)!r} writes {known}"
+                f"{stage.place}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
             )
-    stores = {stage.store or "": around.store(stage) for stage in around.flow.stages()} | {"": around.home}
+    stores = {stage.store or "": env.store(stage) for stage in env.flow.stages()} | {"": env.home}
     for name, store in sorted(stores.items()):
-        weak = around.patiently("look at the store's settings", store.check)
-        if weak and not around.settings.allow_weak_durability:
+        weak = store.check()
+        if weak and not env.settings.allow_weak_durability:
             raise WeakDurability(
                 f"store {name or 'default'!r} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept "
                 "it with --allow-weak-durability"
             )
         for text in weak:
-            around.tell("notice", text=f"weak durability accepted: {text}")
-        for text in around.patiently("look at the store's settings", store.remarks):
-            around.tell("notice", text=text)
+            env.tell("notice", text=f"weak durability accepted: {text}")
+        for text in store.remarks():
+            env.tell("notice", text=text)
 
 
-def check_new_stages(around: Surroundings, last: Plan) -> None:
+def check_new_stages(env: Environment, last: Plan) -> None:
     """A stage that was dropped has missed what came since; under its old name it cannot come back."""
-    for stage in around.flow.stages():
+    for stage in env.flow.stages():
         if stage.name in last.layout.stages:
             continue
-        cells = around.flow.cells(stage)
-        read_headers = partial(around.store(stage).headers, around.flow.name, stage.name, cells)
-        if any(around.patiently("look at a new stage", read_headers)):
+        cells = env.flow.cells(stage)
+        if any(env.store(stage).headers(env.flow.name, stage.name, cells)):
             raise ServiceStopped(
                 f"{stage.place}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
                 "came since: give the new stage another name"
             )
 
 
-def check_plan_size(around: Surroundings, plan: Plan, size: int) -> None:
+def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
     """Check, before it is sealed, that the home store takes a plan.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         plan: about to be sealed.
         size: its bytes.
 
@@ -80,12 +78,12 @@ def check_plan_size(around: Surroundings, plan: Plan, size: int) -> None:
         ConfigurationError: it does not.
         Unavailable: asked to stop while waiting for the store.
     """
-    most = around.patiently("ask how large a plan may be", lambda: around.home.max_plan_bytes)
+    most = env.home.max_plan_bytes
     if size <= most:
         return
     lanes = sum(len(record["lanes"]) for record in plan.marks.values())
     raise ConfigurationError(
-        f"flow {around.flow.name!r}: plan {plan.number} has {size} bytes, the home store takes {most}; nothing was sealed. "
+        f"flow {env.flow.name!r}: plan {plan.number} has {size} bytes, the home store takes {most}; nothing was sealed. "
         f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} inputs "
         "left out. Many lanes: republish with fewer partitions and shards upstream. Many inputs left out: correct what "
         "they fail on, choose poison='stop', or make batches smaller (--max-records). Else take a home store with more "
@@ -93,63 +91,52 @@ def check_plan_size(around: Surroundings, plan: Plan, size: int) -> None:
     )
 
 
-def verify_records(around: Surroundings, last: Plan, *, unfinished: bool) -> None:
+def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     """Read the last record of each range again: are the inputs still what the last plan has read?
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         last: the last plan.
         unfinished: it has to be done again, so all of its records are needed.
 
     Raises:
         RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch: they are not.
     """
-    infos = around.patiently(
-        "look at the inputs", lambda: around.log.describe({p.topic for p in last.ranges})
-    )
+    infos = env.log.describe({planned.topic for planned in last.ranges})
     ranges = []
     for planned in last.ranges:
-        if not unfinished and inputs.started_over(around.flow, planned, infos):
+        if not unfinished and inputs.started_over(env.flow, planned, infos):
             continue
         inputs.check_same(planned, infos.get(planned.topic))
         ranges.append(planned)
-    bounds = around.patiently("look at the inputs", lambda: around.log.bounds([p.place for p in ranges]))
+    bounds = env.log.bounds([planned.place for planned in ranges])
     for planned in ranges:
         bound: Bounds = bounds[planned.place]
         inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
         if planned.topic in inputs.compacted(infos):
             continue
-        compared = around.patiently(
-            "read a last record again",
-            partial(inputs.check_last_record, around.log, planned, bound),
-        )
-        if not compared:
+        if not inputs.check_last_record(env.log, planned, bound):
             place = f"{planned.topic}[{planned.partition}]"
-            around.tell(
-                "notice", text=f"{place}: the last record read has aged out, it could not be compared"
-            )
+            env.tell("notice", text=f"{place}: the last record read has aged out, it could not be compared")
 
 
-def verify_rest(around: Surroundings, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
+def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
     """Are the inputs still what a batch has read that is done once more?
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         rest: the batch.
         bounds: of its partitions; they are known to hold where it begins.
 
     Raises:
         TruncatedInput: they are not.
     """
-    infos = around.patiently(
-        "look at the inputs", lambda: around.log.describe({planned.topic for planned in rest.ranges})
-    )
+    infos = env.log.describe({planned.topic for planned in rest.ranges})
     for planned in rest.ranges:
         bound = bounds[planned.place]
         inputs.check_bounds(planned.place, planned.stop, bound)
         if planned.topic not in inputs.compacted(infos):
-            compare = partial(inputs.check_last_record, around.log, planned, bound)
-            around.patiently("read a last record again", compare)
+            inputs.check_last_record(env.log, planned, bound)
 
 
 def check_redone(redo: Redo, report: Report) -> None:

@@ -12,7 +12,8 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.surroundings import Engine, Surroundings
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
 from sqe_chain.stores import open_store
 
@@ -101,22 +102,22 @@ def _needed(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping
 
 
 @contextmanager
-def open_engine(choice: EngineChoice, around: Surroundings) -> Iterator[Callable[[Flow], Engine]]:
+def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Flow], Engine]]:
     """What gives engines of the kind that was asked for, as long as the context lasts.
 
     Raises:
         ConfigurationError: Java or pyspark is missing, or a setting of Spark is wrong.
     """
     if choice.name == "inprocess":
-        yield lambda flow: InProcessEngine(flow, around.log, around.store)
+        yield lambda flow: InProcessEngine(flow, env.ports.log, env.ports.store)
         return
     try:
         from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
         raise _missing(error, "spark") from error
-    session = open_session(master=choice.master, app_name=around.flow.name, conf=dict(choice.conf))
+    session = open_session(master=choice.master, app_name=env.flow.name, conf=dict(choice.conf))
     try:
-        yield lambda flow: SparkEngine(flow, around.log, around.stores, session)
+        yield lambda flow: SparkEngine(flow, env.ports.log, env.ports.stores, session)
     finally:
         close_session(session)
 

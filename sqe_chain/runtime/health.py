@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sqe_chain.protocol.surroundings import When
+from sqe_chain.protocol.interfaces import When
 
 STUCK_MS = 15 * 60_000
 """A loop that has neither waited nor got on for so long counts as stuck. One step of a batch may take minutes."""
@@ -16,7 +16,7 @@ Answer = tuple[bool, str]
 
 @dataclass(slots=True)
 class Health:
-    """Implements `protocol.surroundings.Observer`.
+    """Implements `protocol.interfaces.Observer`.
 
     Args:
         quiet_ms: for how long the service's loop has not got on; 0 while it waits (`ServiceClock.quiet_ms`).

@@ -13,7 +13,9 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.surroundings import Engine, Observer, Settings, Surroundings
+from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.interfaces import Engine, Observer
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_engine, open_log, open_stores
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.runtime.service import Service
@@ -55,14 +57,14 @@ class Prepared:
     """What works on a flow: servers looked at, signals in place.
 
     Attributes:
-        around: the flow and its ports; its engine runs in this process.
+        env: the flow and its ports; its engine runs in this process.
         engine: gives an engine of the kind that was asked for.
-        clock: the same as `around.clock`.
+        clock: the same as `env.clock`.
         stop: when to end.
         statistics: what was told so far.
     """
 
-    around: Surroundings
+    env: Environment
     engine: Callable[[Flow], Engine]
     clock: ServiceClock
     stop: Stop
@@ -97,11 +99,11 @@ def launch(
         ChainError: it could not start, or had to stop.
     """
     with prepared(flow, settings, deployment, listening=listening, stop=stop, restore=restore) as found:
-        around = found.around
+        env = found.env
         if not found.stop.requested:
-            around.engine = found.engine(flow)
-            Service(around, found.clock, found.stop, found.statistics, once=deployment.once).run()
-        around.tell("stopped", reason=found.stop.reason)
+            env.engine = found.engine(flow)
+            Service(env, found.clock, found.stop, found.statistics, once=deployment.once).run()
+        env.tell("stopped", reason=found.stop.reason)
 
 
 @contextmanager
@@ -138,31 +140,31 @@ def prepared(
         handle_again = opened.enter_context(signals(stop, restore)) if restore else None
         observer = Hearers(statistics, clock, *opened.enter_context(listening(statistics, clock)))
         opened.enter_context(logging_to(observer))
-        around = Surroundings(
+        ports = Ports(log, stores)
+        env = Environment(
             flow=flow,
-            log=log,
-            stores=stores,
-            engine=InProcessEngine(flow, log, lambda stage: stores[stage.store or ""]),
+            ports=ports,
+            engine=InProcessEngine(flow, log, ports.store),
             observer=observer,
             clock=clock,
             new_run_id=lambda: secrets.token_hex(8),
             settings=settings,
             is_dead=is_dead,
         )
-        ready = _ready(around, deployment.create_topics, stop)
+        ready = _ready(env, deployment.create_topics, stop)
         choice = deployment.engine if ready else EngineChoice("inprocess")
-        engine = opened.enter_context(open_engine(choice, around))
+        engine = opened.enter_context(open_engine(choice, env))
         if handle_again:
             handle_again()  # Spark has handlers of its own
-        yield Prepared(around, engine, clock, stop, statistics)
+        yield Prepared(env, engine, clock, stop, statistics)
 
 
-def _ready(around: Surroundings, create_topics: int | None, stop: Stop) -> bool:
+def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
     """Look at the topics before anything slow is started; False when asked to stop meanwhile."""
     try:
         if create_topics is not None:
-            create_missing(around, create_topics)
-        around.patiently("look at the topics", lambda: inputs.describe(around.flow, around.log))
+            create_missing(env, create_topics)
+        inputs.describe(env.flow, env.log)
     except Unavailable:
         if not stop.requested:
             raise

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 import structlog
 
-from sqe_chain.protocol.surroundings import When
+from sqe_chain.protocol.interfaces import When
 
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
 """Events that ask for a person's attention."""

@@ -13,7 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.surroundings import When
+from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.health import Health
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _BATCH_SECONDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120)
 
 
 class Metrics:
-    """Implements `protocol.surroundings.Observer`.
+    """Implements `protocol.interfaces.Observer`.
 
     Args:
         flow: label of every number.

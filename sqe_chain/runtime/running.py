@@ -14,7 +14,8 @@ from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.surroundings import Observer, Settings, When
+from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Deployment, Listening, launch, nobody
@@ -226,7 +227,7 @@ def running(  # noqa: PLR0913 - each is an option
 
 
 class _Bell:
-    """Wakes who waits for a service to get on. Implements `protocol.surroundings.Observer`."""
+    """Wakes who waits for a service to get on. Implements `protocol.interfaces.Observer`."""
 
     def __init__(self, told: threading.Condition) -> None:
         self._told = told

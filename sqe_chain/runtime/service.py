@@ -14,8 +14,8 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Surroundings
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
 
@@ -28,14 +28,14 @@ class Service:
     """A service and how long it runs.
 
     Args:
-        around: the flow and its ports; `around.observer` must feed `statistics`.
-        clock: the same as `around.clock`.
+        env: the flow and its ports; `env.observer` must feed `statistics`.
+        clock: the same as `env.clock`.
         stop: when to end.
         statistics: what the service has told so far.
         once: end when everything that was there has been processed.
     """
 
-    around: Surroundings
+    env: Environment
     clock: ServiceClock
     stop: Stop
     statistics: Statistics
@@ -47,8 +47,8 @@ class Service:
         Raises:
             ChainError: the service had to stop, by its own name.
         """
-        stateful = bool(self.around.flow.stages())
-        service = Aggregation(self.around) if stateful else Republishing(self.around)
+        stateful = bool(self.env.flow.stages())
+        service = Aggregation(self.env) if stateful else Republishing(self.env)
         try:
             with Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed):
                 service.start()
@@ -61,7 +61,7 @@ class Service:
 
     def _batches(self, service: Aggregation | Republishing, *, stateful: bool) -> None:
         """One batch after the other. Catching up, and without stages, without a pause."""
-        interval_ms = self.around.settings.interval_ms if stateful else 0
+        interval_ms = self.env.settings.interval_ms if stateful else 0
         while not self.stop.requested:
             began_ms = self.clock.ticks_ms()
             worked = service.batch()
@@ -92,7 +92,7 @@ class Service:
         """Move the heartbeat on, and say when a step takes long: servers are given a minute to answer."""
         slow = self.statistics.grown_slow()
         if slow:
-            self.around.tell(
+            self.env.tell(
                 "notice",
                 text=f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?",
             )
@@ -100,10 +100,10 @@ class Service:
 
     def _claim_lost(self, service: Aggregation | Republishing) -> ServiceStopped:
         """Why the heartbeat was refused: a newer run, or a store that has forgotten this one."""
-        name = self.around.flow.name
+        name = self.env.flow.name
         mine = service.claimed if isinstance(service, Aggregation) else None
         try:
-            home, _ = self.around.home.home(name)
+            home, _ = self.env.ports.home.home(name)
         except Unavailable as error:
             return Superseded(
                 f"flow {name!r}: the store refused the heartbeat of this run, so a newer one has probably claimed the flow; "
@@ -120,4 +120,4 @@ class Service:
         )
 
     def _beat_failed(self, error: Exception) -> None:
-        self.around.tell("notice", text=f"the heartbeat does not reach the store: {error}")
+        self.env.tell("notice", text=f"the heartbeat does not reach the store: {error}")

@@ -7,16 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import inf
 
-from sqe_chain.protocol.surroundings import (
-    CLAIM,
-    COMMIT,
-    PERSIST,
-    PROCESS,
-    PUBLISH,
-    RECOVER,
-    SEAL,
-    When,
-)
+from sqe_chain.protocol.interfaces import CLAIM, COMMIT, PERSIST, PROCESS, PUBLISH, RECOVER, SEAL, When
 
 RATE_WINDOW_S = 10.0
 """The input rate is the mean over this time."""
@@ -39,7 +30,7 @@ _DOING = {
 
 @dataclass(slots=True)
 class Statistics:
-    """Implements `protocol.surroundings.Observer`.
+    """Implements `protocol.interfaces.Observer`.
 
     Attributes:
         now_s: gives seconds since 1970.

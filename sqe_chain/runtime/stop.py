@@ -11,10 +11,8 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from sqe_chain.protocol.surroundings import When
-
-FIRST_WAIT_MS = 100
-"""What `Surroundings.patiently` waits first: so a new difficulty is told from one that goes on."""
+from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
 """Longest time until a signal is heard that another thread was given."""
@@ -54,7 +52,7 @@ class Stop:
 
 
 class ServiceClock:
-    """Implements `protocol.surroundings.Clock`, and hears (as an Observer) what is waited for.
+    """Implements `protocol.interfaces.Clock`, and hears (as an Observer) what is waited for.
 
     Args:
         stop: ends every wait.
@@ -102,7 +100,9 @@ class ServiceClock:
         self._moved_ms = self.ticks_ms()
         if name != "waiting":
             self._away_since_ms = None
-        elif self._away_since_ms is None or fields.get("wait_ms") == FIRST_WAIT_MS:
+        elif (
+            self._away_since_ms is None or fields.get("wait_ms") == FIRST_WAIT_MS
+        ):  # something else is away now
             self._away_since_ms = self.ticks_ms()
 
 

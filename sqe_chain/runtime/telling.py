@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from sqe_chain.protocol.surroundings import Observer, When
+from sqe_chain.protocol.interfaces import Observer, When
 
 
 class Hearers:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.surroundings import Surroundings
+from sqe_chain.protocol.environment import Environment
 
 
-def create_missing(around: Surroundings, input_partitions: int) -> None:
+def create_missing(env: Environment, input_partitions: int) -> None:
     """Create missing topics: outputs and dead letters as declared, inputs as asked for.
 
     An input that several flows share is best created by whoever writes it: its number of partitions is
     permanent for the lanes that go through it.
 
     Args:
-        around: the flow and its ports.
+        env: the flow and its ports.
         input_partitions: partitions of an input that is missing; 0: inputs are left missing.
 
     Raises:
         Unavailable: asked to stop while the broker was away.
         ConfigurationError: the broker refuses.
     """
-    needed = partitions_needed(around.flow, input_partitions)
-    found = around.patiently("look at the topics", lambda: around.log.describe(needed))
+    needed = partitions_needed(env.flow, input_partitions)
+    found = env.log.describe(needed)
     for topic in sorted(needed.keys() - found.keys()):
         partitions = needed[topic]
-        around.patiently(
-            f"create topic {topic}",
-            lambda topic=topic, partitions=partitions: around.log.create_topic(topic, partitions),  # type: ignore[misc]
-        )
-        around.tell("notice", text=f"created topic {topic} with {partitions} partitions")
+        env.log.create_topic(topic, partitions)
+        env.tell("notice", text=f"created topic {topic} with {partitions} partitions")
 
 
 def partitions_needed(flow: Flow, input_partitions: int) -> dict[str, int]:

@@ -27,7 +27,7 @@ from sqe_chain.ports import (
     Views,
     Writer,
 )
-from sqe_chain.protocol.surroundings import When
+from sqe_chain.protocol.interfaces import When
 
 Port = Literal["broker", "store"]
 """What a service calls."""

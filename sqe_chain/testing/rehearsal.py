@@ -20,11 +20,12 @@ from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.moving import exported, imported
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Settings, Surroundings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.windows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
@@ -215,9 +216,9 @@ class Rehearsal(Arming):
         Returns:
             The run; its `batch()` runs one batch.
         """
-        around = self._surroundings(settings)
+        env = self._environment(settings)
         self.service = None
-        service = Aggregation(around) if self.flow.stages() else Republishing(around)
+        service = Aggregation(env) if self.flow.stages() else Republishing(env)
         service.start()
         self.service = service
         return service
@@ -281,17 +282,17 @@ class Rehearsal(Arming):
             resume: continue an attempt that crashed.
         """
         self.service = None
-        around = self._surroundings(None)
-        Rebuilding(around, partial(self._engine, around), to, republish, resume).run()
+        env = self._environment(None)
+        Rebuilding(env, partial(self._engine, env), to, republish, resume).run()
 
     def exported(self) -> list[str]:
         """Export all states, as lines of `sqe-chain export`. Ends the present run."""
         self.service = None
-        return list(exported(self._surroundings(None)))
+        return list(exported(self._environment(None)))
 
     def imported(self, lines: Sequence[str]) -> None:
         """Import the lines of an export into the stores, which must not know the flow yet."""
-        imported(self._surroundings(None), lines)
+        imported(self._environment(None), lines)
 
     def states(self, stage: str) -> dict[bytes, Any]:
         """All states of an aggregate, parsed.
@@ -350,18 +351,18 @@ class Rehearsal(Arming):
         """All events of this name that the service reported, in all its runs."""
         return [fields for event, fields in self.script.events if event == name]
 
-    def _surroundings(self, settings: Settings | None) -> Surroundings:
-        """The surroundings of a new run, with injected faults."""
+    def _environment(self, settings: Settings | None) -> Environment:
+        """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
         log = FaultyLog(self.log, script)
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
-        return Surroundings(
+        ports = Ports(log, stores)
+        return Environment(
             self.flow,
-            log,
-            stores,
-            InProcessEngine(self.flow, log, lambda stage: stores[stage.store or ""]),
+            ports,
+            InProcessEngine(self.flow, log, ports.store),
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",
@@ -369,8 +370,8 @@ class Rehearsal(Arming):
         )
 
     @staticmethod
-    def _engine(around: Surroundings, flow: Flow) -> InProcessEngine:
-        return InProcessEngine(flow, around.log, around.store)
+    def _engine(env: Environment, flow: Flow) -> InProcessEngine:
+        return InProcessEngine(flow, env.ports.log, env.ports.store)
 
     def _store_flow(self, stage: str) -> str:
         """The name under which a stage's states are stored; a rebuild changes it."""

@@ -27,8 +27,10 @@ from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range, StateStore
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.republish import Republishing
-from sqe_chain.protocol.surroundings import Engine, Settings, Surroundings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
 from sqe_chain.testing.clock import SteppingClock
 
@@ -224,17 +226,16 @@ class Run:
         self.observer = Silent()
         stores = {"": store}
         self.engine = made(flow, log, stores)
-        around = Surroundings(
+        env = Environment(
             flow,
-            log,
-            stores,
+            Ports(log, stores),
             self.engine,
             self.observer,
             SteppingClock(),
             lambda: uuid.uuid4().hex,
             Settings(allow_weak_durability=True),
         )
-        self.service = Aggregation(around) if flow.stages() else Republishing(around)
+        self.service = Aggregation(env) if flow.stages() else Republishing(env)
         for node in flow.outputs():
             log.create_topic(node.topics[0], node.partitions)
         if flow.dead_letters:

@@ -13,7 +13,7 @@ import pytest
 
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.states import Claim, Step, persist
 from sqe_chain.stores import open_store
 from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, totals_flow

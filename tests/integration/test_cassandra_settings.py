@@ -16,7 +16,7 @@ from sqe_chain.cli.app import app
 from sqe_chain.dev import CassandraServer
 from sqe_chain.errors import ConfigurationError, Unavailable, WeakDurability
 from sqe_chain.ports import Header, Home
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra import CassandraStore, durability, schema
@@ -279,10 +279,10 @@ def test_a_periodic_commit_log_is_refused_with_one_replica(guarded: CassandraSer
 
     flow = Flow("weak")
     words_by_letter(flow)
-    around = Rehearsal(flow, store=store).start().around
-    around.settings = Settings()
+    env = Rehearsal(flow, store=store).start().env
+    env.settings = Settings()
     with pytest.raises(WeakDurability, match=r"commitlog_sync is periodic.*--allow-weak-durability"):
-        check_stores(around)
+        check_stores(env)
     store.close()
 
 

@@ -94,7 +94,9 @@ from user_flows.counting import flow
 from sqe_chain.engines.spark import SparkEngine, Tuning, open_session
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.surroundings import PUBLISH, Settings, Surroundings
+from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.interfaces import PUBLISH
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
 from sqe_chain.testing.clock import SteppingClock
 
@@ -122,8 +124,8 @@ session = open_session(master, "cluster-test", {
 })
 log, stores = KafkaLog(bootstrap), {"": open_store(url)}
 engine = SparkEngine(flow, log, stores, session, tuning=Tuning(inline_bytes=0, records_per_task=500, small_records=0))
-service = Aggregation(Surroundings(
-    flow, log, stores, engine, Observer(), SteppingClock(), lambda: uuid.uuid4().hex,
+service = Aggregation(Environment(
+    flow, Ports(log, stores), engine, Observer(), SteppingClock(), lambda: uuid.uuid4().hex,
     Settings(max_records=4000),
 ))
 service.start()

@@ -14,7 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.partitioner import partition_of
 from sqe_chain.protocol import processing
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import word

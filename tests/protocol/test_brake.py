@@ -10,7 +10,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain.errors import TooManyExcluded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal

@@ -15,8 +15,9 @@ import pytest
 from sqe_chain import Flow, read
 from sqe_chain.errors import OutputTooLarge, PoisonError, ServiceStopped
 from sqe_chain.flow.topology import Carrier
+from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.resending import Resending
-from sqe_chain.protocol.surroundings import Settings, When
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 

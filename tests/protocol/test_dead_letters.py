@@ -17,7 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Log
 from sqe_chain.protocol.letters import letter_of
 from sqe_chain.protocol.resending import CHUNK, Resending, Resent
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog
 from tests.support.word_flows import append_word, same_key, word

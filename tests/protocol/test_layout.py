@@ -15,7 +15,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import cell_of
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore, crash
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_by_letter

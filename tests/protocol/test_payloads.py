@@ -20,7 +20,7 @@ from sqe_chain.codecs import Codec
 from sqe_chain.errors import ChangedType, FlowError, PoisonError
 from sqe_chain.protocol.letters import letter_of
 from sqe_chain.protocol.resending import Resending
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
 

@@ -24,7 +24,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuilding
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.typed_results import payloads_of
@@ -438,8 +438,8 @@ def test_while_a_rebuild_folds_the_old_states_stay_and_what_was_interrupted_is_n
 def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() -> None:
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
-    around = pipeline.found._surroundings(None)
-    stopping = Rebuilding(around, lambda flow: pipeline.found._engine(around, flow), stopped=lambda: True)
+    env = pipeline.found._environment(None)
+    stopping = Rebuilding(env, lambda flow: pipeline.found._engine(env, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="nothing has changed"):
         stopping.run()
     home, _ = pipeline.store.home("notes")

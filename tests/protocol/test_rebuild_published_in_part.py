@@ -13,7 +13,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.errors import LostOffsets, RecreatedTopic, TruncatedInput
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 
 NUMBERS = [field.name for field in fields(Settings) if type(field.default) in (int, float)]
 WRONG = [-1, 1.5, "10", True, None, 10**16, float("nan"), float("inf")]

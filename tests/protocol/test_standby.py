@@ -13,7 +13,7 @@ from sqe_chain.errors import ServiceStopped, StoreEmpty, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Home
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.clock import SteppingClock
 from tests.support.word_flows import stored_words, word, words_by_letter

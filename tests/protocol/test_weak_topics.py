@@ -9,7 +9,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import ConfigurationError, WeakDurability
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 
 

@@ -21,7 +21,7 @@ from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Commit, Header, Message, TopicPartition
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.fault_points import FaultPointLog, FaultPoints, FaultPointStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from sqe_chain.errors import Superseded, Unavailable
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash
 from tests.support.checked_pipeline import CheckedPipeline
 from tests.support.fault_points import crash, raise_unavailable

@@ -50,7 +50,7 @@ _STORED = StorageLevel.MEMORY_AND_DISK
 
 
 class SparkEngine:
-    """Runs the tasks of a batch on Spark. Implements `protocol.surroundings.Engine`.
+    """Runs the tasks of a batch on Spark. Implements `protocol.interfaces.Engine`.
 
     A small batch is one task: what waits for a broker waits for all partitions at once, there is nothing to
     shuffle, and all results come back with the report, to be published and written from here. A larger one

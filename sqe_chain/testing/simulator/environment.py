@@ -13,7 +13,7 @@ from sqe_chain.envelope.message import wrap
 from sqe_chain.errors import ChainError, RecreatedTopic
 from sqe_chain.logs.memory import MemoryLog, MemoryMessage
 from sqe_chain.logs.memory import MemoryTransaction as Transaction
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash

@@ -17,7 +17,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import StoreCopy
 from sqe_chain.testing.faults import Crash, InjectedFault
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie

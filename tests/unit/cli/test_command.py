@@ -26,7 +26,7 @@ from sqe_chain.dev.process import wait_until
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.protocol.surroundings import Settings
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
 
 Command = Callable[..., Result]

@@ -17,7 +17,7 @@ from rich.console import Console
 from sqe_chain.cli.panel import LivePanel, panel
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.surroundings import PERSIST, PROCESS, PUBLISH, Observer
+from sqe_chain.protocol.interfaces import PERSIST, PROCESS, PUBLISH, Observer
 from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics, serving

@@ -12,8 +12,8 @@ from tests.support.defect_injection import PACKAGE, Detection, Replacement, time
 
 FIRST_STAGE_FIRST = Replacement(
     "protocol/applying.py",
-    "range(min(top_level, levels(around.flow)), 0, -1)",
-    "range(1, min(top_level, levels(around.flow)) + 1)",
+    "range(min(top_level, levels(env.flow)), 0, -1)",
+    "range(1, min(top_level, levels(env.flow)) + 1)",
 )
 
 

@@ -1,0 +1,124 @@
+"""The environment of a run: a flow, its ports, its engine, and who hears what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.topology import Node
+from sqe_chain.ports import Log, StateStore, TopicInfo
+from sqe_chain.protocol import inputs
+from sqe_chain.protocol.interfaces import Clock, Engine, Observer
+from sqe_chain.protocol.retrying import Retry, RetryingLog, RetryingStore
+from sqe_chain.protocol.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Log and stores as they are: a call of them fails at once when nobody answers.
+
+    For engines, whose tasks are repeated as a whole; for the heartbeat, which must not wait for a store that is away;
+    and for what is done on the way out, when nobody should wait any more.
+
+    Attributes:
+        log: Kafka.
+        stores: store name -> store; "" is the service's default and home store.
+    """
+
+    log: Log
+    stores: Mapping[str, StateStore]
+
+    @property
+    def home(self) -> StateStore:
+        """The store that holds claim and plans."""
+        return self.stores[""]
+
+    def store(self, stage: Node) -> StateStore:
+        """The store of a stage.
+
+        Raises:
+            ConfigurationError: the stage names a store that is not there.
+        """
+        found = self.stores.get(stage.store or "")
+        if found is None:
+            raise ConfigurationError(
+                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; known are "
+                f"{sorted(name for name in self.stores if name)}"
+            )
+        return found
+
+
+@dataclass(slots=True)
+class Environment:
+    """Everything outside that a run works with.
+
+    Its `log`, `home` and `store(stage)` wait while a broker or store is away. `ports` holds the same ones bare.
+
+    Attributes:
+        flow: the flow.
+        ports: log and stores, bare.
+        engine: runs the tasks.
+        observer: hears what happens.
+        clock: time.
+        new_run_id: gives a random name.
+        settings: how to run.
+        is_dead: whether the process that an owner text names is known to be dead.
+        retry: repeats what consists of several calls of ports.
+        log: Kafka; its calls are repeated until they are answered.
+    """
+
+    flow: Flow
+    ports: Ports
+    engine: Engine
+    observer: Observer
+    clock: Clock
+    new_run_id: Callable[[], str]
+    settings: Settings = field(default_factory=Settings)
+    is_dead: Callable[[str], bool] = lambda _owner: False
+    retry: Retry = field(init=False)
+    log: RetryingLog = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Wrap the ports."""
+        self.retry = Retry(self.observer, self.clock, self.settings.back_off_ms)
+        self.log = RetryingLog(self.ports.log, self.retry)
+
+    @property
+    def home(self) -> RetryingStore:
+        """The store that holds claim and plans; its calls are repeated until they are answered."""
+        return RetryingStore(self.ports.home, self.retry)
+
+    def store(self, stage: Node) -> RetryingStore:
+        """The store of a stage; its calls are repeated until they are answered.
+
+        Raises:
+            ConfigurationError: the stage names a store that is not there.
+        """
+        return RetryingStore(self.ports.store(stage), self.retry)
+
+    def places(self) -> list[tuple[Node, int]]:
+        """Every (stage, cell)."""
+        return [(stage, cell) for stage in self.flow.stages() for cell in self.flow.cells(stage)]
+
+    def tell(self, name: str, **fields: object) -> None:
+        """Tell the observer."""
+        self.observer.event(name, fields)
+
+    def notice_weak_topics(self, infos: Mapping[str, TopicInfo]) -> None:
+        """Refuse outputs that may lose what they acknowledged, or say so where that is accepted.
+
+        Raises:
+            WeakDurability: see `inputs.check_durable`.
+        """
+        for text in inputs.check_durable(self.flow, infos, allowed=self.settings.allow_weak_durability):
+            self.tell("notice", text=f"weak durability: {text}")
+
+    @contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Mark the beginning and the end of a numbered step."""
+        self.observer.step(number, "before")
+        yield
+        self.observer.step(number, "after")

@@ -1,0 +1,70 @@
+"""What a run needs beside log and stores: an engine for its tasks, a clock, and an observer; and the numbered steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol
+
+from sqe_chain.ports import Header
+from sqe_chain.segment.results import Job, Portion, Report
+
+When = Literal["before", "after"]
+
+CLAIM, RECOVER, PROCESS, SEAL, PUBLISH, PERSIST, COMMIT = range(1, 8)
+"""The numbered steps."""
+
+
+class Engine(Protocol):
+    """Runs the tasks of one attempt at a batch. Keeps what it computed until it is released.
+
+    An engine reads and writes through the bare ports: a call that fails ends its task with `Unavailable`, and the
+    protocol then repeats the whole task.
+    """
+
+    def process(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """Run levels 0 to `job.top_level`; keep outputs and changed states.
+
+        Raises:
+            ChainError: whatever a task raised, by its own name.
+        """
+
+    def publish(self) -> None:
+        """Write all outputs kept, acknowledged when this returns. May be called again."""
+
+    def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
+        """Write the changed states of one level, acknowledged when this returns. May be called again.
+
+        Args:
+            level: 1 or more.
+            plan_id: id of the plan being applied.
+            before: (stage index, cell) -> the header as it stands before this step.
+
+        Returns:
+            Rows written.
+        """
+
+    def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """For a flow without stages: read, transform and publish, acknowledged when this returns."""
+
+    def release(self) -> None:
+        """Forget what was kept."""
+
+
+class Observer(Protocol):
+    """Hears what a service does. An error raised here ends the service as a crash would."""
+
+    def step(self, number: int, when: When) -> None:
+        """A numbered step begins or has ended."""
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Something worth a log line: claimed, recovered, sealed, published, persisted, committed, ..."""
+
+
+class Clock(Protocol):
+    """Time, from outside."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+    def wait(self, milliseconds: int) -> bool:
+        """Wait that long, less when the service is asked to stop: then True."""

@@ -1,0 +1,208 @@
+"""Waiting for a broker or a store that is away: a call that got no answer is repeated until it gets one.
+
+`RetryingLog` and `RetryingStore` offer the calls of their ports that can be repeated one by one. Not offered are
+
+* `read`, `scan` and `writer`: what they give takes many calls, so that what must be repeated is larger than one call;
+* `beat` and `close`: nobody should wait for these;
+* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`): `protocol.forgetting` does them, and is
+  started again as a whole.
+
+`Retry.call` repeats what belongs together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from sqe_chain.errors import Unavailable
+from sqe_chain.ports import (
+    Bounds,
+    Commit,
+    Header,
+    Home,
+    Log,
+    Message,
+    Range,
+    Rows,
+    StateStore,
+    TopicInfo,
+    TopicPartition,
+    ViewKind,
+    Views,
+)
+from sqe_chain.protocol.interfaces import Clock, Observer
+
+T = TypeVar("T")
+
+FIRST_WAIT_MS = 100
+"""The first wait for whoever does not answer. Each further one is twice as long, up to `Settings.back_off_ms`."""
+
+
+class Retry:
+    """Repeats calls that got no answer.
+
+    Args:
+        observer: hears before each wait what is waited for, and why.
+        clock: waits, and says when the service was asked to stop.
+        back_off_ms: longest wait between two attempts, in milliseconds.
+    """
+
+    def __init__(self, observer: Observer, clock: Clock, back_off_ms: int) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._back_off_ms = back_off_ms
+
+    def call(self, what: str, action: Callable[[], T]) -> T:
+        """Call something that is safe to repeat, until nothing of it is unavailable.
+
+        Args:
+            what: what is done, for people: it follows "waiting to".
+            action: the call; after a lost reply it must find out by itself that it has happened.
+
+        Returns:
+            What the action returned.
+
+        Raises:
+            Unavailable: the service was asked to stop while it waited.
+            ChainError: any other error of the action, at once.
+        """
+        wait_ms = FIRST_WAIT_MS
+        while (
+            True
+        ):  # as long as the outage lasts: the clock says when to stop, on a signal or when patience has ended
+            try:
+                return action()
+            except Unavailable as error:
+                self._observer.event("waiting", {"what": what, "reason": str(error), "wait_ms": wait_ms})
+                if self._clock.wait(wait_ms):
+                    raise
+                wait_ms = min(wait_ms * 2, self._back_off_ms)
+
+
+class RetryingLog:
+    """A log whose calls wait for the broker.
+
+    Each call raises what that of `Log` raises, and `Unavailable` only when the service was asked to stop while it
+    waited.
+
+    Args:
+        log: the bare log.
+        retry: repeats its calls.
+    """
+
+    def __init__(self, log: Log, retry: Retry) -> None:
+        self._log = log
+        self._retry = retry
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
+        """See `Log.describe`."""
+        names = list(topics)
+        return self._retry.call("look at the topics", lambda: self._log.describe(names))
+
+    def create_topic(self, topic: str, partitions: int) -> None:
+        """See `Log.create_topic`. One that was created by an attempt without an answer is left as it is."""
+        self._retry.call(f"create topic {topic}", lambda: self._log.create_topic(topic, partitions))
+
+    def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """See `Log.bounds`."""
+        places = list(partitions)
+        return self._retry.call("look at the inputs", lambda: self._log.bounds(places))
+
+    def records(self, read_range: Range) -> list[Message]:
+        """All committed records of a short range, see `Log.read`: the whole of it is read again after an outage."""
+        return self._retry.call(
+            f"read {read_range.topic}[{read_range.partition}] again",
+            lambda: [message for block in self._log.read(read_range) for message in block],
+        )
+
+    def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
+        """See `Log.committed`."""
+        places = list(partitions)
+        return self._retry.call("read the group's commits", lambda: self._log.committed(group, places))
+
+    def offsets_at(
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+    ) -> dict[TopicPartition, int]:
+        """See `Log.offsets_at`."""
+        places = list(partitions)
+        return self._retry.call("look for that time", lambda: self._log.offsets_at(places, timestamp_ms))
+
+
+class RetryingStore:
+    """A store whose calls wait for it.
+
+    The two writes, `set_home` and `write`, are safe to repeat after a lost reply because the store compares: the
+    second attempt finds `after` standing, and returns it as the first one would have.
+
+    Each call raises what that of `StateStore` raises, and `Unavailable` only when the service was asked to stop while
+    it waited.
+
+    Args:
+        store: the bare store.
+        retry: repeats its calls.
+    """
+
+    def __init__(self, store: StateStore, retry: Retry) -> None:
+        self._store = store
+        self._retry = retry
+
+    def __repr__(self) -> str:
+        return repr(self._store)
+
+    @property
+    def views(self) -> frozenset[ViewKind]:
+        """See `StateStore.views`; asks nobody."""
+        return self._store.views
+
+    @property
+    def max_plan_bytes(self) -> int:
+        """See `StateStore.max_plan_bytes`."""
+        return self._retry.call("ask how large a plan may be", lambda: self._store.max_plan_bytes)
+
+    def check(self) -> list[str]:
+        """See `StateStore.check`."""
+        return self._retry.call("look at the store's settings", self._store.check)
+
+    def remarks(self) -> list[str]:
+        """See `StateStore.remarks`."""
+        return self._retry.call("look at the store's settings", self._store.remarks)
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore.home`."""
+        return self._retry.call(f"read the claim of {flow}", lambda: self._store.home(flow))
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore.set_home`."""
+        return self._retry.call(
+            f"seal plan {after.number}" if plan is not None else f"claim {flow}",
+            lambda: self._store.set_home(flow, before, after, plan, drop_below),
+        )
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore.plan`."""
+        return self._retry.call(f"read plan {number}", lambda: self._store.plan(flow, number))
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore.headers`."""
+        return self._retry.call(
+            f"read the headers of stage {stage}", lambda: self._store.headers(flow, stage, parts)
+        )
+
+    def write(
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
+    ) -> Header | None:
+        """See `StateStore.write`."""
+        return self._retry.call(
+            f"write {flow}/{stage}/{part}",
+            lambda: self._store.write(flow, stage, part, before, after, rows, views),
+        )

@@ -1,0 +1,95 @@
+"""How a service runs: the settings of a run, and what is folded again instead of going on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.plan import Unfinished
+
+_LEAST = {
+    "interval_ms": 0,
+    "max_records": 1,
+    "max_bytes": 1,
+    "keep_plans": 2,
+    "max_excluded": 0,
+    "standby_ms": 0,
+    "back_off_ms": 0,
+}
+"""Settings that are whole numbers, and the least that each may be."""
+_MOST = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What is folded once more, beside a flow's states: nothing of it is published or committed.
+
+    Attributes:
+        number: of its birth plan: beyond all plans of the flow, whose history it will continue.
+        starts: where the flow once began, where that was not offset 0.
+        until: where to end.
+        quiet: "topic/partition" -> up to where outputs were published before.
+        unfinished: the batch that is to be published first, afterwards.
+    """
+
+    number: int
+    starts: Mapping[TopicPartition, int]
+    until: Mapping[TopicPartition, int]
+    quiet: Mapping[str, int]
+    unfinished: Unfinished | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a service runs.
+
+    Attributes:
+        interval_ms: how often a batch is made, hence how often a state is written at most.
+        start: where a new flow begins when a log no longer begins at offset 0, or `latest` for what
+            comes from now on; None: only where nothing is missing.
+        takeover: claim although another run seems alive.
+        max_records: records of one batch, over all partitions.
+        max_bytes: bytes of values of one batch, over all partitions (kept by the average so far).
+        keep_plans: sealed plans that the home store keeps; at least 2.
+        max_excluded: inputs that one batch may exclude, whatever their share. A batch that would exclude more than
+            this, and more than `max_excluded_share` of what it read, stops before anything is sealed.
+        max_excluded_share: share of its records, 0 to 1, that one batch may exclude, however many they are.
+        accept_rollback: go on although the store went back as a whole.
+        allow_weak_durability: accept stores that may lose acknowledged writes.
+        drop_stages: stored stages that the flow no longer has and that may be forgotten.
+        in_place: run level 1 in the reading tasks where the partitions allow it.
+        standby_ms: how long the other run's heartbeat must stand still.
+        back_off_ms: longest wait between two attempts to reach a broker or store.
+        owner: who this run is (JSON), for the claim.
+        again: fold only this, silently.
+    """
+
+    interval_ms: int = 5_000
+    start: Literal["earliest", "latest"] | None = None
+    takeover: bool = False
+    max_records: int = 400_000
+    max_bytes: int = 96 * 1024 * 1024
+    keep_plans: int = 20
+    max_excluded: int = 100
+    max_excluded_share: float = 0.1
+    accept_rollback: bool = False
+    allow_weak_durability: bool = False
+    drop_stages: tuple[str, ...] = ()
+    in_place: bool = True
+    standby_ms: int = 6_000
+    back_off_ms: int = 10_000
+    owner: str = "{}"
+    again: Again | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that cannot work."""
+        for name, least in _LEAST.items():
+            found = getattr(self, name)
+            if type(found) is not int or not least <= found <= _MOST:
+                raise ConfigurationError(f"{name}={found!r}; a whole number, {least} to {_MOST}")
+        share = self.max_excluded_share
+        if type(share) not in (int, float) or not 0 <= share <= 1:
+            raise ConfigurationError(f"max_excluded_share={share!r}; a number, 0 to 1")
