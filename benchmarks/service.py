@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -17,6 +16,7 @@ from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.events import Committed, Event, Persisted
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.settings import Settings
@@ -59,13 +59,13 @@ class Notes:
         else:
             self.steps_s[number] = self.steps_s.get(number, 0.0) + now - self._began
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Keep what a batch did."""
-        if name == "persisted":
-            self.rows.append(int(str(fields["rows"])))
-        if name == "committed":
-            self.inputs.append(int(str(fields["inputs"])))
-            self.batch_ms.append(int(str(fields["batch_ms"])))
+        if isinstance(event, Persisted):
+            self.rows.append(event.rows)
+        if isinstance(event, Committed):
+            self.inputs.append(event.inputs)
+            self.batch_ms.append(event.batch_ms)
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class Service:
         self.notes.batch_ms.clear()
         with Spent() as spent:
             began = time.perf_counter()
-            while self.protocol.batch() and self.protocol.lag():
+            while self.protocol.batch().worked and self.protocol.lag():
                 pass
             seconds = time.perf_counter() - began
         return Run(seconds, spent, self.notes)

@@ -37,7 +37,7 @@ def small_batches(service: Service, backlog: Backlog, bootstrap: str) -> Iterato
     for time_written in count():
         backlog.write(bootstrap, time_written)
         began = time.perf_counter()
-        assert service.protocol.batch()
+        assert service.protocol.batch().worked
         seconds = time.perf_counter() - began
         assert service.notes.inputs[-1] == backlog.messages
         assert service.notes.rows[-1] == backlog.keys, "replays, or states that were not written"

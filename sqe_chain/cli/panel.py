@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
 from rich.console import Console
@@ -11,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
@@ -99,8 +99,8 @@ class LivePanel:
     def step(self, number: int, when: When) -> None:
         """The statistics know."""
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """A line above the panel for what is worth keeping."""
-        if name in _TOLD:
-            text = "  ".join(f"{field}={value}" for field, value in fields.items())
-            self._console.print(Text.assemble((name, "bold"), f"  {text}"))
+        if event.name in _TOLD:
+            text = "  ".join(f"{field}={value}" for field, value in event.fields().items())
+            self._console.print(Text.assemble((event.name, "bold"), f"  {text}"))

@@ -29,6 +29,7 @@ from sqe_chain.cli.values import properties
 from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.rebuild import Rebuilding
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.settings import Settings
@@ -163,4 +164,4 @@ def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
 
 
 def _silent(found: Prepared, error: Exception) -> None:
-    found.env.tell("notice", text=f"the heartbeat does not reach the store: {error}")
+    found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))

@@ -19,6 +19,7 @@ from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.cutting import Part, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import (
@@ -31,6 +32,7 @@ from sqe_chain.protocol.planning import (
 )
 from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
+from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
@@ -40,7 +42,7 @@ from sqe_chain.protocol.verifying import (
     verify_records,
     verify_rest,
 )
-from sqe_chain.segment.exclusion import Exclusion, excluded_fields
+from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Step
@@ -52,11 +54,18 @@ class Aggregation:
 
     Args:
         env: the flow and its ports.
+
+    Attributes:
+        claimed: this run's claim; None before it has one, and after it gave it back.
+        last: the last sealed plan.
+        open_plan: number of a plan that this run has sealed and not yet finished; None when there is none. Whatever
+            ends the run meanwhile, the next one finishes it.
     """
 
     env: Environment
     claimed: Claim | None = None
     last: Plan | None = None
+    open_plan: int | None = None
     _home: Home | None = None
     _processing: Processing = field(init=False)
     _plans: Applying | None = None
@@ -66,7 +75,7 @@ class Aggregation:
     def __post_init__(self) -> None:
         self._processing = Processing(self.env)
 
-    def start(self) -> None:
+    def start(self) -> StartResult:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
 
         Raises:
@@ -81,18 +90,19 @@ class Aggregation:
         infos = inputs.describe(env.flow, env.log)
         env.notice_weak_topics(infos)
         try:
-            self._claim_and_recover(infos)
+            result = self._claim_and_recover(infos)
         except Superseded:
             raise
         except ServiceStopped as error:
             self._check_still_mine(error)
             raise
+        return result
 
-    def batch(self) -> bool:
+    def batch(self) -> BatchResult:
         """Steps 3 to 7 for what is new in the inputs.
 
         Returns:
-            False when there was nothing new; then nothing was done.
+            What became of it; `worked` is False when there was nothing new, and then nothing was done.
 
         Raises:
             ServiceStopped: a witness says that going on would not be exact.
@@ -100,55 +110,52 @@ class Aggregation:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for broker or store.
         """
-        env, last = self.env, self._last()
-        infos = inputs.describe(env.flow, env.log)
-        if self._bring_up_to_date(infos):
-            last = self._last()
-        positions = {place: planned.stop for place, planned in last.ends().items()}
-        # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-        look = partial(inputs.look, env.flow, env.ports.log, infos, positions)
-        bounds = env.retry.call("look for new records", look)
-        if bounds is None:
-            return self.batch()  # which names the topic, or begins with it
-        again = env.settings.again
+        env, again = self.env, self.env.settings.again
+        infos, bounds = self._look()
+        last = self._last()
         if again is not None:
             bounds = inputs.within(bounds, again.until)
         started_ms = env.clock.now_ms()
         found = self._process(last, bounds, infos)
         if found is None:
             self._applying().commit_again_daily(last)
-            env.tell("caught_up", plan=last.number)
-            return False
+            env.emit(CaughtUp(last.number))
+            return BatchResult(worked=False, plan=last.number)
         clock_ms, part, report, exclusions = found
         plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, again)
         with env.step(SEAL):
             self._seal(plan)
-        self._applying().finish(
-            plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow)
-        )
+        self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
         env.engine.release()
-        records = sum(end.records for end in report.ends)
-        env.tell(
-            "committed",
+        result = BatchResult.of(
+            report,
+            exclusions,
             plan=plan.number,
-            inputs=records,
-            replays=sum(end.replays for end in report.ends),
-            excluded=len(exclusions),
-            **excluded_fields(exclusions),
             outputs=0 if plan.silent else report.outputs,
-            lag=inputs.lag(part.stops, bounds),
             lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
-            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=env.clock.now_ms() - started_ms,
         )
+        env.emit(Committed.of(result))
         if report.dropped:
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
-            env.tell("filtered", plan=plan.number, counts=counts)
-        if records:
-            self._bytes_per_record = max(
-                16.0, (sum(e.size for e in report.ends) + report.output_size) / records
-            )
-        return True
+            env.emit(Filtered(plan.number, counts))
+        if result.inputs:
+            size = sum(end.size for end in report.ends) + report.output_size
+            self._bytes_per_record = max(16.0, size / result.inputs)
+        return result
+
+    def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
+        """The topics, and where the log of each partition begins and ends: of the same topics, as the last plan has them."""
+        env = self.env
+        while True:  # not bounded: one more round means that somebody has just created an input again
+            infos = inputs.describe(env.flow, env.log)
+            self._bring_up_to_date(infos)  # begins with a topic that was created again, or names it and stops
+            positions = {place: planned.stop for place, planned in self._last().ends().items()}
+            # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
+            look = partial(inputs.look, env.flow, env.ports.log, infos, positions)
+            bounds = env.retry.call("look for new records", look)
+            if bounds is not None:
+                return infos, bounds
 
     def _process(
         self, last: Plan, bounds: dict[TopicPartition, Bounds], infos: dict[str, TopicInfo]
@@ -206,7 +213,7 @@ class Aggregation:
 
     # ------------------------------------------------------------------ claim and recover
 
-    def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> None:
+    def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> StartResult:
         env = self.env
         with env.step(CLAIM):
             self.claimed, self._home = claim(env, partial(self._commits, infos))
@@ -223,8 +230,9 @@ class Aggregation:
         with env.step(RECOVER):
             if not env.settings.accept_rollback:
                 check_commits(env.flow, self.last, self._commits(infos))
-            self._recover(headers)
+            result = self._recover(headers)
             self._bring_up_to_date(infos)
+        return result
 
     def _check_still_mine(self, found: ServiceStopped) -> None:
         """What looks like a store gone back in time may be the work of newer runs while this one slept."""
@@ -257,7 +265,7 @@ class Aggregation:
         now_ms = env.clock.now_ms()
         self._set_home(home, birth_plan(env.flow, self._claim(), now_ms, infos, starts, again))
 
-    def _recover(self, headers: dict[tuple[int, int], Header]) -> None:
+    def _recover(self, headers: dict[tuple[int, int], Header]) -> StartResult:
         env, last = self.env, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
         if numbers and any(planned.start != planned.stop for planned in last.ranges):
@@ -271,13 +279,16 @@ class Aggregation:
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
             headers = {place: h if h.number >= number else done for place, h in headers.items()}
         if len(numbers) > 1:
-            env.tell(
-                "notice",
-                text=f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone",
+            env.emit(
+                Notice(
+                    f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone"
+                )
             )
-        env.tell("recovered", partitions=len(last.ranges), plan=last.number, redone=numbers)
+        result = StartResult(len(last.ranges), last.number, tuple(numbers))
+        env.emit(Recovered.of(result))
         if not numbers and (last.number > 0 or env.settings.accept_rollback):
             self._applying().commit(last)
+        return result
 
     def _redo(self, redo: Redo, headers: dict[tuple[int, int], Header]) -> None:
         plan, env = redo.plan, self.env
@@ -288,10 +299,10 @@ class Aggregation:
             batch = Batch(step, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True)
             report = self._processing.attempt(batch, plan.exclusions)
             check_redone(redo, report)
-        self._applying().finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
+        self._finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         env.engine.release()
 
-    def _bring_up_to_date(self, infos: dict[str, TopicInfo]) -> bool:
+    def _bring_up_to_date(self, infos: dict[str, TopicInfo]) -> None:
         """Let new partitions, sources, stages and outputs enter by an empty plan of their own.
 
         So does a topic without envelopes that was created again: it is another root.
@@ -303,7 +314,7 @@ class Aggregation:
             inputs.check_same(planned, infos.get(planned.topic))
         layout = layout_of(env.flow, infos, last.number + 1, last.layout)
         if layout == last.layout:
-            return False
+            return
         check_new_stages(env, last)
         known = {planned.place for planned in kept}
         places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
@@ -317,11 +328,8 @@ class Aggregation:
         with env.step(SEAL):
             self._seal(plan)
         for text in news_of(env.flow, last, plan, infos):
-            env.tell("notice", text=text)
-        self._applying().finish(
-            plan, self._headers_at(last), Report(), publish=False, top_level=levels(env.flow)
-        )
-        return True
+            env.emit(Notice(text))
+        self._finish(plan, self._headers_at(last), Report(), publish=False, top_level=levels(env.flow))
 
     # ------------------------------------------------------------------ seal
 
@@ -331,7 +339,21 @@ class Aggregation:
             raise AssertionError("sealed after the claim")
         self._set_home(self._home, plan)
         self.last = plan
-        self.env.tell("sealed", plan=plan.number, id=plan.plan_id)
+        self.open_plan = plan.number
+        self.env.emit(Sealed(plan.number, plan.plan_id))
+
+    def _finish(
+        self,
+        plan: Plan,
+        headers: dict[tuple[int, int], Header],
+        report: Report,
+        *,
+        publish: bool,
+        top_level: int,
+    ) -> None:
+        """Steps 5, 6 and 7, see `Applying.finish`; after that no plan is open."""
+        self._applying().finish(plan, headers, report, publish=publish, top_level=top_level)
+        self.open_plan = None
 
     # ------------------------------------------------------------------ small parts
 

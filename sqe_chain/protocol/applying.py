@@ -11,6 +11,7 @@ from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.segment.level import levels, stages_at
@@ -58,11 +59,11 @@ class Applying:
             if publish and report.outputs:
                 # Repeated as one: its tasks write many records, and what was published before is a replay.
                 env.retry.call("publish", self._publish)
-            env.tell("published", plan=plan.number, outputs=report.outputs if publish else 0)
+            env.emit(Published(plan=plan.number, outputs=report.outputs if publish else 0))
         for level in range(min(top_level, levels(env.flow)), 0, -1):
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
-                env.tell("persisted", plan=plan.number, level=level, rows=rows)
+                env.emit(Persisted(plan.number, level, rows))
         with env.step(COMMIT):
             self.commit(plan)
 

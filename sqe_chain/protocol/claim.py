@@ -8,6 +8,7 @@ from dataclasses import replace
 from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.inputs import metadata_of
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
@@ -52,7 +53,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
         standing = env.home.set_home(name, home, wanted)
         if standing == wanted:
-            env.tell("claimed", epoch=mine.epoch, run_id=mine.run_id, plan=number)
+            env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
 
 
@@ -154,7 +155,7 @@ def _stand_by(env: Environment, home: Home) -> Home | None:
         and the other waits for that one.
     """
     name, waited, step_ms = env.flow.name, 0, 200
-    env.tell("standby", epoch=home.epoch, owner=home.owner)
+    env.emit(Standby(home.epoch, home.owner))
     _, last_beat = env.home.home(name)
     while waited < env.settings.standby_ms:
         if env.clock.wait(step_ms):

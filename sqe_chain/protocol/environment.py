@@ -11,6 +11,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Log, StateStore, TopicInfo
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.events import Event, Notice
 from sqe_chain.protocol.interfaces import Clock, Engine, Observer
 from sqe_chain.protocol.retrying import Retry, RetryingLog, RetryingStore
 from sqe_chain.protocol.settings import Settings
@@ -103,9 +104,9 @@ class Environment:
         """Every (stage, cell)."""
         return [(stage, cell) for stage in self.flow.stages() for cell in self.flow.cells(stage)]
 
-    def tell(self, name: str, **fields: object) -> None:
+    def emit(self, event: Event) -> None:
         """Tell the observer."""
-        self.observer.event(name, fields)
+        self.observer.event(event)
 
     def notice_weak_topics(self, infos: Mapping[str, TopicInfo]) -> None:
         """Refuse outputs that may lose what they acknowledged, or say so where that is accepted.
@@ -114,7 +115,7 @@ class Environment:
             WeakDurability: see `inputs.check_durable`.
         """
         for text in inputs.check_durable(self.flow, infos, allowed=self.settings.allow_weak_durability):
-            self.tell("notice", text=f"weak durability: {text}")
+            self.emit(Notice(f"weak durability: {text}"))
 
     @contextmanager
     def step(self, number: int) -> Iterator[None]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from sqe_chain.ports import Header
+from sqe_chain.protocol.events import Event
 from sqe_chain.segment.results import Job, Portion, Report
 
 When = Literal["before", "after"]
@@ -56,8 +57,8 @@ class Observer(Protocol):
     def step(self, number: int, when: When) -> None:
         """A numbered step begins or has ended."""
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
-        """Something worth a log line: claimed, recovered, sealed, published, persisted, committed, ..."""
+    def event(self, event: Event) -> None:
+        """Something worth a line has happened."""
 
 
 class Clock(Protocol):

@@ -10,6 +10,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.protocol.planning import portions_of
 from sqe_chain.segment.brake import Brake
@@ -131,7 +132,7 @@ class Processing:
                 break
             if report.failed:
                 first = str(report.failed[0])
-                env.tell("failed", attempt=attempt, inputs=len(report.failed), first=first)
+                env.emit(Failed(attempt, len(report.failed), first))
             attempt += 1
         if report.broken:
             raise PoisonError(report.broken[0])
@@ -146,7 +147,7 @@ class Processing:
         for planned in batch.ranges:
             inputs.check_same(planned, now.get(planned.topic))
         for text in report.notices:
-            env.tell("notice", text=text)
+            env.emit(Notice(text))
         return report, (*batch.exclusions, *exclusions)
 
     def attempt(
@@ -184,8 +185,8 @@ class Processing:
             else:
                 if not report.strays:
                     return report
-                stages = [stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1]
-                env.tell("shuffled", stages=stages, keys=report.strays)
+                stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)
+                env.emit(Shuffled(stages, report.strays))
             self._in_place = False
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:

@@ -24,6 +24,7 @@ from sqe_chain.protocol.applying import Applying
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Rebuilt
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.settings import Again
@@ -209,7 +210,7 @@ class Rebuilding:
                     "start without --resume"
                 )
         try:
-            while service.batch():
+            while service.batch().worked:
                 if self.stopped():
                     raise ServiceStopped(
                         f"flow {self.env.flow.name!r}: asked to stop before all was folded; nothing has changed, "
@@ -240,7 +241,7 @@ class Rebuilding:
             self._set_home(home, after, plan)
         with env.step(RECOVER):
             Applying(env, mine).commit(plan)
-        env.tell("rebuilt", plan=plan.number, stored_in=plan.layout.stored_in())
+        env.emit(Rebuilt(plan.number, plan.layout.stored_in()))
 
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:
         env, name = self.env, self.env.flow.name

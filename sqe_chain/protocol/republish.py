@@ -14,15 +14,16 @@ from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
-from sqe_chain.ports import Commit, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.keeping import packed, unpacked
+from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.brake import Brake
-from sqe_chain.segment.exclusion import excluded_fields
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.segment.states import Claim, Step
 
@@ -64,7 +65,12 @@ class Republishing:
     def __post_init__(self) -> None:
         self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
-    def start(self) -> None:
+    @property
+    def open_plan(self) -> None:
+        """A service without stages seals nothing."""
+        return
+
+    def start(self) -> StartResult:
         """Find the committed positions; a first start commits them before anything is published.
 
         Raises:
@@ -80,29 +86,22 @@ class Republishing:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
-        env.tell("recovered", partitions=len(self._positions))
+        result = StartResult(len(self._positions))
+        env.emit(Recovered.of(result))
+        return result
 
-    def batch(self) -> bool:
+    def batch(self) -> BatchResult:
         """Read, transform, publish and commit what is new.
 
         Returns:
-            False when there was nothing new.
+            What became of it; `worked` is False when there was nothing new.
 
         Raises:
             ServiceStopped: a witness says that going on would not be exact.
             PoisonError: an input cannot be processed, under policy `stop`.
         """
         env = self.env
-        infos = inputs.describe(env.flow, env.log)
-        fresh = self._enter(infos)
-        if fresh:
-            self._commit(fresh)
-        offsets = {place: position.offset for place, position in self._positions.items()}
-        # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-        look = partial(inputs.look, env.flow, env.ports.log, infos, offsets)
-        bounds = env.retry.call("look for new records", look)
-        if bounds is None:
-            return self.batch()  # which names the topic, or begins with it
+        infos, offsets, bounds = self._look()
         limit = max(
             len(offsets),
             min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record)),
@@ -111,8 +110,8 @@ class Republishing:
         if stops == offsets:
             if env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
                 self._commit(list(self._positions))
-            env.tell("caught_up")
-            return False
+            env.emit(CaughtUp())
+            return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
         portions = [
             Portion(
@@ -124,23 +123,20 @@ class Republishing:
         ]
         with env.step(PUBLISH):
             report = self._publish(portions, started_ms, infos)
-            env.tell("published", outputs=report.outputs)
+            env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._move(stops, report)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
-        env.tell(
-            "committed",
-            inputs=sum(end.records for end in report.ends),
-            replays=sum(end.replays for end in report.ends),
-            excluded=len(report.excluded),
-            **excluded_fields(report.excluded),
+        result = BatchResult.of(
+            report,
+            report.excluded,
+            plan=None,
             outputs=report.outputs,
-            lag=inputs.lag(stops, bounds),
             lag_by_partition=inputs.lag_by_partition(stops, bounds),
-            event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=env.clock.now_ms() - started_ms,
         )
-        return True
+        env.emit(Committed.of(result))
+        return result
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> dict[TopicPartition, int]:
         """Move the committed positions back, so that what follows is published once more.
@@ -184,6 +180,23 @@ class Republishing:
         offsets = {place: position.offset for place, position in self._positions.items()}
         return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
+    def _look(
+        self,
+    ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
+        """The topics, the next offset of each partition, and where its log begins and ends: all of the same topics."""
+        env = self.env
+        while True:  # not bounded: one more round means that somebody has just created an input again
+            infos = inputs.describe(env.flow, env.log)
+            fresh = self._enter(infos)  # begins with a topic that was created again, or names it and stops
+            if fresh:
+                self._commit(fresh)
+            offsets = {place: position.offset for place, position in self._positions.items()}
+            # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
+            look = partial(inputs.look, env.flow, env.ports.log, infos, offsets)
+            bounds = env.retry.call("look for new records", look)
+            if bounds is not None:
+                return infos, offsets, bounds
+
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         env = self.env
         step = Step(env.flow.name, Claim(0, ""), 0, "")
@@ -194,7 +207,7 @@ class Republishing:
         for portion in portions:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
-            env.tell("notice", text=text)
+            env.emit(Notice(text))
         read = sum(end.records - end.replays for end in report.ends)
         self._brake = self._brake.after(len(report.excluded), read)
         return report
@@ -269,16 +282,17 @@ class Republishing:
                 commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks
             )
         for (topic, known_id), read in gone.items():
-            env.tell("notice", text=inputs.told_again(topic, known_id, infos[topic], read))
+            env.emit(Notice(inputs.told_again(topic, known_id, infos[topic], read)))
         for topic in sorted({place[0] for place in fresh} - {topic for topic, _ in gone}):
             begun = ", ".join(
                 f"[{at}] from {self._positions[name, at].offset}" for name, at in fresh if name == topic
             )
-            env.tell(
-                "notice",
-                text=f"input {topic!r} ({infos[topic].topic_id.hex()}): group {flow.name!r} has no commit for {begun}, and "
-                "begins there: a first start, new partitions, or the topic was deleted and created again, for Kafka "
-                "deletes commits with their topic",
+            env.emit(
+                Notice(
+                    f"input {topic!r} ({infos[topic].topic_id.hex()}): group {flow.name!r} has no commit for {begun}, and "
+                    "begins there: a first start, new partitions, or the topic was deleted and created again, for Kafka "
+                    "deletes commits with their topic"
+                )
             )
         return fresh
 

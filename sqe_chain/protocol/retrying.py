@@ -31,6 +31,7 @@ from sqe_chain.ports import (
     ViewKind,
     Views,
 )
+from sqe_chain.protocol.events import Waiting
 from sqe_chain.protocol.interfaces import Clock, Observer
 
 T = TypeVar("T")
@@ -74,7 +75,7 @@ class Retry:
             try:
                 return action()
             except Unavailable as error:
-                self._observer.event("waiting", {"what": what, "reason": str(error), "wait_ms": wait_ms})
+                self._observer.event(Waiting(what, str(error), wait_ms))
                 if self._clock.wait(wait_ms):
                     raise
                 wait_ms = min(wait_ms * 2, self._back_off_ms)

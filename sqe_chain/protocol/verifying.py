@@ -8,6 +8,7 @@ from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, W
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.plan import Plan, Unfinished
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
@@ -48,9 +49,9 @@ def check_stores(env: Environment) -> None:
                 "it with --allow-weak-durability"
             )
         for text in weak:
-            env.tell("notice", text=f"weak durability accepted: {text}")
+            env.emit(Notice(f"weak durability accepted: {text}"))
         for text in store.remarks():
-            env.tell("notice", text=text)
+            env.emit(Notice(text))
 
 
 def check_new_stages(env: Environment, last: Plan) -> None:
@@ -117,7 +118,7 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
             continue
         if not inputs.check_last_record(env.log, planned, bound):
             place = f"{planned.topic}[{planned.partition}]"
-            env.tell("notice", text=f"{place}: the last record read has aged out, it could not be compared")
+            env.emit(Notice(f"{place}: the last record read has aged out, it could not be compared"))
 
 
 def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:

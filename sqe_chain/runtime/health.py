@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from sqe_chain.protocol.events import Event, Recovered, Standby, Stopped
 from sqe_chain.protocol.interfaces import When
 
 STUCK_MS = 15 * 60_000
@@ -40,10 +41,10 @@ class Health:
     def step(self, number: int, when: When) -> None:
         """Steps tell nothing that events do not."""
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:  # noqa: ARG002 - an Observer's
+    def event(self, event: Event) -> None:
         """Note what the service does."""
-        self._doing = name
-        if name == "recovered":
+        self._doing = event.name
+        if isinstance(event, Recovered):
             self._ready = True
-        elif name in {"standby", "stopped"}:
+        elif isinstance(event, Standby | Stopped):
             self._ready = False

@@ -14,6 +14,7 @@ from sqe_chain.errors import Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.events import Stopped
 from sqe_chain.protocol.interfaces import Engine, Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_engine, open_log, open_stores
@@ -103,7 +104,7 @@ def launch(
         if not found.stop.requested:
             env.engine = found.engine(flow)
             Service(env, found.clock, found.stop, found.statistics, once=deployment.once).run()
-        env.tell("stopped", reason=found.stop.reason)
+        env.emit(Stopped(found.stop.reason))
 
 
 @contextmanager

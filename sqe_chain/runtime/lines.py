@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 import structlog
 
+from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
 
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
@@ -44,14 +45,14 @@ class Lines:
     def step(self, number: int, when: When) -> None:
         """Steps are not written: their events are."""
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Write a line."""
-        if name in DETAILS:
+        if event.name in DETAILS:
             return
         severity: dict[str, object] = {}
         if self._as_json:
-            severity["severity"] = "warning" if name in WARNINGS else "info"
-        self._log.msg(name, **{**self._common, **severity, **fields})
+            severity["severity"] = "warning" if event.name in WARNINGS else "info"
+        self._log.msg(event.name, **{**self._common, **severity, **event.fields()})
 
 
 def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:

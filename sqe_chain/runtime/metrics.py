@@ -13,6 +13,17 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, make_wsgi_app
 
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.protocol.events import (
+    CaughtUp,
+    Claimed,
+    Committed,
+    Event,
+    Filtered,
+    Persisted,
+    Recovered,
+    Sealed,
+    Waiting,
+)
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.health import Health
 
@@ -40,12 +51,10 @@ class Metrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"sqe_chain_{name}", text, ["flow"], registry=registry).labels(flow)
 
-        self._counted = {
-            "inputs": counter("records", "Messages read"),
-            "replays": counter("replays", "Messages read that were replays and ignored"),
-            "excluded": counter("excluded", "Messages left out by the poison policy"),
-            "outputs": counter("outputs", "Messages published"),
-        }
+        self._records = counter("records", "Messages read")
+        self._replays = counter("replays", "Messages read that were replays and ignored")
+        self._excluded = counter("excluded", "Messages left out by the poison policy")
+        self._outputs = counter("outputs", "Messages published")
         names = ["flow", "stage", "reason"]
         text = "Messages that filters dropped, or spoke about"
         self._filtered = Counter("sqe_chain_filtered", text, names, registry=registry)
@@ -72,65 +81,62 @@ class Metrics:
             "partition; grows while nothing comes",
         )
         self._event_lag.set_function(self._event_lag_s)
-        self._plan = gauge("plan", "Number of the last plan")
+        # Its number appears with the first plan: a flow without stages has none, and 0 would be the number of one.
+        self._plan = Gauge("sqe_chain_plan", "Number of the last plan", ["flow"], registry=registry)
         self._epoch = gauge("epoch", "Epoch of the claim")
         self._persisted = gauge("last_persist_timestamp_seconds", "When states were last written")
 
     def step(self, number: int, when: When) -> None:
         """Steps are not counted."""
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Count."""
-        if name == "committed":
-            self._committed(fields)
-        elif name == "filtered":
-            counts = fields.get("counts")
-            for place, count in counts.items() if isinstance(counts, dict) else ():
-                stage, _, reason = place.rpartition("/")
-                self._filtered.labels(self._flow, stage, reason).inc(count)
-        elif name == "persisted":
-            self._rows.inc(_number(fields, "rows"))
-            self._persisted.set_to_current_time()
-        elif name in {"sealed", "recovered"}:
-            self._plan.set(_number(fields, "plan"))
-        elif name == "claimed":
-            self._epoch.set(_number(fields, "epoch"))
-        elif name == "waiting":
-            self._waits.inc()
-        elif name == "caught_up":
-            self._lag.set(0)
-            self._take_lags(dict.fromkeys(self._known, 0))
+        match event:
+            case Committed():
+                self._committed(event)
+            case Filtered():
+                for place, count in event.counts.items():
+                    stage, _, reason = place.rpartition("/")
+                    self._filtered.labels(self._flow, stage, reason).inc(count)
+            case Persisted():
+                self._rows.inc(event.rows)
+                self._persisted.set_to_current_time()
+            case Sealed() | Recovered():
+                if event.plan is not None:  # a flow without stages has no plans
+                    self._plan.labels(self._flow).set(event.plan)
+            case Claimed():
+                self._epoch.set(event.epoch)
+            case Waiting():
+                self._waits.inc()
+            case CaughtUp():
+                self._lag.set(0)
+                self._set_lags(dict.fromkeys(self._known, 0))
 
-    def _committed(self, fields: Mapping[str, object]) -> None:
-        for field, counter in self._counted.items():
-            counter.inc(_number(fields, field))
+    def _committed(self, event: Committed) -> None:
+        self._records.inc(event.inputs)
+        self._replays.inc(event.replays)
+        self._excluded.inc(event.excluded)
+        self._outputs.inc(event.outputs)
         self._batches.inc()
-        self._seconds.observe(_number(fields, "batch_ms") / 1_000)
-        self._lag.set(_number(fields, "lag"))
-        self._take_lags(fields.get("lag_by_partition"))
-        newest = _number(fields, "event_time_ms")
-        if newest > 0:
-            self._event_time_ms = max(newest, self._event_time_ms or 0)
+        self._seconds.observe(event.batch_ms / 1_000)
+        self._lag.set(event.lag)
+        self._set_lags(event.lag_by_partition)
+        if event.event_time_ms > 0:
+            self._event_time_ms = max(event.event_time_ms, self._event_time_ms or 0)
 
-    def _take_lags(self, lags: object) -> None:
+    def _set_lags(self, lags: Mapping[str, int]) -> None:
         """Lags by "topic/partition"; partitions that are not among them any more are no longer shown."""
-        found = lags if isinstance(lags, dict) else {}
-        for place in self._known - found.keys():
+        for place in self._known - lags.keys():
             topic, _, partition = place.rpartition("/")
             self._lags.remove(self._flow, topic, partition)
-        for place, lag in found.items():
+        for place, lag in lags.items():
             topic, _, partition = place.rpartition("/")
             self._lags.labels(self._flow, topic, partition).set(lag)
-        self._known = set(found)
+        self._known = set(lags)
 
     def _event_lag_s(self) -> float:
         known_ms = self._event_time_ms
         return float("nan") if known_ms is None else self._now_s() - known_ms / 1_000
-
-
-def _number(fields: Mapping[str, object], name: str) -> int:
-    found = fields.get(name, 0)
-    return found if isinstance(found, int) else 0
 
 
 class _Server(ThreadingMixIn, WSGIServer):

@@ -14,6 +14,7 @@ from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
@@ -236,10 +237,10 @@ class _Bell:
     def step(self, number: int, when: When) -> None:
         """Steps tell nothing that events do not."""
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:  # noqa: ARG002 - an Observer's
+    def event(self, event: Event) -> None:
         """Wake them."""
-        self.recovered |= name == "recovered"
-        if name in {"recovered", "committed", "caught_up"}:
+        self.recovered |= isinstance(event, Recovered)
+        if isinstance(event, Recovered | Committed | CaughtUp):
             with self._told:
                 self._told.notify_all()
 

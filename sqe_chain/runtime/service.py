@@ -15,6 +15,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
@@ -64,13 +65,13 @@ class Service:
         interval_ms = self.env.settings.interval_ms if stateful else 0
         while not self.stop.requested:
             began_ms = self.clock.ticks_ms()
-            worked = service.batch()
-            limited = worked and self.statistics.lag > 0
+            result = service.batch()
+            limited = result.worked and result.lag > 0  # the batch was full: the next one follows at once
             if self.once and not limited:
                 self.stop.request("once")
             elif not limited:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)
-                self.clock.wait(max(rest_ms, 0 if worked else IDLE_MS))
+                self.clock.wait(max(rest_ms, 0 if result.worked else IDLE_MS))
         if self.stop.superseded:
             raise self._claim_lost(service)
 
@@ -84,7 +85,7 @@ class Service:
         if self.stop.superseded:
             raise self._claim_lost(service) from error
         waiting = isinstance(error, (Unavailable, EngineLost)) or type(error) is ServiceStopped
-        if self.stop.requested and waiting and self.statistics.open_plan is None:
+        if self.stop.requested and waiting and service.open_plan is None:
             return
         raise error
 
@@ -92,10 +93,8 @@ class Service:
         """Move the heartbeat on, and say when a step takes long: servers are given a minute to answer."""
         slow = self.statistics.grown_slow()
         if slow:
-            self.env.tell(
-                "notice",
-                text=f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?",
-            )
+            text = f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?"
+            self.env.emit(Notice(text))
         return service.beat()
 
     def _claim_lost(self, service: Aggregation | Republishing) -> ServiceStopped:
@@ -120,4 +119,4 @@ class Service:
         )
 
     def _beat_failed(self, error: Exception) -> None:
-        self.env.tell("notice", text=f"the heartbeat does not reach the store: {error}")
+        self.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))

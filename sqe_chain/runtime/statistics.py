@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
+from sqe_chain.protocol.events import (
+    CaughtUp,
+    Claimed,
+    Committed,
+    Event,
+    Notice,
+    Persisted,
+    Recovered,
+    Sealed,
+    Standby,
+    Waiting,
+)
 from sqe_chain.protocol.interfaces import CLAIM, COMMIT, PERSIST, PROCESS, PUBLISH, RECOVER, SEAL, When
 
 RATE_WINDOW_S = 10.0
@@ -38,7 +50,6 @@ class Statistics:
         notice: the last thing worth a look; empty when all is well.
         epoch: of the claim; 0 without one.
         plan: number of the last plan; -1 without one.
-        open_plan: number of a plan sealed and not yet committed; None when there is none.
         inputs: messages read.
         replays: of these, replays ignored.
         excluded: of these, left out by the poison policy.
@@ -55,7 +66,6 @@ class Statistics:
     notice: str = ""
     epoch: int = 0
     plan: int = -1
-    open_plan: int | None = None
     inputs: int = 0
     replays: int = 0
     excluded: int = 0
@@ -83,29 +93,29 @@ class Statistics:
         self._slow_from_s = inf
         return self.doing
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Count."""
-        if name == "claimed":
-            self.epoch = _whole(fields, "epoch")
-        elif name == "recovered":
-            self.plan = _whole(fields, "plan", self.plan)
-            self._began_s = self.now_s()
-        elif name == "sealed":
-            self.plan = self.open_plan = _whole(fields, "plan")
-        elif name == "persisted":
-            self.rows += _whole(fields, "rows")
-            self.persisted_s = self.now_s()
-        elif name == "committed":
-            self._committed(fields)
-        elif name == "caught_up":
-            self.doing, self.lag, self.notice = "waiting for input", 0, ""
-        elif name == "waiting":
-            self.doing = f"waiting to {fields.get('what')}"
-            self.notice = str(fields.get("reason", ""))
-        elif name == "standby":
-            self.doing = "standby: another run holds the flow"
-        elif name == "notice":
-            self.notice = str(fields.get("text", ""))
+        match event:
+            case Claimed():
+                self.epoch = event.epoch
+            case Recovered():
+                self.plan = self.plan if event.plan is None else event.plan
+                self._began_s = self.now_s()
+            case Sealed():
+                self.plan = event.plan
+            case Persisted():
+                self.rows += event.rows
+                self.persisted_s = self.now_s()
+            case Committed():
+                self._committed(event)
+            case CaughtUp():
+                self.doing, self.lag, self.notice = "waiting for input", 0, ""
+            case Waiting():
+                self.doing, self.notice = f"waiting to {event.what}", event.reason
+            case Standby():
+                self.doing = "standby: another run holds the flow"
+            case Notice():
+                self.notice = event.text
 
     def rate(self) -> float:
         """Inputs per second, the mean of the last seconds."""
@@ -115,19 +125,13 @@ class Statistics:
         seconds = min(RATE_WINDOW_S, max(1.0, now_s - self._began_s))
         return sum(inputs for _, inputs in self._recent) / seconds
 
-    def _committed(self, fields: Mapping[str, object]) -> None:
-        inputs = _whole(fields, "inputs")
-        self.doing, self.notice, self.open_plan = "waiting for the next batch", "", None
+    def _committed(self, event: Committed) -> None:
+        self.doing, self.notice = "waiting for the next batch", ""
         self.batches += 1
-        self.inputs += inputs
-        self.replays += _whole(fields, "replays")
-        self.excluded += _whole(fields, "excluded")
-        self.outputs += _whole(fields, "outputs")
-        self.lag = _whole(fields, "lag")
-        self.batch_ms = _whole(fields, "batch_ms")
-        self._recent.append((self.now_s(), inputs))
-
-
-def _whole(fields: Mapping[str, object], name: str, default: int = 0) -> int:
-    found = fields.get(name, default)
-    return found if isinstance(found, int) else default
+        self.inputs += event.inputs
+        self.replays += event.replays
+        self.excluded += event.excluded
+        self.outputs += event.outputs
+        self.lag = event.lag
+        self.batch_ms = event.batch_ms
+        self._recent.append((self.now_s(), event.inputs))

@@ -6,11 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from sqe_chain.protocol.events import Event, Waiting
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
@@ -95,14 +96,12 @@ class ServiceClock:
         self._away_since_ms = None
         self._moved_ms = self.ticks_ms()
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Note since when something has been away."""
         self._moved_ms = self.ticks_ms()
-        if name != "waiting":
+        if not isinstance(event, Waiting):
             self._away_since_ms = None
-        elif (
-            self._away_since_ms is None or fields.get("wait_ms") == FIRST_WAIT_MS
-        ):  # something else is away now
+        elif self._away_since_ms is None or event.wait_ms == FIRST_WAIT_MS:  # something else is away now
             self._away_since_ms = self.ticks_ms()
 
 

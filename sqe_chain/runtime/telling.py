@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from sqe_chain.protocol.events import CaughtUp, Event, Notice
 from sqe_chain.protocol.interfaces import Observer, When
 
 
@@ -18,20 +19,21 @@ class Hearers:
 
     def __init__(self, *hearers: Observer) -> None:
         self._hearers: Sequence[Observer] = hearers
-        self._last = ""
+        self._caught_up = False
 
     def step(self, number: int, when: When) -> None:
         """Pass on."""
         for hearer in self._hearers:
             hearer.step(number, when)
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """Pass on."""
-        if name == self._last == "caught_up":
+        caught_up = isinstance(event, CaughtUp)
+        if caught_up and self._caught_up:
             return
-        self._last = name
+        self._caught_up = caught_up
         for hearer in self._hearers:
-            hearer.event(name, fields)
+            hearer.event(event)
 
 
 class _ToObserver(logging.Handler):
@@ -43,7 +45,7 @@ class _ToObserver(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass one record on."""
-        self._observer.event("notice", {"text": record.getMessage(), "logger": record.name})
+        self._observer.event(Notice(record.getMessage(), record.name))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.events import Notice
 
 
 def create_missing(env: Environment, input_partitions: int) -> None:
@@ -25,7 +26,7 @@ def create_missing(env: Environment, input_partitions: int) -> None:
     for topic in sorted(needed.keys() - found.keys()):
         partitions = needed[topic]
         env.log.create_topic(topic, partitions)
-        env.tell("notice", text=f"created topic {topic} with {partitions} partitions")
+        env.emit(Notice(f"created topic {topic} with {partitions} partitions"))
 
 
 def partitions_needed(flow: Flow, input_partitions: int) -> dict[str, int]:

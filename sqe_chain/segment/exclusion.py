@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
 TEXT_LIMIT = 500
 """Characters of an error's text that a plan keeps."""
-SAMPLE = 5
-"""Inputs left out of which the event of a batch tells, and errors that it counts."""
-SAMPLE_TEXT = 200
-"""Characters of their texts that it tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +42,3 @@ def record_crc(key: bytes | None, value: bytes | None) -> int:
     """
     lengths = f"{-1 if key is None else len(key)} {-1 if value is None else len(value)}"
     return crc32(value or b"", crc32(key or b"", crc32(lengths.encode())))
-
-
-def excluded_fields(exclusions: Sequence[Exclusion]) -> dict[str, object]:
-    """What an event tells of the inputs that a batch leaves out; nothing where there are none.
-
-    Returns:
-        `excluded_errors`: error class -> how many; `excluded_sample`: coordinates, error and the beginning of its text of
-        the first ones, at most `SAMPLE`.
-    """
-    if not exclusions:
-        return {}
-    sample = [
-        {
-            "input": f"{one.topic}[{one.partition}]@{one.offset}",
-            "error": one.error,
-            "text": one.text[:SAMPLE_TEXT],
-        }
-        for one in exclusions[:SAMPLE]
-    ]
-    counts = Counter(one.error for one in exclusions)
-    return {"excluded_errors": dict(counts.most_common(SAMPLE)), "excluded_sample": sample}

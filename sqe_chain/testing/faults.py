@@ -27,6 +27,7 @@ from sqe_chain.ports import (
     Views,
     Writer,
 )
+from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
 
 Port = Literal["broker", "store"]
@@ -80,7 +81,7 @@ class FaultScript:
     injected: list[InjectedFault] = field(default_factory=list)
     calls: int = 0
     written: list[str] = field(default_factory=list)
-    events: list[tuple[str, dict[str, object]]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     watch: Watch | None = None
 
     def step(self, number: int, when: When) -> None:
@@ -93,9 +94,9 @@ class FaultScript:
             passes.pop(0)
             raise Crash(f"{when} step {number}")
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
+    def event(self, event: Event) -> None:
         """See `Observer.event`."""
-        self.events.append((name, dict(fields)))
+        self.events.append(event)
 
     def cancel(self) -> None:
         """Cancel all faults that have not happened yet."""

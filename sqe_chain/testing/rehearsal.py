@@ -55,7 +55,7 @@ class Zombie:
         Raises:
             Superseded: another run owns the flow; this one has changed nothing.
         """
-        return self.service.batch()
+        return self.service.batch().worked
 
 
 class Rehearsal(Arming):
@@ -226,7 +226,7 @@ class Rehearsal(Arming):
     def batch(self) -> bool:
         """Run one batch of the present run, or of a new one; False when there was no new input."""
         service = self.service or self.start()
-        return service.batch()
+        return service.batch().worked
 
     def run_until_caught_up(self, most_batches: int = 1_000) -> None:
         """Run batches until there is no new input, as under a supervisor.
@@ -349,7 +349,7 @@ class Rehearsal(Arming):
 
     def events(self, name: str) -> list[dict[str, object]]:
         """All events of this name that the service reported, in all its runs."""
-        return [fields for event, fields in self.script.events if event == name]
+        return [event.fields() for event in self.script.events if event.name == name]
 
     def _environment(self, settings: Settings | None) -> Environment:
         """The environment of a new run, with injected faults."""

@@ -28,6 +28,7 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range, StateStore
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.republish import Republishing
 from sqe_chain.protocol.settings import Settings
@@ -209,13 +210,13 @@ class Silent:
     """An observer that keeps what it hears."""
 
     def __init__(self) -> None:
-        self.events: list[tuple[str, Mapping[str, object]]] = []
+        self.events: list[Event] = []
 
     def step(self, number: int, when: str) -> None:
         pass
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
-        self.events.append((name, fields))
+    def event(self, event: Event) -> None:
+        self.events.append(event)
 
 
 class Run:
@@ -243,7 +244,7 @@ class Run:
         self.service.start()
 
     def until_caught_up(self) -> None:
-        while self.service.batch():
+        while self.service.batch().worked:
             pass
 
     def states(self) -> dict[tuple[str, int], dict[bytes, bytes]]:
@@ -399,8 +400,8 @@ def told(run: Run) -> list[tuple[object, ...]]:
     """What both runs must have told alike: counts, but no random names and no times."""
     alike = ("inputs", "outputs", "replays", "excluded", "rows", "level", "plan", "attempt")
     return [
-        (name, *((field, fields[field]) for field in alike if field in fields))
-        for name, fields in run.observer.events
+        (event.name, *((field, value) for field, value in event.fields().items() if field in alike))
+        for event in run.observer.events
     ]
 
 

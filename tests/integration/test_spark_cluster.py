@@ -114,8 +114,8 @@ class Observer:
                 while (pathlib.Path(signs) / "sealed").exists():
                     time.sleep(0.05)
 
-    def event(self, name, fields):
-        print(name, {k: v for k, v in fields.items() if k != "layout"}, flush=True)
+    def event(self, event):
+        print(event.name, event.fields(), flush=True)
 
 
 session = open_session(master, "cluster-test", {
@@ -129,7 +129,7 @@ service = Aggregation(Environment(
     Settings(max_records=4000),
 ))
 service.start()
-while service.batch():
+while service.batch().worked:
     pass
 service.leave()
 session.stop()

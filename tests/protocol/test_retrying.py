@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Header, Home, Log, Range, StateStore
+from sqe_chain.protocol.events import Event, Waiting
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS, Retry, RetryingLog, RetryingStore
 from sqe_chain.stores.memory import MemoryStore
@@ -21,14 +22,14 @@ class Notes:
     """An observer that keeps what is waited for."""
 
     def __init__(self) -> None:
-        self.waits: list[tuple[object, object, object]] = []
+        self.waits: list[tuple[str, str, int]] = []
 
     def step(self, number: int, when: When) -> None:
         pass
 
-    def event(self, name: str, fields: Mapping[str, object]) -> None:
-        assert name == "waiting"
-        self.waits.append((fields["what"], fields["reason"], fields["wait_ms"]))
+    def event(self, event: Event) -> None:
+        assert isinstance(event, Waiting)
+        self.waits.append((event.what, event.reason, event.wait_ms))
 
 
 def failing(times: int, error: Exception) -> Callable[[], str]:

@@ -61,7 +61,7 @@ class SteppedRun:
         self._may_continue.acquire()
         try:
             service = self._pipeline.service.start()
-            while service.batch():
+            while service.batch().worked:
                 pass
         except BaseException as error:  # noqa: BLE001 - the test checks it
             self.error = error

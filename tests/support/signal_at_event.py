@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from sqe_chain.protocol.events import Event
 from sqe_chain.runtime.lines import Lines
 
 
@@ -39,8 +40,8 @@ def install_signal(text: str) -> None:
     at_event = SignalAtEvent(events.split(","), signal.Signals[number])
     write = Lines.event
 
-    def event(self: Lines, name: str, fields: Mapping[str, object]) -> None:
-        write(self, name, fields)
-        at_event.on_event(name)
+    def event(self: Lines, event: Event) -> None:
+        write(self, event)
+        at_event.on_event(event.name)
 
     Lines.event = event  # type: ignore[method-assign]

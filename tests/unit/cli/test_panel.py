@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import socket
+from dataclasses import replace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
@@ -17,31 +18,56 @@ from rich.console import Console
 from sqe_chain.cli.panel import LivePanel, panel
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
+from sqe_chain.protocol.events import (
+    CaughtUp,
+    Claimed,
+    Committed,
+    Event,
+    Notice,
+    Persisted,
+    Published,
+    Recovered,
+    Sealed,
+    Standby,
+    Stopped,
+    Waiting,
+)
 from sqe_chain.protocol.interfaces import PERSIST, PROCESS, PUBLISH, Observer
+from sqe_chain.protocol.results import StartResult
 from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics, serving
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.telling import Hearers, logging_to
 
-BATCH: tuple[tuple[str, dict[str, object]], ...] = (
-    ("claimed", {"epoch": 4, "run_id": "ab"}),
-    ("recovered", {"plan": 7, "redone": [7]}),
-    ("sealed", {"plan": 8, "id": "cd"}),
-    ("published", {"plan": 8, "outputs": 12}),
-    ("persisted", {"plan": 8, "level": 2, "rows": 3}),
-    ("persisted", {"plan": 8, "level": 1, "rows": 30}),
-    (
-        "committed",
-        {"plan": 8, "inputs": 5000, "replays": 40, "excluded": 1, "outputs": 12, "lag": 77, "batch_ms": 321},
-    ),
+COMMITTED = Committed(
+    plan=8,
+    inputs=5000,
+    replays=40,
+    excluded=1,
+    excluded_errors={"ValueError": 1},
+    excluded_sample=({"input": "t[0]@7", "error": "ValueError", "text": "odd"},),
+    outputs=12,
+    lag=77,
+    lag_by_partition={"t/0": 77},
+    event_time_ms=-1,
+    batch_ms=321,
+)
+BATCH: tuple[Event, ...] = (
+    Claimed(4, "ab", 7),
+    Recovered(3, 7, (7,)),
+    Sealed(8, "cd"),
+    Published(plan=8, outputs=12),
+    Persisted(8, 2, 3),
+    Persisted(8, 1, 30),
+    COMMITTED,
 )
 
 
 def tell(*observers: Observer) -> None:
-    for name, fields in BATCH:
+    for event in BATCH:
         for observer in observers:
-            observer.event(name, fields)
+            observer.event(event)
 
 
 def shown(statistics: Statistics) -> str:
@@ -85,10 +111,10 @@ def test_the_panel_shows_every_number() -> None:
 def test_the_rate_is_the_mean_of_the_last_seconds_only() -> None:
     now = [0.0]
     statistics = Statistics(lambda: now[0])
-    statistics.event("recovered", {"plan": 0})
+    statistics.event(Recovered(1, 0, ()))
     for second in range(1, 31):
         now[0] = float(second)
-        statistics.event("committed", {"inputs": 100 if second < 20 else 300})
+        statistics.event(replace(COMMITTED, inputs=100 if second < 20 else 300))
     assert statistics.rate() == pytest.approx(330)  # 11 batches of the last 10 seconds, both ends included
     now[0] = 100.0
     assert statistics.rate() == 0
@@ -96,11 +122,11 @@ def test_the_rate_is_the_mean_of_the_last_seconds_only() -> None:
 
 def test_what_is_waited_for_stands_in_the_panel_until_it_is_back() -> None:
     statistics = Statistics(lambda: 0.0)
-    statistics.event("waiting", {"what": "commit", "reason": "Kafka does not answer [now]", "wait_ms": 100})
+    statistics.event(Waiting("commit", "Kafka does not answer [now]", 100))
     text = shown(statistics)
     assert "waiting to commit" in text
     assert "Kafka does not answer [now]" in text
-    statistics.event("caught_up", {})
+    statistics.event(CaughtUp(8))
     assert "Kafka" not in shown(statistics)
 
 
@@ -112,21 +138,13 @@ def test_a_republisher_shows_no_plan() -> None:
     assert "publishing" in text
 
 
-def test_an_open_plan_is_known() -> None:
-    statistics = Statistics(lambda: 0.0)
-    statistics.event("sealed", {"plan": 3})
-    assert statistics.open_plan == 3
-    statistics.event("committed", {"plan": 3})
-    assert statistics.open_plan is None
-
-
 def test_the_live_panel_keeps_what_is_worth_reading_above_it() -> None:
     stream = io.StringIO()
     console = Console(file=stream, width=100, force_terminal=True)
     statistics = Statistics(lambda: 0.0)
     with LivePanel(console, statistics, "totals", "localhost:9092") as live:
         tell(statistics, live)
-        live.event("notice", {"text": "[red]not markup[/red]"})
+        live.event(Notice("[red]not markup[/red]"))
     text = stream.getvalue()
     assert "redone=[7]" in text
     assert "[red]not markup[/red]" in text
@@ -141,13 +159,13 @@ def test_json_lines_are_whole_and_written_at_once() -> None:
             written[:] = self.getvalue().splitlines()
 
     lines = Lines("totals", as_json=True, stream=Pipe())
-    for number, (name, fields) in enumerate(BATCH, 1):
-        lines.event(name, fields)
+    for number, event in enumerate(BATCH, 1):
+        lines.event(event)
         assert len(written) == number
         found = json.loads(written[-1])
-        assert found["event"] == name
+        assert found["event"] == event.name
         assert found["flow"] == "totals"
-        assert {key: found[key] for key in fields} == fields
+        assert {key: found[key] for key in event.fields()} == event.fields()
 
 
 def test_text_lines_show_every_field() -> None:
@@ -160,8 +178,8 @@ def test_text_lines_show_every_field() -> None:
 def test_caught_up_is_said_once() -> None:
     stream = io.StringIO()
     hearers = Hearers(Lines("totals", as_json=True, stream=stream))
-    for name in ("caught_up", "caught_up", "committed", "caught_up"):
-        hearers.event(name, {})
+    for event in (CaughtUp(8), CaughtUp(8), COMMITTED, CaughtUp(8)):
+        hearers.event(event)
     events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert events == ["caught_up", "committed", "caught_up"]
 
@@ -198,8 +216,20 @@ def test_metrics_count_and_answer() -> None:
     assert text == generate_latest(registry).decode()
 
 
-def committed(lags: dict[str, int], event_time_ms: int = -1) -> dict[str, object]:
-    return {"lag": sum(lags.values()), "lag_by_partition": lags, "event_time_ms": event_time_ms}
+def test_a_service_without_stages_has_no_number_of_a_plan() -> None:
+    """Nor does it begin with one: 0 is the number of a plan, and alerts compare it."""
+    registry = CollectorRegistry()
+    metrics = Metrics("f", registry)
+    assert numbers(registry, "sqe_chain_plan") == {}
+    metrics.event(Recovered.of(StartResult(partitions=3)))
+    metrics.event(replace(COMMITTED, plan=None))
+    assert numbers(registry, "sqe_chain_plan") == {}
+    metrics.event(Recovered.of(StartResult(partitions=3, plan=7, redone=())))
+    assert numbers(registry, "sqe_chain_plan") == {'flow="f"': 7}
+
+
+def committed(lags: dict[str, int], event_time_ms: int = -1) -> Committed:
+    return replace(COMMITTED, lag=sum(lags.values()), lag_by_partition=lags, event_time_ms=event_time_ms)
 
 
 def numbers(registry: CollectorRegistry, name: str) -> dict[str, float]:
@@ -211,12 +241,12 @@ def numbers(registry: CollectorRegistry, name: str) -> dict[str, float]:
 def test_lag_is_told_by_partition_and_those_that_are_gone_are_no_longer_shown() -> None:
     registry = CollectorRegistry()
     metrics = Metrics("f", registry)
-    metrics.event("committed", committed({"a.b/0": 5, "a.b/1": 0, "old/0": 9}))
-    metrics.event("committed", committed({"a.b/0": 7, "a.b/1": 2}))
+    metrics.event(committed({"a.b/0": 5, "a.b/1": 0, "old/0": 9}))
+    metrics.event(committed({"a.b/0": 7, "a.b/1": 2}))
     name = "sqe_chain_partition_lag"
     place = 'flow="f",partition="{}",topic="a.b"'
     assert numbers(registry, name) == {place.format(0): 7, place.format(1): 2}
-    metrics.event("caught_up", {})
+    metrics.event(CaughtUp(8))
     assert numbers(registry, name) == {place.format(0): 0, place.format(1): 0}
 
 
@@ -229,11 +259,11 @@ def test_event_time_lag_follows_the_clock_and_never_goes_back() -> None:
         return value
 
     assert math.isnan(lag())
-    metrics.event("committed", committed({}, -1))
+    metrics.event(committed({}, -1))
     assert math.isnan(lag())
-    metrics.event("committed", committed({}, 970_000))
+    metrics.event(committed({}, 970_000))
     assert lag() == 30
-    metrics.event("committed", committed({}, 960_000))
+    metrics.event(committed({}, 960_000))
     now_s[0] += 12
     assert lag() == 42
 
@@ -253,12 +283,12 @@ def test_live_and_ready_answer_beside_the_metrics() -> None:
     with serving(port, CollectorRegistry(), health):
         assert asked(port, "/live")[0] == 200
         assert asked(port, "/ready") == (503, "starting\n")
-        health.event("standby", {})
+        health.event(Standby(3, "{}"))
         assert asked(port, "/ready") == (503, "standby\n")
-        health.event("claimed", {})
+        health.event(Claimed(4, "ab", 7))
         assert asked(port, "/ready") == (503, "claimed\n")
-        for name in ("recovered", "waiting", "notice", "committed"):
-            health.event(name, {})
+        for event in (Recovered(3, 7, ()), Waiting("commit", "no broker", 100), Notice("news"), COMMITTED):
+            health.event(event)
             assert asked(port, "/ready") == (200, "at work\n")
         quiet_ms[0] = STUCK_MS
         assert asked(port, "/live") == (503, "nothing has happened for 900 s, last committed\n")
@@ -266,14 +296,14 @@ def test_live_and_ready_answer_beside_the_metrics() -> None:
         quiet_ms[0] = STUCK_MS - 1
         assert asked(port, "/live")[0] == 200
         assert asked(port, "/metrics")[0] == 200
-        health.event("stopped", {})
+        health.event(Stopped("SIGTERM"))
         assert asked(port, "/ready")[0] == 503
 
 
 def test_lines_for_people_leave_out_what_is_for_machines() -> None:
     for as_json in (False, True):
         stream = io.StringIO()
-        Lines("f", as_json=as_json, stream=stream).event("committed", committed({"t/0": 3}, 5))
+        Lines("f", as_json=as_json, stream=stream).event(committed({"t/0": 3}, 5))
         assert ("lag_by_partition" in stream.getvalue()) == as_json
         assert "lag=3" in stream.getvalue() or as_json
 

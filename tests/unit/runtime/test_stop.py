@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from sqe_chain.errors import Unavailable
+from sqe_chain.protocol.events import Notice, Waiting
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop, signals
 
 LONG_S = 60.0
@@ -69,7 +70,7 @@ def test_a_loop_is_quiet_while_it_neither_waits_nor_gets_on(monkeypatch: pytest.
     clock.wait(3_600_000)
     assert seen == [0]
     assert clock.quiet_ms() == 0
-    moves: list[Callable[[], None]] = [lambda: clock.step(3, "before"), lambda: clock.event("notice", {})]
+    moves: list[Callable[[], None]] = [lambda: clock.step(3, "before"), lambda: clock.event(Notice("news"))]
     for move in moves:
         now[0] += 3_600_000
         assert clock.quiet_ms() == 3_600_000
@@ -104,16 +105,16 @@ def test_a_store_that_is_away_is_told_once_and_does_not_end_the_service() -> Non
     assert not stop.requested
 
 
-def test_patience_ends_for_one_absence_and_begins_anew_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends_for_one_absence_and_begins_again_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = ServiceClock(Stop(), give_up_ms=1_000)
     now = [0]
     monkeypatch.setattr(clock, "ticks_ms", lambda: now[0])
-    clock.event("waiting", {"wait_ms": 100})
+    clock.event(Waiting("commit", "no broker", 100))
     assert not clock.wait(0)
     now[0] = 900
-    clock.event("waiting", {"wait_ms": 200})
+    clock.event(Waiting("commit", "no broker", 200))
     assert not clock.wait(0)
-    clock.event("waiting", {"wait_ms": 100})  # another difficulty
+    clock.event(Waiting("commit", "no broker", 100))  # another difficulty
     now[0] = 1_800
     assert not clock.wait(0)
     now[0] = 1_900
@@ -124,7 +125,7 @@ def test_patience_ends_for_one_absence_and_begins_anew_for_the_next(monkeypatch:
 
 def test_a_service_has_patience_for_ever() -> None:
     clock = ServiceClock(Stop())
-    clock.event("waiting", {"wait_ms": 100})
+    clock.event(Waiting("commit", "no broker", 100))
     began = time.monotonic()
     assert not clock.wait(1)
     assert time.monotonic() - began < LONG_S

@@ -1,0 +1,158 @@
+"""What services tell keeps its names and fields, for users parse it; and what they return says the same, typed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.errors import Unavailable
+from sqe_chain.flow import Flow
+from sqe_chain.protocol import events
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.events import Event, Recovered
+from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.results import BatchResult, StartResult
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import word, words_by_letter
+
+LINES: dict[str, list[tuple[str, ...]]] = {
+    "standby": [("epoch", "owner")],
+    "claimed": [("epoch", "run_id", "plan")],
+    "recovered": [("partitions",), ("partitions", "plan", "redone")],
+    "rebuilt": [("plan", "stored_in")],
+    "stopped": [("reason",)],
+    "failed": [("attempt", "inputs", "first")],
+    "shuffled": [("stages", "keys")],
+    "sealed": [("plan", "id")],
+    "published": [("outputs",), ("plan", "outputs")],
+    "persisted": [("plan", "level", "rows")],
+    "committed": [
+        ("inputs", "replays", "excluded", "outputs", "lag", "lag_by_partition", "event_time_ms", "batch_ms"),
+        (
+            *(
+                "plan",
+                "inputs",
+                "replays",
+                "excluded",
+                "excluded_errors",
+                "excluded_sample",
+                "outputs",
+                "lag",
+            ),
+            *("lag_by_partition", "event_time_ms", "batch_ms"),
+        ),
+    ],
+    "filtered": [("plan", "counts")],
+    "caught_up": [(), ("plan",)],
+    "waiting": [("what", "reason", "wait_ms")],
+    "notice": [("text",), ("text", "logger")],
+}
+"""Event -> its fields in order: as few, and as many as there may be. This is what users' tools read."""
+
+LEFT_OUT = (Exclusion("t", 0, 7, "skip", "ValueError", "x" * 500),)
+WHOLE = BatchResult(worked=True, plan=8, inputs=5, exclusions=LEFT_OUT, lag_by_partition={"t/0": 3, "t/1": 4})
+EVENTS: list[Event] = [
+    events.Standby(1, "{}"),
+    events.Claimed(1, "ab", 7),
+    Recovered.of(StartResult(3)),
+    Recovered.of(StartResult(3, 7, ())),
+    events.Rebuilt(7, {"stage": "flow.again-2"}),
+    events.Stopped("once"),
+    events.Failed(1, 2, "t[0]@7"),
+    events.Shuffled(("stage",), 3),
+    events.Sealed(8, "cd"),
+    events.Published(outputs=0),
+    events.Published(plan=8, outputs=0),
+    events.Persisted(8, 1, 0),
+    events.Committed.of(BatchResult(worked=True)),
+    events.Committed.of(WHOLE),
+    events.Filtered(8, {"stage/replay": 1}),
+    events.CaughtUp(),
+    events.CaughtUp(8),
+    events.Waiting("commit", "no broker", 100),
+    events.Notice("news"),
+    events.Notice("news", "some.library"),
+]
+
+
+def test_events_keep_their_names_and_fields() -> None:
+    found: dict[str, list[tuple[str, ...]]] = {}
+    for event in EVENTS:
+        found.setdefault(event.name, []).append(tuple(event.fields()))
+    assert found == LINES
+
+
+def test_every_kind_of_event_is_among_them() -> None:
+    kinds = {one for one in vars(events).values() if isinstance(one, type) and issubclass(one, Event)}
+    assert {type(event) for event in EVENTS} == kinds - {Event}
+
+
+def test_what_is_left_out_is_told_in_short() -> None:
+    fields = events.Committed.of(WHOLE).fields()
+    assert (fields["excluded"], fields["lag"]) == (1, 7)
+    assert fields["excluded_errors"] == {"ValueError": 1}
+    assert fields["excluded_sample"] == [{"input": "t[0]@7", "error": "ValueError", "text": "x" * 200}]
+
+
+def noting(name: str = "noting") -> Flow:
+    flow = Flow(name, state_partitions=1)
+    words_by_letter(flow)
+    return flow
+
+
+def republishing() -> Flow:
+    flow = Flow("republishing")
+    flow.source("words", type(word(""))).to("copies", partitions=1)
+    return flow
+
+
+@pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
+def test_a_batch_returns_what_it_tells(flow: Flow) -> None:
+    found = Rehearsal(flow, partitions={"words": 2})
+    found.settings = replace(found.settings, max_records=2)
+    for text in ("ant", "ape", "asp"):
+        found.feed("words", word(text), partition=0)
+    run = found.start()
+    full, rest, nothing = run.batch(), run.batch(), run.batch()
+    assert [result.worked for result in (full, rest, nothing)] == [True, True, False]
+    assert [result.inputs for result in (full, rest, nothing)] == [2, 1, 0]
+    assert [result.lag for result in (full, rest, nothing)] == [1, 0, 0]
+    told = [events.Committed.of(result).fields() for result in (full, rest)]
+    assert found.events("committed") == told
+    assert {result.plan for result in (full, rest, nothing)} == ({1, 2} if flow.stages() else {None})
+
+
+@pytest.mark.parametrize("flow", [noting(), republishing()], ids=["aggregation", "republish"])
+def test_a_start_returns_what_it_tells(flow: Flow) -> None:
+    found = Rehearsal(flow, partitions={"words": 2})
+    found.start()
+    assert found.events("recovered") == [
+        {"partitions": 2, "plan": 0, "redone": []} if flow.stages() else {"partitions": 2}
+    ]
+
+
+def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:
+    """A layout's plan too, of which no `committed` is told."""
+    flow = Flow("growing", state_partitions=1)
+    numbers = flow.source("numbers", Int64Value)
+    numbers.aggregate("sum", key=lambda _: "all", state=Int64Value, fold=lambda _, __: None)
+    found = Rehearsal(flow)
+    run = found.start()
+    assert opened(run) is None
+    found.log.grow("numbers", 2)
+    run.batch()
+    assert found.events("sealed")[-1]["plan"] == 1
+    assert opened(run) is None
+    found.feed("numbers", Int64Value(value=1))
+    found.clock.waits = 0
+    found.outage("broker", when="before", writes=True, calls=200)
+    with pytest.raises(Unavailable):
+        run.batch()
+    assert opened(run) == 2
+
+
+def opened(run: Aggregation | Republishing) -> int | None:
+    return run.open_plan
