@@ -18,7 +18,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Committed, Event, Persisted
 from sqe_chain.protocol.interfaces import When
-from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
 
@@ -101,7 +101,7 @@ class Service:
     redis: str
     max_records: int
     notes: Notes = field(default_factory=Notes)
-    protocol: Aggregation | Republishing = field(init=False)
+    protocol: Aggregation | Republisher = field(init=False)
 
     def __post_init__(self) -> None:
         """Claim and recover."""
@@ -118,7 +118,7 @@ class Service:
             lambda: uuid.uuid4().hex,
             Settings(max_records=self.max_records, max_bytes=1 << 29),
         )
-        self.protocol = Aggregation(env) if self.flow.stages() else Republishing(env)
+        self.protocol = Aggregation(env) if self.flow.stages() else Republisher(env)
         self.protocol.start()
 
     def work_off(self) -> Run:

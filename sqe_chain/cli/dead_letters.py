@@ -25,8 +25,8 @@ from sqe_chain.cli.options import (
 from sqe_chain.cli.values import store_urls, topic_name
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
+from sqe_chain.protocol.dead_letter_replay import DeadLetterReplay, ReplayResult
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.resending import Resending, Resent
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.segment.exclusion import Exclusion
 
@@ -59,14 +59,14 @@ def replay(
     with reported(traceback=traceback):
         flow = load_flow(target)
         log = open_log(kafka, kafka_config)
-        result = Resending(flow, log, None if to is None else topic_name(to)).run()
+        result = DeadLetterReplay(flow, log, None if to is None else topic_name(to)).run()
         if json:
             print_json({"flow": flow.name, **asdict(result)})
         else:
             _say(flow.dead_letter_topic, result)
 
 
-def _say(topic: str, result: Resent) -> None:
+def _say(topic: str, result: ReplayResult) -> None:
     OUT.print(f"dead letters sent back: {result.sent}")
     if result.known:
         OUT.print(f"there twice, and sent before: {result.known}")

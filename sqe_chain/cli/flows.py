@@ -24,7 +24,7 @@ from sqe_chain.cli.options import (
 from sqe_chain.cli.values import store_urls
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.forgetting import Forgetting, Known, known_flows
+from sqe_chain.protocol.forget import ForgetFlow, KnownFlow, known_flows
 from sqe_chain.runtime.connecting import open_log
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.stores import open_store
@@ -82,7 +82,7 @@ def forget(
             and typer.prompt(f"Type {name} to forget that flow, with all of its states", err=True) != name
         ):
             raise ConfigurationError("that is another name; nothing was forgotten")
-        work = Forgetting(name, stores, log, topics, secrets.token_hex(8), is_dead, _wait)
+        work = ForgetFlow(name, stores, log, topics, secrets.token_hex(8), is_dead, _wait)
         deleted = work.run()
     ERR.print(f"flow {name!r} is forgotten" + (f"; deleted topics: {', '.join(deleted)}" if deleted else ""))
 
@@ -103,7 +103,7 @@ def _stores(texts: Sequence[str]) -> Iterator[dict[str, StateStore]]:
         yield stores
 
 
-def _line(one: Known) -> dict[str, object]:
+def _line(one: KnownFlow) -> dict[str, object]:
     layout = one.plan.layout if one.plan else None
     sealed = datetime.fromtimestamp(one.plan.clock_ms / 1_000, UTC) if one.plan else None
     return {

@@ -16,9 +16,9 @@ from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.health import Health
-from sqe_chain.runtime.launching import Deployment, Listening, Prepared, prepared
+from sqe_chain.runtime.launching import Deployment, ObserverFactory, Prepared, prepare
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.runtime.metrics import Metrics, serving
+from sqe_chain.runtime.metrics import Metrics, serve
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
 
@@ -28,7 +28,7 @@ def show_cursor() -> None:
     ERR.show_cursor(show=True)
 
 
-def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | None = None) -> Listening:
+def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | None = None) -> ObserverFactory:
     """Who hears what a service of the command does.
 
     Args:
@@ -46,7 +46,7 @@ def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | Non
                 registry = CollectorRegistry()
                 health = Health(clock.quiet_ms)
                 hearers += [Metrics(flow.name, registry), health]
-                opened.enter_context(serving(metrics_port, registry, health))
+                opened.enter_context(serve(metrics_port, registry, health))
             if log_json or not ERR.is_terminal:
                 hearers.append(Lines(flow.name, as_json=log_json))
             else:
@@ -74,4 +74,4 @@ def working_on(
     choice = engine or EngineChoice("inprocess")
     deployment = Deployment(kafka, kafka_config, store_urls(store or ()), choice, once=True)
     who = listening(flow, kafka, log_json=log_json)
-    return prepared(flow, settings, deployment, listening=who, restore=show_cursor)
+    return prepare(flow, settings, deployment, listening=who, restore=show_cursor)

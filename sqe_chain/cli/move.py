@@ -24,7 +24,8 @@ from sqe_chain.cli.options import (
 )
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.moving import exported, imported
+from sqe_chain.protocol.moving import export_states as export_lines
+from sqe_chain.protocol.moving import import_states as import_lines
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.owner import this_process
 
@@ -57,7 +58,7 @@ def export_states(
             appearing(file) as partial,
             _opened(partial, file.suffix == ".gz", "wt") as out,
         ):
-            for line in counted(exported(found.env), "states written"):
+            for line in counted(export_lines(found.env), "states written"):
                 out.write(line + "\n")
 
 
@@ -85,7 +86,7 @@ def import_states(
             working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
             _opened(file, file.suffix == ".gz", "rt") as lines,
         ):
-            plan = imported(found.env, counted(_whole(file, lines), "states read"))
+            plan = import_lines(found.env, counted(_whole(file, lines), "states read"))
         ERR.print(f"flow {flow.name!r} stands at plan {plan.number} in the new store")
 
 

@@ -26,7 +26,7 @@ from sqe_chain.codecs.protobuf_json import numbered
 from sqe_chain.envelope.message import Envelope, read
 from sqe_chain.errors import ConfigurationError, EnvelopeError
 from sqe_chain.ports import Bounds, Log, Message, Range, TopicInfo
-from sqe_chain.protocol.letters import Letter, letter_of
+from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.runtime.connecting import open_log
 
 _SHOWN_BYTES = 120
@@ -120,7 +120,7 @@ def _as_object(message: Message) -> dict[str, object]:
         "key": as_json(message.key()),
         "headers": [[name, as_json(value)] for name, value in message.headers() or ()],
     }
-    letter = letter_of(message)
+    letter = parse_dead_letter(message)
     if letter is not None:
         shown["dead_letter"] = _letter(letter)
         shown["headers"] = [[name, as_json(value)] for name, value in letter.headers]
@@ -141,7 +141,7 @@ def _as_object(message: Message) -> dict[str, object]:
     return {**shown, "envelope": envelope}
 
 
-def _letter(letter: Letter) -> dict[str, object]:
+def _letter(letter: DeadLetter) -> dict[str, object]:
     return {
         "flow": letter.flow,
         "topic": letter.topic,
@@ -198,7 +198,7 @@ def _as_text(message: Message) -> Text:
         f"  {_moment(message.timestamp()[1])}",
         "  no key" if key is None else f"  key {readable(key)}",
     )
-    letter = letter_of(message)
+    letter = parse_dead_letter(message)
     if letter is not None:
         shown.append(
             f"\n  dead letter of flow {letter.flow}, read at {letter}: {letter.error}: {letter.text}",

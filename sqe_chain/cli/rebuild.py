@@ -30,8 +30,8 @@ from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.rebuild import Rebuilding
-from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.rebuild import Rebuild
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.launching import Prepared
@@ -146,7 +146,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
 
 
 def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
-    work = Rebuilding(found.env, found.engine, to, republish, resume, lambda: found.stop.requested)
+    work = Rebuild(found.env, found.engine, to, republish, resume, lambda: found.stop.requested)
     with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
         plan = work.run()
     name = found.env.flow.name
@@ -154,7 +154,7 @@ def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = F
 
 
 def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
-    service = Republishing(found.env)
+    service = Republisher(found.env)
     service.start()
     positions = service.rewind(to)
     places = ", ".join(

@@ -14,7 +14,7 @@ from functools import partial
 from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.applying import Applying
+from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.cutting import Part, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
@@ -30,7 +30,7 @@ from sqe_chain.protocol.planning import (
     layout_of,
     layout_plan,
 )
-from sqe_chain.protocol.processing import Batch, Processing, TooManyForOnePlan
+from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.verifying import (
@@ -67,13 +67,13 @@ class Aggregation:
     last: Plan | None = None
     open_plan: int | None = None
     _home: Home | None = None
-    _processing: Processing = field(init=False)
-    _plans: Applying | None = None
+    _processing: Processor = field(init=False)
+    _plans: Applier | None = None
     _bytes_per_record: float = 100.0
     _level_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._processing = Processing(self.env)
+        self._processing = Processor(self.env)
 
     def start(self) -> StartResult:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
@@ -110,11 +110,11 @@ class Aggregation:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for broker or store.
         """
-        env, again = self.env, self.env.settings.again
+        env, spec = self.env, self.env.settings.rebuild
         infos, bounds = self._look()
         last = self._last()
-        if again is not None:
-            bounds = inputs.within(bounds, again.until)
+        if spec is not None:
+            bounds = inputs.limit_bounds(bounds, spec.until)
         started_ms = env.clock.now_ms()
         found = self._process(last, bounds, infos)
         if found is None:
@@ -122,7 +122,7 @@ class Aggregation:
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         clock_ms, part, report, exclusions = found
-        plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, again)
+        plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, spec)
         with env.step(SEAL):
             self._seal(plan)
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
@@ -152,7 +152,7 @@ class Aggregation:
             self._bring_up_to_date(infos)  # begins with a topic that was created again, or names it and stops
             positions = {place: planned.stop for place, planned in self._last().ends().items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-            look = partial(inputs.look, env.flow, env.ports.log, infos, positions)
+            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, positions)
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, bounds
@@ -170,7 +170,7 @@ class Aggregation:
         env = self.env
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         while True:
-            part = next_part(last, bounds, max(len(last.ranges), limit), again=env.settings.again)
+            part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
             if part.empty:
                 return None
             clock_ms, left_out = env.clock.now_ms(), tuple[Exclusion, ...]()
@@ -206,10 +206,10 @@ class Aggregation:
 
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
-        again = self.env.settings.again
+        spec = self.env.settings.rebuild
         positions = {place: planned.stop for place, planned in self._last().ends().items()}
         bounds = self.env.ports.log.bounds(positions)
-        return inputs.lag(positions, inputs.within(bounds, again.until) if again else bounds)
+        return inputs.lag(positions, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
 
     # ------------------------------------------------------------------ claim and recover
 
@@ -217,7 +217,7 @@ class Aggregation:
         env = self.env
         with env.step(CLAIM):
             self.claimed, self._home = claim(env, partial(self._commits, infos))
-            self._plans = Applying(env, self.claimed)
+            self._plans = Applier(env, self.claimed)
             if self._home.number < 0:
                 self._be_born(infos)
             self.last = self._fetch(self._home.number)
@@ -255,15 +255,15 @@ class Aggregation:
             raise AssertionError("born after the claim")
         places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
         bounds = env.log.bounds(places)
-        again = env.settings.again
-        if again is not None:
-            starts = {place: (again.starts.get(place, 0), place in again.starts) for place in places}
+        spec = env.settings.rebuild
+        if spec is not None:
+            starts = {place: (spec.starts.get(place, 0), place in spec.starts) for place in places}
             for place, (offset, _) in starts.items():
                 inputs.check_bounds(place, offset, bounds[place])
         else:
             starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
         now_ms = env.clock.now_ms()
-        self._set_home(home, birth_plan(env.flow, self._claim(), now_ms, infos, starts, again))
+        self._set_home(home, birth_plan(env.flow, self._claim(), now_ms, infos, starts, spec))
 
     def _recover(self, headers: dict[tuple[int, int], Header]) -> StartResult:
         env, last = self.env, self._last()
@@ -323,8 +323,8 @@ class Aggregation:
         if sources:
             bounds = env.log.bounds(sources)
             starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
-        again = env.settings.again
-        plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), layout, infos, starts, again)
+        spec = env.settings.rebuild
+        plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), layout, infos, starts, spec)
         with env.step(SEAL):
             self._seal(plan)
         for text in news_of(env.flow, last, plan, infos):
@@ -351,7 +351,7 @@ class Aggregation:
         publish: bool,
         top_level: int,
     ) -> None:
-        """Steps 5, 6 and 7, see `Applying.finish`; after that no plan is open."""
+        """Steps 5, 6 and 7, see `Applier.finish`; after that no plan is open."""
         self._applying().finish(plan, headers, report, publish=publish, top_level=top_level)
         self.open_plan = None
 
@@ -387,7 +387,7 @@ class Aggregation:
         known = plan.layout.stages
         return {(stage.index, part): header for stage, part in self.env.places() if stage.name in known}
 
-    def _applying(self) -> Applying:
+    def _applying(self) -> Applier:
         if self._plans is None:
             raise AssertionError("start() comes first")
         return self._plans

@@ -23,7 +23,7 @@ COMMIT_WITHIN_MS = 86_400_000
 
 
 @dataclass(slots=True)
-class Applying:
+class Applier:
     """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones.
 
     Args:
@@ -113,7 +113,7 @@ class Applying:
     def commit(self, plan: Plan) -> None:
         """Step 7: a courtesy to lag monitors, and a witness for recovery."""
         env = self.env
-        if env.settings.again is not None:
+        if env.settings.rebuild is not None:
             return
         commits = {
             planned.place: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges

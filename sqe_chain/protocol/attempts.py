@@ -23,7 +23,7 @@ from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan
-from sqe_chain.protocol.standing import read_plan
+from sqe_chain.protocol.progress import read_plan
 from sqe_chain.segment.states import Claim, chunk_size
 
 LOOK_BACK = 50
@@ -63,7 +63,7 @@ class Attempts:
     env: Environment
     mine: Claim
 
-    def found(self) -> Iterator[Attempt]:
+    def known(self) -> Iterator[Attempt]:
         """All that the home store knows, the newest first."""
         for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
             attempt = self._find(name_of(self.env.flow, epoch))
@@ -91,7 +91,7 @@ class Attempts:
                 self.clear(stage, attempt.name, cells_of(plan.layout, stage), grave)
         self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
 
-    def leftovers(self, stored_in: dict[str, str], grave: Header) -> None:
+    def delete_leftovers(self, stored_in: dict[str, str], grave: Header) -> None:
         """Delete what the flow has left under its own name, before it was folded again for the first time.
 
         Args:
@@ -151,7 +151,7 @@ class Attempts:
             ranges=ranges,
             exclusions=(),
             attempt=-1,
-        ).identified()
+        ).with_id()
         after = Home(home.epoch + 1, "", "", plan.number, plan.plan_id)
         self._set_home(attempt.name, home, after, plan.to_bytes(), plan.number)
         return Attempt(attempt.name, after, plan)

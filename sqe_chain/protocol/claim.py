@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from sqe_chain.errors import ServiceStopped, StoreEmpty, StoreInconsistent, Superseded
 from sqe_chain.ports import Commit, Header, Home, TopicPartition
+from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
-from sqe_chain.protocol.inputs import metadata_of
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.segment.states import Claim
@@ -47,7 +47,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
             _check_not_empty(env, home, commits)
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
-        epochs += [int(str(metadata_of(commit).get("epoch", 0))) for commit in commits.values()]
+        epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
         wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
@@ -137,10 +137,10 @@ def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> N
     if home is not None and home.number >= 0:
         return
     for (topic, partition), commit in commits.items():
-        if "plan" in metadata_of(commit):
+        if "plan" in parse_metadata(commit):
             raise StoreEmpty(
                 f"flow {env.flow.name!r}: the store knows nothing of it, but its group has committed offset "
-                f"{commit.offset} of {topic}[{partition}] with plan {metadata_of(commit)['plan']}: the store was emptied, "
+                f"{commit.offset} of {topic}[{partition}] with plan {parse_metadata(commit)['plan']}: the store was emptied, "
                 "or is another one. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
             )
 

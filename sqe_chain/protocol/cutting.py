@@ -1,7 +1,7 @@
 """What the next batch reads, and whether it is published. Pure.
 
 A batch publishes all of its outputs or none. So while any partition has something before it that was published
-already, the others wait (`Plan.quiet`), and a batch that was published in part is cut as it was
+already, the others wait (`Plan.silent_until`), and a batch that was published in part is cut as it was
 (`Plan.unfinished`): cut otherwise, `changes()` would give other envelopes for the same inputs.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol.inputs import cut, within
+from sqe_chain.protocol.inputs import cut, limit_bounds
 from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
-from sqe_chain.protocol.settings import Again
+from sqe_chain.protocol.settings import RebuildSpec
 
 Offsets = dict[TopicPartition, int]
 
@@ -41,7 +41,7 @@ class Part:
 
 
 def next_part(
-    last: Plan, bounds: Mapping[TopicPartition, Bounds], limit: int, *, again: Again | None = None
+    last: Plan, bounds: Mapping[TopicPartition, Bounds], limit: int, *, spec: RebuildSpec | None = None
 ) -> Part:
     """The next batch after a plan.
 
@@ -49,19 +49,19 @@ def next_part(
         last: the plan.
         bounds: of its partitions, as far as they may be read.
         limit: records, over all partitions.
-        again: the flow is being folded again: silently, and as far as asked for.
+        spec: what is rebuilt, silently and as far as asked for; None: the flow goes on.
     """
     positions = {place: planned.stop for place, planned in last.ends().items()}
-    quiet, rest = silenced(positions, last.quiet), last.unfinished
-    if again is not None:
+    quiet, rest = silent_limits(positions, last.silent_until), last.unfinished
+    if spec is not None:
         return _part(last, cut(positions, bounds, limit), silent=True)
     if quiet is not None:
-        return _part(last, cut(positions, within(bounds, quiet), limit), silent=True)
+        return _part(last, cut(positions, limit_bounds(bounds, quiet), limit), silent=True)
     if rest is None:
         return _part(last, cut(positions, bounds, limit))
     begins = {planned.place: planned.start for planned in rest.ranges}
     if any(positions[place] < begin for place, begin in begins.items()):  # rewound before it, and not quiet
-        return _part(last, cut(positions, within(bounds, positions | begins), limit))
+        return _part(last, cut(positions, limit_bounds(bounds, positions | begins), limit))
     return _part(last, positions | {planned.place: planned.stop for planned in rest.ranges}, due=rest)
 
 
@@ -70,7 +70,7 @@ def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished |
     return Part(ranges, stops, silent, due)
 
 
-def silenced(positions: Mapping[TopicPartition, int], quiet: Mapping[str, int]) -> Offsets | None:
+def silent_limits(positions: Mapping[TopicPartition, int], quiet: Mapping[str, int]) -> Offsets | None:
     """Where each partition has to end for the batch to be silent; None when nothing is left to be silent about.
 
     Args:

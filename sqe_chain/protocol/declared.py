@@ -14,7 +14,7 @@ from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import STAGES, Node
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol.inputs import is_started_over, told_again
+from sqe_chain.protocol.inputs import is_new_root, recreation_text
 from sqe_chain.protocol.plan import Layout, Plan, TypeLayout
 
 
@@ -154,8 +154,8 @@ def news_of(flow: Flow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) 
         infos: the flow's topics.
     """
     for topic, (known_id, _) in last.layout.sources.items():
-        if is_started_over(flow, topic, known_id, infos.get(topic)):
+        if is_new_root(flow, topic, known_id, infos.get(topic)):
             read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
-            yield f"plan {plan.number}: {told_again(topic, known_id, infos[topic], read)}"
-    if news := plan.layout.entered_since(last.layout):
+            yield f"plan {plan.number}: {recreation_text(topic, known_id, infos[topic], read)}"
+    if news := plan.layout.changes_since(last.layout):
         yield f"plan {plan.number} brings in {', '.join(news)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
@@ -166,10 +165,10 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
 
 def started_over(flow: Flow, known: PlannedRange, infos: Topics) -> bool:
     """Whether a topic without envelopes was created again: it is another root, and is read from 0."""
-    return is_started_over(flow, known.topic, known.topic_id, infos.get(known.topic))
+    return is_new_root(flow, known.topic, known.topic_id, infos.get(known.topic))
 
 
-def is_started_over(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
+def is_new_root(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
     """The same for a topic and the id it had.
 
     Args:
@@ -182,7 +181,7 @@ def is_started_over(flow: Flow, topic: str, known_id: str, info: TopicInfo | Non
     return node is not None and node.raw and info is not None and info.topic_id.hex() != known_id
 
 
-def compacted(infos: Topics) -> frozenset[str]:
+def compacted_topics(infos: Topics) -> frozenset[str]:
     """The topics from which compaction removes records."""
     return frozenset(topic for topic, info in infos.items() if info.compacted)
 
@@ -209,7 +208,7 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
         ).at(topic, partition, next_offset)
 
 
-def look(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
+def read_bounds(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
     """Where the logs of these partitions begin and end, and that they still hold what is to be read next.
 
     Args:
@@ -231,13 +230,13 @@ def look(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition,
         for place, offset in positions.items():
             check_bounds(place, offset, bounds[place])
     except (LostOffsets, TruncatedInput, Unavailable):
-        if recreated_since(flow, log, infos):
+        if is_recreated_since(flow, log, infos):
             return None
         raise
     return bounds
 
 
-def told_again(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
+def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
     """What to tell of a topic without envelopes that was created again.
 
     Args:
@@ -254,7 +253,7 @@ def told_again(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPa
     )
 
 
-def recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
+def is_recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
     """Whether an input was created again after it was described: what was asked since is of another topic.
 
     Raises:
@@ -322,7 +321,7 @@ def cut(
     return ends
 
 
-def within(
+def limit_bounds(
     bounds: Mapping[TopicPartition, Bounds], limits: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Bounds]:
     """The same bounds, as if the partitions named ended at these limits."""
@@ -378,12 +377,3 @@ def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: 
 def _is_there(place: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool:
     info = infos.get(place[0])
     return info is not None and info.topic_id.hex() == ids[place[0]] and place[1] < info.partitions
-
-
-def metadata_of(commit: Commit | None) -> dict[str, object]:
-    """What a commit's metadata says; empty when it is not ours."""
-    try:
-        found = json.loads(commit.metadata) if commit and commit.metadata else {}
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -36,7 +36,7 @@ Change = tuple[bytes, bytes | None]
 """Key and new state; None deletes it."""
 
 
-def exported(env: Environment) -> Iterator[str]:
+def export_states(env: Environment) -> Iterator[str]:
     """The lines of an export. The flow is claimed meanwhile, so that nothing of it changes.
 
     Args:
@@ -87,7 +87,7 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
                 raise Superseded(f"{stored.flow}/{stage.name}/{cell}: was written to meanwhile")
 
 
-def imported(env: Environment, lines: Iterable[str]) -> Plan:
+def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     """Store what an export holds. Until it is complete, the stores say that the flow has never run.
 
     Args:
@@ -209,7 +209,7 @@ def _plan_of(env: Environment, line: str) -> Plan:
     if head["flow"] != env.flow.name:
         raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {env.flow.name!r}")
     plan = Plan.from_bytes(head["plan"].encode())
-    if plan.identified().plan_id != plan.plan_id:
+    if plan.with_id().plan_id != plan.plan_id:
         raise StoreInconsistent("the export's plan does not have the id that it says: it was changed")
     return plan
 

@@ -106,7 +106,7 @@ class Layout:
         """Stage name -> name of the flow under which the store keeps its states."""
         return {name: stage.flow for name, stage in self.stages.items()}
 
-    def entered_since(self, before: Layout) -> list[str]:
+    def changes_since(self, before: Layout) -> list[str]:
         """What came in or went, in words: stages, outputs, topics and partitions. A topic created again is neither."""
         found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
         found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
@@ -157,7 +157,8 @@ class Plan:
         marks: "topic/partition" -> marks at the end of the batch.
         exclusions: inputs left out.
         silent: its outputs are not published: they were, before the flow was folded again or rewound.
-        quiet: "topic/partition" -> what lies before this offset is to be read in silent plans.
+        silent_until: "topic/partition" -> offset up to which the plans *after* this one have to be silent; empty as soon
+            as one is published. In JSON: `quiet`.
         unfinished: the batch that has to be the first one published.
         attempt: number of the first plan of the attempt at folding again that sealed this one: as long as it
             stands in the attempt's home record, the attempt can be resumed; -1: sealed by the flow itself.
@@ -174,11 +175,11 @@ class Plan:
     marks: dict[str, Any]
     exclusions: tuple[Exclusion, ...] = ()
     silent: bool = False
-    quiet: dict[str, int] = field(default_factory=dict)
+    silent_until: dict[str, int] = field(default_factory=dict)
     unfinished: Unfinished | None = None
     attempt: int = -1
 
-    def identified(self) -> Plan:
+    def with_id(self) -> Plan:
         """The same plan with its id computed."""
         nameless = replace(self, plan_id="") if self.plan_id else self
         return replace(self, plan_id=blake2b(nameless.to_bytes(), digest_size=16).hexdigest())
@@ -191,6 +192,7 @@ class Plan:
         layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
         for name in [name for name in ("ways", "types") if not layout[name]]:
             del layout[name]
+        plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
         plain["ranges"] = [_plain_range(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
         if self.unfinished is None:
@@ -231,6 +233,7 @@ class Plan:
             layout.get("ways", {}),
             {holder: TypeLayout(**known) for holder, known in layout.get("types", {}).items()},
         )
+        raw["silent_until"] = raw.pop("quiet", {})
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
         if rest := raw.get("unfinished"):
@@ -271,7 +274,7 @@ def mark_name(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
-def to_read(planned: PlannedRange, leader_epoch: int) -> Range:
+def as_range(planned: PlannedRange, leader_epoch: int) -> Range:
     """The range as a log reads it.
 
     Args:

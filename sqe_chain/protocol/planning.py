@@ -10,10 +10,11 @@ from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsiste
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, mark_name, to_read
-from sqe_chain.protocol.settings import Again
+from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
+from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.segment.states import Claim
@@ -53,7 +54,7 @@ def birth_plan(
     clock_ms: int,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
-    again: Again | None = None,
+    spec: RebuildSpec | None = None,
 ) -> Plan:
     """Plan 0: the layout, and where each partition begins.
 
@@ -63,14 +64,14 @@ def birth_plan(
         clock_ms: now.
         infos: its topics.
         starts: of each input partition: first offset, and whether it lies in the middle of the log.
-        again: the plan continues another flow's numbers.
+        spec: what is rebuilt: the plan continues another flow's numbers.
     """
     ranges, marks = [], {}
     for (topic, partition), (offset, middle) in sorted(starts.items()):
         info = infos[topic]
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
         marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
-    number = again.number if again else 0
+    number = spec.number if spec else 0
     layout = _begun(layout_of(flow, infos, number), starts)
     return Plan(
         number,
@@ -81,11 +82,11 @@ def birth_plan(
         clock_ms,
         layout,
         tuple(ranges),
-        as_read(marks),
-        quiet=dict(again.quiet) if again else {},
-        unfinished=again.unfinished if again else None,
-        attempt=number if again else -1,
-    ).identified()
+        through_json(marks),
+        silent_until=dict(spec.silent_until) if spec else {},
+        unfinished=spec.unfinished if spec else None,
+        attempt=number if spec else -1,
+    ).with_id()
 
 
 def _begun(layout: Layout, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
@@ -102,7 +103,7 @@ def layout_plan(
     layout: Layout,
     infos: Infos,
     starts: Mapping[TopicPartition, tuple[int, bool]],
-    again: Again | None = None,
+    spec: RebuildSpec | None = None,
 ) -> Plan:
     """An empty plan by which new partitions, sources, stages and outputs enter.
 
@@ -114,7 +115,7 @@ def layout_plan(
         layout: the new layout.
         infos: the flow's topics.
         starts: of each entering partition: first offset, and whether it lies in the middle of the log.
-        again: the flow is being folded again.
+        spec: what is rebuilt; None: the flow goes on.
     """
     entering = [
         PlannedRange(topic, infos[topic].topic_id.hex(), partition, offset, offset)
@@ -137,11 +138,11 @@ def layout_plan(
         clock_ms,
         _begun(layout, starts),
         tuple(sorted(ranges, key=lambda planned: planned.place)),
-        as_read(marks),
-        quiet=last.quiet,
+        through_json(marks),
+        silent_until=last.silent_until,
         unfinished=last.unfinished,
-        attempt=again.number if again else -1,
-    ).identified()
+        attempt=spec.number if spec else -1,
+    ).with_id()
 
 
 def batch_plan(
@@ -151,7 +152,7 @@ def batch_plan(
     part: Part,
     report: Report,
     exclusions: tuple[Exclusion, ...],
-    again: Again | None = None,
+    spec: RebuildSpec | None = None,
 ) -> Plan:
     """The plan of a batch that was processed: its ranges with their last records, and the marks at its end.
 
@@ -162,7 +163,7 @@ def batch_plan(
         part: what was read.
         report: what processing it has given.
         exclusions: inputs left out.
-        again: the flow is being folded again.
+        spec: what is rebuilt; None: the flow goes on.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
     return Plan(
@@ -177,10 +178,10 @@ def batch_plan(
         marks_after(last, report),
         exclusions,
         part.silent,
-        last.quiet if part.silent else {},
+        last.silent_until if part.silent else {},
         None if part.due else last.unfinished,
-        again.number if again else -1,
-    ).identified()
+        spec.number if spec else -1,
+    ).with_id()
 
 
 def portions_of(
@@ -190,7 +191,7 @@ def portions_of(
     known = before.ends()
     return [
         Portion(
-            to_read(planned, known[planned.place].last_epoch),
+            as_range(planned, known[planned.place].last_epoch),
             before.marks[mark_name(planned.topic, planned.partition)],
             tuple(one for one in exclusions if (one.topic, one.partition) == planned.place),
         )
@@ -204,10 +205,10 @@ def marks_after(before: Plan, report: Report) -> dict[str, object]:
     marks: dict[str, object] = dict(before.marks)
     for end in report.ends:
         marks[mark_name(end.topic, end.partition)] = end.marks
-    return as_read(marks)
+    return through_json(marks)
 
 
-def as_read(marks: Mapping[str, object]) -> dict[str, object]:
+def through_json(marks: Mapping[str, object]) -> dict[str, object]:
     """Marks as they are after they were written and read: tuples are lists."""
     found: dict[str, object] = json.loads(json.dumps(marks))
     return found
@@ -279,7 +280,7 @@ def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commi
         StoreInconsistent: a commit names a later plan, or another one.
     """
     for commit in commits.values():
-        meta = inputs.metadata_of(commit)
+        meta = parse_metadata(commit)
         if "plan" not in meta:
             continue
         number = int(str(meta["plan"]))

@@ -97,7 +97,7 @@ class Suspects:
         return not fresh and not innocent
 
 
-class Processing:
+class Processor:
     """Runs batches on the engine.
 
     Args:
@@ -173,7 +173,7 @@ class Processing:
                 self._in_place and self._fits_in_place(infos),
                 batch.top_level,
                 {} if batch.sealed else infos,
-                inputs.compacted(infos),
+                inputs.compacted_topics(infos),
                 tried,
             )
             try:

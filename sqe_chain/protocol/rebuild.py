@@ -5,7 +5,7 @@ up to a given position. It is an ordinary flow, with claim, plans and headers of
 and commits nothing; its plans continue the flow's numbers. When it has arrived, its last plan becomes the
 flow's: one compare-and-set of the home record. What was stored before is deleted then, not earlier.
 
-Until the flow has passed the positions where it stood before, it publishes nothing either (`Plan.quiet`):
+Until the flow has passed the positions where it stood before, it publishes nothing either (`Plan.silent_until`):
 its receivers have had it. A batch of which they may have had a part is then done as it was sealed
 (`Plan.unfinished`).
 """
@@ -20,15 +20,15 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.applying import Applying
+from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.protocol.settings import Again
-from sqe_chain.protocol.standing import Standing, read_plan, standing_of
+from sqe_chain.protocol.progress import Progress, find_progress, read_plan
+from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.segment.states import Claim
 
@@ -36,7 +36,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(slots=True)
-class Rebuilding:
+class Rebuild:
     """Folds a flow again.
 
     Args:
@@ -81,24 +81,24 @@ class Rebuilding:
             mine, home = claim(env, lambda: self._commits(infos), lost=True)
         self.claimed = mine
         try:
-            standing = standing_of(env, home, infos, self._commits(infos))
-            again = self._again(standing, infos)
-            current = set(standing.layout.stored_in().values()) if standing.layout else set[str]()
+            progress = find_progress(env, home, infos, self._commits(infos))
+            spec = self._spec(progress, infos)
+            current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
             attempts = Attempts(env, mine)
             attempts.close(current)  # else they could be resumed once the flow has left them
             if self.resume:
-                second = self._second_environment(self._to_resume(attempts, current, again), again)
+                second = self._second_environment(self._to_resume(attempts, current, spec), spec)
             else:
                 if (
-                    standing.layout is not None
+                    progress.layout is not None
                 ):  # else nobody knows whether the states there are the flow's own
                     self._delete(attempts, current)
                 mine, home = self._with_free_name(attempts, mine, home)
-                second = self._second_environment(name_of(env.flow, mine.epoch), again)
-            self._fold(second, again)
-            plan = self._last_plan(second, again)
+                second = self._second_environment(name_of(env.flow, mine.epoch), spec)
+            self._fold(second, spec)
+            plan = self._last_plan(second, spec)
             self._switch(home, mine, plan)
-            self._clean_up(Attempts(env, mine), standing, second.flow.name, plan)
+            self._clean_up(Attempts(env, mine), progress, second.flow.name, plan)
         finally:
             release(env, self.claimed)
         return plan
@@ -115,16 +115,16 @@ class Rebuilding:
         places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
         return env.log.committed(env.flow.name, places)
 
-    def _again(self, standing: Standing, infos: Mapping[str, TopicInfo]) -> Again:
+    def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> RebuildSpec:
         flow = self.env.flow
-        for topic in standing.layout.gone if standing.layout else ():
+        for topic in progress.layout.gone if progress.layout else ():
             if topic in flow.input_topics():
                 raise ServiceStopped(
                     f"flow {flow.name!r}: {topic!r} was created again after something of it had been counted; that is gone, "
                     f"so the flow cannot be folded again. The only way on is to {ANEW}"
                 )
         places = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
-        ends = {place: standing.ends.get(place, 0) for place in places}
+        ends = {place: progress.ends.get(place, 0) for place in places}
         until = dict(ends)
         for place, offset in self._wanted(ends).items():
             if place not in ends:
@@ -134,12 +134,12 @@ class Rebuilding:
                     f"{place[0]}[{place[1]}]: offset {offset} lies beyond {ends[place]}, up to which flow {flow.name!r} has "
                     "counted; a flow can be rewound, not moved on"
                 )
-            until[place] = max(offset, standing.starts.get(place, 0))
-        heard = {place: standing.published.get(place, 0) for place in ends}
+            until[place] = max(offset, progress.starts.get(place, 0))
+        heard = {place: progress.published.get(place, 0) for place in ends}
         quiet = (
             {} if self.republish else {mark_name(*place): offset for place, offset in heard.items() if offset}
         )
-        return Again(standing.number + 1, standing.starts, until, quiet, standing.unfinished)
+        return RebuildSpec(progress.number + 1, progress.starts, until, quiet, progress.unfinished)
 
     def _wanted(self, ends: Offsets) -> Offsets:
         """The offsets asked for."""
@@ -151,25 +151,25 @@ class Rebuilding:
 
     # ------------------------------------------------------------------ the second flow
 
-    def _second_environment(self, name: str, again: Again) -> Environment:
+    def _second_environment(self, name: str, spec: RebuildSpec) -> Environment:
         """The environment of the second flow."""
         env = self.env
         flow = env.flow.renamed(name)
-        settings = replace(env.settings, again=again, takeover=True, accept_rollback=False)
+        settings = replace(env.settings, rebuild=spec, takeover=True, accept_rollback=False)
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings)
 
-    def _to_resume(self, attempts: Attempts, current: set[str], again: Again) -> str:
+    def _to_resume(self, attempts: Attempts, current: set[str], spec: RebuildSpec) -> str:
         """The name of the attempt that was interrupted, if it would end where it has to end now."""
         name = self.env.flow.name
-        found = next((one for one in attempts.found() if one.open and one.name not in current), None)
+        found = next((one for one in attempts.known() if one.open and one.name not in current), None)
         if found is None:
             raise ConfigurationError(f"flow {name!r}: there is no interrupted attempt to resume")
-        if found.plan.attempt != again.number:
+        if found.plan.attempt != spec.number:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt continues plan {found.plan.attempt - 1}, but the flow has gone on "
-                f"to plan {again.number - 1} since; start without --resume"
+                f"to plan {spec.number - 1} since; start without --resume"
             )
-        if (found.plan.quiet, found.plan.unfinished) != (again.quiet, again.unfinished):
+        if (found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished):
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt was begun with other options, or more is known by now of what was "
                 "published; start without --resume"
@@ -178,7 +178,7 @@ class Rebuilding:
 
     def _delete(self, attempts: Attempts, but: set[str]) -> set[str]:
         """Delete attempts of which the flow keeps nothing. Returns their names."""
-        found: list[Attempt] = [one for one in attempts.found() if one.name not in but]
+        found: list[Attempt] = [one for one in attempts.known() if one.name not in but]
         for one in found:
             attempts.delete(one)
         return {one.name for one in found}
@@ -199,14 +199,14 @@ class Rebuilding:
         self.claimed = replace(mine, epoch=epoch)
         return self.claimed, after
 
-    def _fold(self, second: Environment, again: Again) -> None:
+    def _fold(self, second: Environment, spec: RebuildSpec) -> None:
         service = Aggregation(second)
         service.start()
         ends = service.last.ends() if service.last else {}
         for place, planned in ends.items():
-            if planned.stop > again.until.get(place, 0):
+            if planned.stop > spec.until.get(place, 0):
                 raise ConfigurationError(
-                    f"{place[0]}[{place[1]}]: the interrupted attempt is at {planned.stop}, beyond {again.until.get(place, 0)}; "
+                    f"{place[0]}[{place[1]}]: the interrupted attempt is at {planned.stop}, beyond {spec.until.get(place, 0)}; "
                     "start without --resume"
                 )
         try:
@@ -219,16 +219,16 @@ class Rebuilding:
         finally:
             service.leave()
 
-    def _last_plan(self, second: Environment, again: Again) -> Plan:
+    def _last_plan(self, second: Environment, spec: RebuildSpec) -> Plan:
         home, _ = second.home.home(second.flow.name)
         plan = read_plan(second, second.flow.name, home.number) if home else None
         if plan is None:
             raise StoreInconsistent(f"flow {second.flow.name!r}: its last plan is gone; start again")
-        short = [place for place, end in plan.ends().items() if end.stop < again.until.get(place, 0)]
+        short = [place for place, end in plan.ends().items() if end.stop < spec.until.get(place, 0)]
         if short:
             raise ServiceStopped(
                 f"flow {self.env.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}, below "
-                f"{again.until[short[0]]} where the flow stood: the log was truncated; restore it"
+                f"{spec.until[short[0]]} where the flow stood: the log was truncated; restore it"
             )
         return plan
 
@@ -240,20 +240,20 @@ class Rebuilding:
         with env.step(SEAL):
             self._set_home(home, after, plan)
         with env.step(RECOVER):
-            Applying(env, mine).commit(plan)
+            Applier(env, mine).commit(plan)
         env.emit(Rebuilt(plan.number, plan.layout.stored_in()))
 
     def _set_home(self, before: Home, after: Home, plan: Plan | None = None) -> None:
         env, name = self.env, self.env.flow.name
         drop_below = max(0, plan.number - env.settings.keep_plans + 1) if plan else 0
         data = plan.to_bytes() if plan else None
-        standing = env.home.set_home(name, before, after, data, drop_below)
-        if standing != after:
+        stored = env.home.set_home(name, before, after, data, drop_below)
+        if stored != after:
             raise Superseded(
-                f"flow {name!r}: {standing.run_id if standing else 'nobody'} has claimed it meanwhile; nothing was changed"
+                f"flow {name!r}: {stored.run_id if stored else 'nobody'} has claimed it meanwhile; nothing was changed"
             )
 
-    def _clean_up(self, attempts: Attempts, before: Standing, name: str, plan: Plan) -> None:
+    def _clean_up(self, attempts: Attempts, before: Progress, name: str, plan: Plan) -> None:
         """After the switch: close the attempt that it came from, and delete what nobody needs any more."""
         attempts.close({name})
         deleted = self._delete(attempts, {name})
@@ -263,4 +263,4 @@ class Rebuilding:
                 stored = before.layout.stages.get(stage.name)
                 if stored is not None and stored.flow not in deleted:
                     attempts.clear(stage, stored.flow, cells_of(before.layout, stage), grave)
-        attempts.leftovers(plan.layout.stored_in(), grave)
+        attempts.delete_leftovers(plan.layout.stored_in(), grave)

@@ -17,18 +17,15 @@ from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, Recre
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
+from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
-from sqe_chain.protocol.keeping import packed, unpacked
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.segment.states import Claim, Step
-
-METADATA_LENGTH = 4_095
-"""Characters of commit metadata that a broker takes by default."""
 
 
 @dataclass(slots=True)
@@ -48,8 +45,12 @@ class Position:
     marks: MarksRecord
 
 
+Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
+"""Topics created again, with the id that was read: partition -> up to where the old topic was read."""
+
+
 @dataclass(slots=True)
-class Republishing:
+class Republisher:
     """One run of a service without stages.
 
     Args:
@@ -192,7 +193,7 @@ class Republishing:
                 self._commit(fresh)
             offsets = {place: position.offset for place, position in self._positions.items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-            look = partial(inputs.look, env.flow, env.ports.log, infos, offsets)
+            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, offsets, bounds
@@ -200,7 +201,7 @@ class Republishing:
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         env = self.env
         step = Step(env.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted(infos), brake=self._brake)
+        job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted_topics(infos), brake=self._brake)
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))
         now = env.log.describe({portion.read.topic for portion in portions})
@@ -235,66 +236,92 @@ class Republishing:
             self._positions[place].offset = stop
 
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
-        """Take up partitions not known yet; returns those without a commit."""
+        """Take up partitions that this run does not know yet.
+
+        Returns:
+            Those without a commit: the caller commits where they begin before anything of them is published.
+        """
         env, flow = self.env, self.env.flow
-        gone: dict[tuple[str, str], dict[TopicPartition, int]] = {}
-        for (topic, partition), position in list(self._positions.items()):
-            known_id = position.topic_id.hex()
-            if inputs.is_started_over(flow, topic, known_id, infos.get(topic)):
-                gone.setdefault((topic, known_id), {})[topic, partition] = position.offset
-                del self._positions[topic, partition]
-            else:
-                self._check_id(topic, position.topic_id, infos.get(topic))
-        places = [
-            place
-            for place in inputs.partitions_of(infos[topic] for topic in flow.input_topics())
-            if place not in self._positions
-        ]
+        recreated = self._leave_recreated(infos)
+        every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+        places = [place for place in every if place not in self._positions]
         if not places:
             return []
-        every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
         commits = env.log.committed(flow.name, every)
-        # Asked after it: another run may commit meanwhile, and a log that ended before that looks truncated.
+        # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
+        # would lie beyond the end, as after a truncation.
         bounds = env.log.bounds(places)
+        # A topic of which some partitions have a commit has grown: its other partitions are read from 0.
         grown = {topic for topic, _ in commits}
         unknown = {place: bounds[place] for place in places if place not in commits and place[0] not in grown}
         starts = inputs.first_offsets(flow, unknown, env.settings.start)
         fresh = []
         for place in places:
-            info = infos[place[0]]
-            commit = commits.get(place)
-            known_id = str(inputs.metadata_of(commit).get("topic_id", info.topic_id.hex()))
-            over = inputs.is_started_over(flow, place[0], known_id, info)
-            if over:
-                gone.setdefault((place[0], known_id), {})[place] = commits[place].offset
-            if commit is None or over:
-                offset = starts[place][0] if place in starts else 0
-                marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
-                self._positions[place] = Position(offset, info.topic_id, 0, marks)
-                fresh.append(place)
+            info, commit = infos[place[0]], commits.get(place)
+            known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
+            if commit is not None and not inputs.is_new_root(flow, place[0], known_id, info):
+                self._positions[place] = self._position_at(place, commit, known_id, info, bounds[place])
                 continue
-            meta = inputs.metadata_of(commit)
-            self._check_outputs(meta)
-            self._check_id(place[0], bytes.fromhex(known_id), info)
-            inputs.check_bounds(place, commit.offset, bounds[place])
-            marks = unpacked(meta.get("marks")) or inputs.new_marks(info, place[1], entered_in_middle=True)
-            self._positions[place] = Position(
-                commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks
-            )
-        for (topic, known_id), read in gone.items():
-            env.emit(Notice(inputs.told_again(topic, known_id, infos[topic], read)))
-        for topic in sorted({place[0] for place in fresh} - {topic for topic, _ in gone}):
+            if commit is not None:
+                recreated.setdefault((place[0], known_id), {})[place] = commit.offset
+            offset = starts[place][0] if place in starts else 0
+            marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
+            self._positions[place] = Position(offset, info.topic_id, 0, marks)
+            fresh.append(place)
+        self._notice_entered(fresh, recreated, infos)
+        return fresh
+
+    def _leave_recreated(self, infos: dict[str, TopicInfo]) -> Recreated:
+        """Forget the positions in topics without envelopes that were created again: the new topic is another root.
+
+        Raises:
+            RecreatedTopic: a topic with envelopes was.
+        """
+        recreated: Recreated = {}
+        for (topic, partition), position in list(self._positions.items()):
+            known_id = position.topic_id.hex()
+            if inputs.is_new_root(self.env.flow, topic, known_id, infos.get(topic)):
+                recreated.setdefault((topic, known_id), {})[topic, partition] = position.offset
+                del self._positions[topic, partition]
+            else:
+                self._check_id(topic, position.topic_id, infos.get(topic))
+        return recreated
+
+    def _position_at(
+        self, place: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
+    ) -> Position:
+        """The position that a commit describes.
+
+        Raises:
+            ServiceStopped: the input, or the declared outputs, are not what they were at the commit.
+        """
+        meta = parse_metadata(commit)
+        self._check_outputs(meta)
+        self._check_id(place[0], bytes.fromhex(known_id), info)
+        inputs.check_bounds(place, commit.offset, bound)
+        marks = decode_marks(meta.get("marks"))
+        if marks is None:  # they did not fit: what comes next cannot be compared with what came before
+            marks = inputs.new_marks(info, place[1], entered_in_middle=True)
+        return Position(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
+
+    def _notice_entered(
+        self, fresh: list[TopicPartition], recreated: Recreated, infos: dict[str, TopicInfo]
+    ) -> None:
+        """Say where partitions without a commit begin, and which topics were created again."""
+        env, group = self.env, self.env.flow.name
+        for (topic, known_id), read in recreated.items():
+            env.emit(Notice(inputs.recreation_text(topic, known_id, infos[topic], read)))
+        for topic in sorted({place[0] for place in fresh} - {topic for topic, _ in recreated}):
             begun = ", ".join(
                 f"[{at}] from {self._positions[name, at].offset}" for name, at in fresh if name == topic
             )
             env.emit(
                 Notice(
-                    f"input {topic!r} ({infos[topic].topic_id.hex()}): group {flow.name!r} has no commit for {begun}, and "
-                    "begins there: a first start, new partitions, or the topic was deleted and created again, for Kafka "
-                    "deletes commits with their topic"
+                    f"input {topic!r} ({infos[topic].topic_id.hex()}): group {group!r} has no commit for {begun}, and begins "
+                    "there: a first start, new partitions, or the topic was deleted and created again, for Kafka deletes "
+                    "commits with their topic"
                 )
             )
-        return fresh
 
     def _check_outputs(self, meta: dict[str, object]) -> None:
         known = meta.get("outputs")
@@ -321,7 +348,7 @@ class Republishing:
         """What a commit remembers: the topic, where its log stood, the partitions of each output, marks."""
         outputs = {node.name: [node.topics[0], node.partitions] for node in self.env.flow.outputs()}
         known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
-        return json.dumps(known | {"marks": packed(marks)} if marks else known)
+        return json.dumps(known | {"marks": encode_marks(marks)} if marks else known)
 
     def _commit_of(self, position: Position) -> Commit:
         """With marks where they fit; a run that finds none has entered the partition in the middle."""

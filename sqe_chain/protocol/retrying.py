@@ -4,7 +4,7 @@
 
 * `read`, `scan` and `writer`: what they give takes many calls, so that what must be repeated is larger than one call;
 * `beat` and `close`: nobody should wait for these;
-* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`): `protocol.forgetting` does them, and is
+* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`): `protocol.forget` does them, and is
   started again as a whole.
 
 `Retry.call` repeats what belongs together.

@@ -24,21 +24,21 @@ _MOST = 10**15
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class RebuildSpec:
     """What is folded once more, beside a flow's states: nothing of it is published or committed.
 
     Attributes:
         number: of its birth plan: beyond all plans of the flow, whose history it will continue.
         starts: where the flow once began, where that was not offset 0.
         until: where to end.
-        quiet: "topic/partition" -> up to where outputs were published before.
+        silent_until: "topic/partition" -> up to where outputs were published before.
         unfinished: the batch that is to be published first, afterwards.
     """
 
     number: int
     starts: Mapping[TopicPartition, int]
     until: Mapping[TopicPartition, int]
-    quiet: Mapping[str, int]
+    silent_until: Mapping[str, int]
     unfinished: Unfinished | None = None
 
 
@@ -64,7 +64,7 @@ class Settings:
         standby_ms: how long the other run's heartbeat must stand still.
         back_off_ms: longest wait between two attempts to reach a broker or store.
         owner: who this run is (JSON), for the claim.
-        again: fold only this, silently.
+        rebuild: fold only this, silently.
     """
 
     interval_ms: int = 5_000
@@ -82,7 +82,7 @@ class Settings:
     standby_ms: int = 6_000
     back_off_ms: int = 10_000
     owner: str = "{}"
-    again: Again | None = None
+    rebuild: RebuildSpec | None = None
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work."""

@@ -114,7 +114,7 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     for planned in ranges:
         bound: Bounds = bounds[planned.place]
         inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
-        if planned.topic in inputs.compacted(infos):
+        if planned.topic in inputs.compacted_topics(infos):
             continue
         if not inputs.check_last_record(env.log, planned, bound):
             place = f"{planned.topic}[{planned.partition}]"
@@ -136,7 +136,7 @@ def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartiti
     for planned in rest.ranges:
         bound = bounds[planned.place]
         inputs.check_bounds(planned.place, planned.stop, bound)
-        if planned.topic not in inputs.compacted(infos):
+        if planned.topic not in inputs.compacted_topics(infos):
             inputs.check_last_record(env.log, planned, bound)
 
 

@@ -18,17 +18,17 @@ from sqe_chain.protocol.events import Stopped
 from sqe_chain.protocol.interfaces import Engine, Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_engine, open_log, open_stores
+from sqe_chain.runtime.observers import Observers, logging_to
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.runtime.service import Service
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock, Stop, signals
-from sqe_chain.runtime.telling import Hearers, logging_to
 from sqe_chain.runtime.topics import create_missing
 
 ONCE_PATIENCE_MS = 30_000
 """How long a service that runs once waits for a broker or store that is away."""
 
-Listening = Callable[[Statistics, ServiceClock], AbstractContextManager[Sequence[Observer]]]
+ObserverFactory = Callable[[Statistics, ServiceClock], AbstractContextManager[Sequence[Observer]]]
 """Gives who else hears what a service does, as long as its context lasts."""
 
 
@@ -82,7 +82,7 @@ def launch(
     settings: Settings,
     deployment: Deployment,
     *,
-    listening: Listening = nobody,
+    listening: ObserverFactory = nobody,
     stop: Stop | None = None,
     restore: Callable[[], object] | None = None,
 ) -> None:
@@ -94,12 +94,12 @@ def launch(
         deployment: where, and with what.
         listening: gives who else hears what it does.
         stop: ends it; None: one of its own.
-        restore: see `prepared`.
+        restore: see `prepare`.
 
     Raises:
         ChainError: it could not start, or had to stop.
     """
-    with prepared(flow, settings, deployment, listening=listening, stop=stop, restore=restore) as found:
+    with prepare(flow, settings, deployment, listening=listening, stop=stop, restore=restore) as found:
         env = found.env
         if not found.stop.requested:
             env.engine = found.engine(flow)
@@ -108,12 +108,12 @@ def launch(
 
 
 @contextmanager
-def prepared(
+def prepare(
     flow: Flow,
     settings: Settings,
     deployment: Deployment,
     *,
-    listening: Listening = nobody,
+    listening: ObserverFactory = nobody,
     stop: Stop | None = None,
     restore: Callable[[], object] | None = None,
 ) -> Iterator[Prepared]:
@@ -139,7 +139,7 @@ def prepared(
         by_workers = deployment.engine.name == "spark"
         stores = opened.enter_context(open_stores(flow, deployment.stores, by_workers=by_workers))
         handle_again = opened.enter_context(signals(stop, restore)) if restore else None
-        observer = Hearers(statistics, clock, *opened.enter_context(listening(statistics, clock)))
+        observer = Observers(statistics, clock, *opened.enter_context(listening(statistics, clock)))
         opened.enter_context(logging_to(observer))
         ports = Ports(log, stores)
         env = Environment(

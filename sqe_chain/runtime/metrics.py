@@ -149,7 +149,7 @@ class _Silent(WSGIRequestHandler):
 
 
 @contextmanager
-def serving(port: int, registry: CollectorRegistry, health: Health) -> Iterator[None]:
+def serve(port: int, registry: CollectorRegistry, health: Health) -> Iterator[None]:
     """Answer ``GET /metrics``, ``/live`` and ``/ready`` on all interfaces while in the context.
 
     The latter two answer 200, or 503 when it is not so, with a sentence.

@@ -19,7 +19,7 @@ from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
-from sqe_chain.runtime.launching import Deployment, Listening, launch, nobody
+from sqe_chain.runtime.launching import Deployment, ObserverFactory, launch, nobody
 from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.states import States
 from sqe_chain.runtime.statistics import Statistics
@@ -84,7 +84,9 @@ def run(  # noqa: PLR0913 - each is an option
 class RunningService:
     """A flow that runs in a thread of this process; made by `running`."""
 
-    def __init__(self, flow: Flow, settings: Settings, deployment: Deployment, listening: Listening) -> None:
+    def __init__(
+        self, flow: Flow, settings: Settings, deployment: Deployment, listening: ObserverFactory
+    ) -> None:
         self.flow = flow
         self._deployment = deployment
         self._stop = Stop()
@@ -245,7 +247,7 @@ class _Bell:
                 self._told.notify_all()
 
 
-def _lines(flow: Flow, log: Literal["text", "json"] | None) -> Listening:
+def _lines(flow: Flow, log: Literal["text", "json"] | None) -> ObserverFactory:
     if log is None:
         return nobody
 

@@ -16,7 +16,7 @@ from sqe_chain.errors import (
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
 
@@ -49,7 +49,7 @@ class Service:
             ChainError: the service had to stop, by its own name.
         """
         stateful = bool(self.env.flow.stages())
-        service = Aggregation(self.env) if stateful else Republishing(self.env)
+        service = Aggregation(self.env) if stateful else Republisher(self.env)
         try:
             with Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed):
                 service.start()
@@ -60,7 +60,7 @@ class Service:
             with suppress(ChainError):  # then a successor waits until the heartbeat stands still
                 service.leave()
 
-    def _batches(self, service: Aggregation | Republishing, *, stateful: bool) -> None:
+    def _batches(self, service: Aggregation | Republisher, *, stateful: bool) -> None:
         """One batch after the other. Catching up, and without stages, without a pause."""
         interval_ms = self.env.settings.interval_ms if stateful else 0
         while not self.stop.requested:
@@ -75,7 +75,7 @@ class Service:
         if self.stop.superseded:
             raise self._claim_lost(service)
 
-    def _judge(self, error: ChainError, service: Aggregation | Republishing) -> None:
+    def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
         """Say what an error means when the service was asked to end while it waited.
 
         Nothing is left half done unless a plan is open; and that will be finished by the next run.
@@ -89,15 +89,15 @@ class Service:
             return
         raise error
 
-    def _alive(self, service: Aggregation | Republishing) -> bool:
+    def _alive(self, service: Aggregation | Republisher) -> bool:
         """Move the heartbeat on, and say when a step takes long: servers are given a minute to answer."""
-        slow = self.statistics.grown_slow()
+        slow = self.statistics.slow_step()
         if slow:
             text = f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?"
             self.env.emit(Notice(text))
         return service.beat()
 
-    def _claim_lost(self, service: Aggregation | Republishing) -> ServiceStopped:
+    def _claim_lost(self, service: Aggregation | Republisher) -> ServiceStopped:
         """Why the heartbeat was refused: a newer run, or a store that has forgotten this one."""
         name = self.env.flow.name
         mine = service.claimed if isinstance(service, Aggregation) else None

@@ -86,7 +86,7 @@ class Statistics:
         waits = when == "before" and number in _WAITING_STEPS
         self._slow_from_s = self.now_s() + SLOW_S if waits else inf
 
-    def grown_slow(self) -> str:
+    def slow_step(self) -> str:
         """What a step does that has become slow since this was last asked; empty for none."""
         if self.now_s() < self._slow_from_s:
             return ""

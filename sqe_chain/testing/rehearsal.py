@@ -21,10 +21,10 @@ from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
-from sqe_chain.protocol.moving import exported, imported
+from sqe_chain.protocol.moving import export_states, import_states
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuild import Rebuilding
-from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.rebuild import Rebuild
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.windows import Result, results_in
@@ -44,7 +44,7 @@ class Zombie:
         service: the run.
     """
 
-    service: Aggregation | Republishing
+    service: Aggregation | Republisher
 
     def wake(self) -> bool:
         """Run its next batch, as if nothing had happened.
@@ -103,7 +103,7 @@ class Rehearsal(Arming):
         self.settings = replace(settings or Settings(), allow_weak_durability=True)
         self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
-        self.service: Aggregation | Republishing | None = None
+        self.service: Aggregation | Republisher | None = None
         self.crashes = 0
         self.ended = 0
         self._runs = itertools.count()
@@ -182,7 +182,7 @@ class Rehearsal(Arming):
             ConfigurationError: the flow has stages (`rebuild` folds them again), or an offset has not been read yet.
         """
         service = self.service or self.start()
-        if not isinstance(service, Republishing):
+        if not isinstance(service, Republisher):
             raise ConfigurationError(f"flow {self.flow.name!r} has stages; rebuild folds it again")
         service.rewind(to)
 
@@ -210,7 +210,7 @@ class Rehearsal(Arming):
         for cell in self.flow.cells(node) if cells is None else cells:
             store.restore_part(flow, stage, cell, parts.get((flow, stage, cell)))
 
-    def start(self, settings: Settings | None = None) -> Aggregation | Republishing:
+    def start(self, settings: Settings | None = None) -> Aggregation | Republisher:
         """Start a run: claim and recover. A run that is still alive stays alive, as a zombie.
 
         Returns:
@@ -218,7 +218,7 @@ class Rehearsal(Arming):
         """
         env = self._environment(settings)
         self.service = None
-        service = Aggregation(env) if self.flow.stages() else Republishing(env)
+        service = Aggregation(env) if self.flow.stages() else Republisher(env)
         service.start()
         self.service = service
         return service
@@ -283,16 +283,16 @@ class Rehearsal(Arming):
         """
         self.service = None
         env = self._environment(None)
-        Rebuilding(env, partial(self._engine, env), to, republish, resume).run()
+        Rebuild(env, partial(self._engine, env), to, republish, resume).run()
 
     def exported(self) -> list[str]:
         """Export all states, as lines of `sqe-chain export`. Ends the present run."""
         self.service = None
-        return list(exported(self._environment(None)))
+        return list(export_states(self._environment(None)))
 
     def imported(self, lines: Sequence[str]) -> None:
         """Import the lines of an export into the stores, which must not know the flow yet."""
-        imported(self._environment(None), lines)
+        import_states(self._environment(None), lines)
 
     def states(self, stage: str) -> dict[bytes, Any]:
         """All states of an aggregate, parsed.

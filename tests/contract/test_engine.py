@@ -30,7 +30,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import Engine
-from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
 from sqe_chain.testing.clock import SteppingClock
@@ -236,7 +236,7 @@ class Run:
             lambda: uuid.uuid4().hex,
             Settings(allow_weak_durability=True),
         )
-        self.service = Aggregation(env) if flow.stages() else Republishing(env)
+        self.service = Aggregation(env) if flow.stages() else Republisher(env)
         for node in flow.outputs():
             log.create_topic(node.topics[0], node.partitions)
         if flow.dead_letters:

@@ -15,8 +15,8 @@ import pytest
 from sqe_chain import Flow, read
 from sqe_chain.errors import OutputTooLarge, PoisonError, ServiceStopped
 from sqe_chain.flow.topology import Carrier
+from sqe_chain.protocol.dead_letter_replay import DeadLetterReplay
 from sqe_chain.protocol.interfaces import When
-from sqe_chain.protocol.resending import Resending
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 
@@ -186,7 +186,7 @@ def test_a_dead_letter_keeps_the_chain_of_its_headers_and_comes_back() -> None:
     downstream.run_until_caught_up()
     assert len(downstream.log.records("checked.dead-letters")) == 3
     broken[0] = False
-    Resending(flow, downstream.log, to="again").run()
+    DeadLetterReplay(flow, downstream.log, to="again").run()
     downstream.run_until_caught_up()
     assert downstream.states("per-robot") == {b"r": Total(3, 3)}
     for record in downstream.log.records("again"):

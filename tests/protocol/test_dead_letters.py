@@ -15,8 +15,8 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.errors import ConfigurationError, ServiceStopped
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log
-from sqe_chain.protocol.letters import letter_of
-from sqe_chain.protocol.resending import CHUNK, Resending, Resent
+from sqe_chain.protocol.dead_letter_replay import CHUNK, DeadLetterReplay, ReplayResult
+from sqe_chain.protocol.dead_letters import parse_dead_letter
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog
@@ -80,8 +80,8 @@ class Pipeline:
         self.code.broken.clear()
         return self
 
-    def resend(self, log: Log | None = None, to: str | None = None) -> Resent:
-        return Resending(self.flow, log or self.service.log, to).run()
+    def resend(self, log: Log | None = None, to: str | None = None) -> ReplayResult:
+        return DeadLetterReplay(self.flow, log or self.service.log, to).run()
 
     def counted(self) -> list[str]:
         self.service.run_until_caught_up()
@@ -283,7 +283,7 @@ def test_more_than_a_chunk_goes_in_several_commits() -> None:
     service.run_until_caught_up()
     code.broken.clear()
     script = FaultScript()
-    assert Resending(flow, FaultyLog(service.log, script)).run().sent == many
+    assert DeadLetterReplay(flow, FaultyLog(service.log, script)).run().sent == many
     assert script.written.count("commit of many.dead-letters-replay") == 4
     service.run_until_caught_up()
     (total,) = service.states("all").values()
@@ -296,7 +296,7 @@ def test_the_headers_of_the_input_come_back_without_the_reason() -> None:
         "words", word("g"), partition=0, key="g", headers=[("trace", b"7"), ("sqe-flow", b"mine")]
     )
     pipeline.counted()
-    letter = letter_of(pipeline.service.log.records("sums.dead-letters")[-1])
+    letter = parse_dead_letter(pipeline.service.log.records("sums.dead-letters")[-1])
     assert letter is not None
     assert (letter.topic, letter.partition, letter.error) == ("words", 0, "ValueError")
     assert letter.text.startswith("cannot read g, at test_dead_letters.py:")

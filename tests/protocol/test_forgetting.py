@@ -17,7 +17,7 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Home, StateStore
-from sqe_chain.protocol.forgetting import Forgetting, known_flow, known_flows
+from sqe_chain.protocol.forget import ForgetFlow, known_flow, known_flows
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
@@ -58,7 +58,7 @@ class Pipeline:
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
         settings: dict[str, Any] = {"is_dead": lambda _: False, "wait": lambda _: None, **more}
-        return Forgetting(
+        return ForgetFlow(
             "first", stores, FaultyLog(self.first.log, script), topics, "forgets", **settings
         ).run()
 
@@ -159,7 +159,7 @@ def test_a_store_that_was_not_given_is_missed() -> None:
     pipeline.stores["other"] = other
     assert pipeline.left() == before
     with pytest.raises(ConfigurationError, match="knows nothing of flow 'first'"):
-        Forgetting(
+        ForgetFlow(
             "first",
             {"": other},
             pipeline.first.log,

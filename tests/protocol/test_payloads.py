@@ -18,8 +18,8 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain import Flow, read, wrap
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ChangedType, FlowError, PoisonError
-from sqe_chain.protocol.letters import letter_of
-from sqe_chain.protocol.resending import Resending
+from sqe_chain.protocol.dead_letter_replay import DeadLetterReplay
+from sqe_chain.protocol.dead_letters import parse_dead_letter
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing import Rehearsal
@@ -175,12 +175,12 @@ def test_a_dead_letter_of_raw_json_is_sent_back_with_the_name_of_its_type() -> N
     for number in range(8):
         rehearsal.feed("raw", json.dumps(fastening(number)).encode())
     rehearsal.run_until_caught_up()
-    assert [letter_of(one) is not None for one in rehearsal.log.records("checked.dead-letters")] == [
+    assert [parse_dead_letter(one) is not None for one in rehearsal.log.records("checked.dead-letters")] == [
         True,
         True,
     ]
     broken.clear()
-    Resending(flow, rehearsal.log, to="again").run()
+    DeadLetterReplay(flow, rehearsal.log, to="again").run()
     rehearsal.run_until_caught_up()
     assert [read(one.value()).type for one in rehearsal.log.records("again")] == ["json:Fastening"] * 2
     assert {key: total.events for key, total in rehearsal.states("per-robot").items()} == {

@@ -23,7 +23,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.plan import Plan
-from sqe_chain.protocol.rebuild import Rebuilding
+from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Crash, Rehearsal
@@ -439,7 +439,7 @@ def test_a_rebuild_that_is_asked_to_stop_changes_nothing_and_can_be_resumed() ->
     pipeline = Pipeline()
     pipeline.feed(BEFORE)
     env = pipeline.found._environment(None)
-    stopping = Rebuilding(env, lambda flow: pipeline.found._engine(env, flow), stopped=lambda: True)
+    stopping = Rebuild(env, lambda flow: pipeline.found._engine(env, flow), stopped=lambda: True)
     with pytest.raises(ServiceStopped, match="nothing has changed"):
         stopping.run()
     home, _ = pipeline.store.home("notes")

@@ -248,7 +248,7 @@ def test_plans_without_it_do_not_speak_of_it() -> None:
     plan = pair.plan()
     assert plan.unfinished is not None
     assert Plan.from_bytes(plan.to_bytes()) == plan
-    assert plan.identified() == plan
+    assert plan.with_id() == plan
 
 
 def test_a_raw_input_created_again_is_no_other_root_while_the_batch_is_due() -> None:

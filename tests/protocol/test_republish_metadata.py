@@ -13,7 +13,8 @@ from sqe_chain.chain import root_position
 from sqe_chain.errors import ConfigurationError, GapError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit
-from sqe_chain.protocol.republish import METADATA_LENGTH, Republishing
+from sqe_chain.protocol.commit_metadata import METADATA_LENGTH
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.testing import Rehearsal
 
 
@@ -123,7 +124,7 @@ def test_a_rewound_republisher_publishes_once_more_in_later_runs_too() -> None:
         feed(rehearsal, root)
     rehearsal.run_until_caught_up()
     service = rehearsal.service
-    assert isinstance(service, Republishing)
+    assert isinstance(service, Republisher)
     service.rewind({("in", 0): 0})
     rehearsal.restart()
     rehearsal.run_until_caught_up()

@@ -17,7 +17,7 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError
 from sqe_chain.protocol import aggregation, applying, planning, recover
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.applying import Applying
+from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.outputs import Gatherer
@@ -68,7 +68,7 @@ def _plan_with(change: Callable[[Plan, Plan], Plan]) -> Callable[..., Plan]:
     real = planning.batch_plan
 
     def plan(last: Plan, *args: Any, **options: Any) -> Plan:
-        return change(last, real(last, *args, **options)).identified()
+        return change(last, real(last, *args, **options)).with_id()
 
     return plan
 
@@ -115,16 +115,16 @@ def first_stage_first(patch: Patch) -> None:
 
 
 def seal_after_persist(patch: Patch) -> None:
-    finish, seal = Applying.finish, Aggregation._seal
+    finish, seal = Applier.finish, Aggregation._seal
     waiting: list[tuple[Aggregation, Plan]] = []
     patch.setattr(Aggregation, "_seal", lambda self, plan: waiting.append((self, plan)))
 
-    def late(self: Applying, plan: Plan, *args: Any, **options: Any) -> None:
+    def late(self: Applier, plan: Plan, *args: Any, **options: Any) -> None:
         finish(self, plan, *args, **options)
         if waiting:
             seal(*waiting.pop())
 
-    patch.setattr(Applying, "finish", late)
+    patch.setattr(Applier, "finish", late)
 
 
 def publish_after_persist(patch: Patch) -> None:
@@ -167,13 +167,13 @@ def done_not_looked_at(patch: Patch) -> None:
 
 
 def commit_before_persist(patch: Patch) -> None:
-    finish = Applying.finish
+    finish = Applier.finish
 
-    def early(self: Applying, plan: Plan, *args: Any, **options: Any) -> None:
+    def early(self: Applier, plan: Plan, *args: Any, **options: Any) -> None:
         self.commit(plan)
         finish(self, plan, *args, **options)
 
-    patch.setattr(Applying, "finish", early)
+    patch.setattr(Applier, "finish", early)
 
 
 def ordinals_unstable(patch: Patch) -> None:

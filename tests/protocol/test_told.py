@@ -12,7 +12,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.protocol import events
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.events import Event, Recovered
-from sqe_chain.protocol.republish import Republishing
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.testing import Rehearsal
@@ -154,5 +154,5 @@ def test_a_plan_is_open_from_its_seal_to_its_commit_and_no_longer() -> None:
     assert opened(run) == 2
 
 
-def opened(run: Aggregation | Republishing) -> int | None:
+def opened(run: Aggregation | Republisher) -> int | None:
     return run.open_plan

@@ -164,7 +164,7 @@ class CheckedPipeline:
         assert number >= max(self.plans, default=0), "3: plans never go back"
         for known in sorted(set(plans) - set(self.plans)):
             plan = Plan.from_bytes(plans[known])
-            assert plan == plan.identified(), "a plan's id is its content's"
+            assert plan == plan.with_id(), "a plan's id is its content's"
             before = self.plans.get(known - 1)
             if before is not None:
                 assert plan.previous_id == before.plan_id, "plans form a chain"

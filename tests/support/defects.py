@@ -76,11 +76,11 @@ DEFECTS: Final = (
             "        if header is None:\n            return\n",
             "        if header is None:\n            return\n        grave = header\n",
         ),
-        ("protocol/rebuild.py", "if found.plan.attempt != again.number:", "if False:"),
+        ("protocol/rebuild.py", "if found.plan.attempt != spec.number:", "if False:"),
         (
             "protocol/rebuild.py",
-            "if (found.plan.quiet, found.plan.unfinished) != (again.quiet, again.unfinished):",
-            "if found.plan.quiet != again.quiet:",
+            "if (found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished):",
+            "if found.plan.silent_until != spec.silent_until:",
         ),
     ),
     defect(
@@ -198,7 +198,7 @@ DEFECTS: Final = (
     defect(
         "after a rebuild, a batch that was published in part is cut otherwise",
         (
-            "protocol/standing.py",
+            "protocol/progress.py",
             "rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)",
             "rest = None",
         ),
@@ -212,8 +212,8 @@ DEFECTS: Final = (
         ),
         (
             "protocol/republish.py",
-            'unpacked(meta.get("marks")) or inputs.new_marks(info, place[1], entered_in_middle=True)',
-            "inputs.new_marks(info, place[1], entered_in_middle=True)",
+            'marks = decode_marks(meta.get("marks"))',
+            "marks = None",
         ),
     ),
     defect(

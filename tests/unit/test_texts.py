@@ -76,8 +76,8 @@ def test_layouts_are_compared_in_words() -> None:
     stage = StageLayout(0, 1, "flow")
     before = Layout(8, {"old": stage}, {}, {"words": ("aa", 2)})
     after = Layout(8, {}, {}, {"words": ("bb", 2)})
-    assert after.entered_since(before) == ["stage 'old' is gone"], "a topic created again is told on its own"
-    assert before.entered_since(before) == []
+    assert after.changes_since(before) == ["stage 'old' is gone"], "a topic created again is told on its own"
+    assert before.changes_since(before) == []
 
 
 def test_records_of_stores_are_told_without_python() -> None:

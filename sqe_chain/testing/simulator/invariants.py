@@ -13,7 +13,7 @@ from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Commit, Header, Home, Output
-from sqe_chain.protocol.inputs import metadata_of
+from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator.facts import ids_of, unit_of
@@ -145,9 +145,7 @@ class Invariants:
         self._require("plans", data is not None, f"{flow} has no plan {home.number}")
         plan = Plan.from_bytes(data or b"")
         self._require("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
-        self._require(
-            "plans", plan == plan.identified(), f"{flow}: plan {plan.number} is not what its id says"
-        )
+        self._require("plans", plan == plan.with_id(), f"{flow}: plan {plan.number} is not what its id says")
         before = self._plans.get(plan.previous_id)
         if plan.previous_id:
             self._require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
@@ -282,7 +280,7 @@ class Invariants:
 
     def _on_commit(self, commits: Mapping[Place, Commit]) -> None:
         for place, commit in commits.items():
-            found = metadata_of(commit)
+            found = parse_metadata(commit)
             plan = self._plans.get(str(found.get("id")))
             self._require("commit", plan is not None, f"{place}: commit of {found}, which nobody sealed")
             if plan is None or not self.ordered:

@@ -36,9 +36,9 @@ from sqe_chain.protocol.interfaces import PERSIST, PROCESS, PUBLISH, Observer
 from sqe_chain.protocol.results import StartResult
 from sqe_chain.runtime.health import STUCK_MS, Health
 from sqe_chain.runtime.lines import Lines
-from sqe_chain.runtime.metrics import Metrics, serving
+from sqe_chain.runtime.metrics import Metrics, serve
+from sqe_chain.runtime.observers import Observers, logging_to
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
-from sqe_chain.runtime.telling import Hearers, logging_to
 
 COMMITTED = Committed(
     plan=8,
@@ -82,17 +82,17 @@ def test_a_step_that_waits_for_servers_is_called_slow_once() -> None:
     statistics = Statistics(lambda: now[0])
     statistics.step(PROCESS, "before")
     now[0] += 60
-    assert not statistics.grown_slow()  # user code may take its time
+    assert not statistics.slow_step()  # user code may take its time
     statistics.step(PUBLISH, "before")
     now[0] += SLOW_S - 1
-    assert not statistics.grown_slow()
+    assert not statistics.slow_step()
     now[0] += 1
-    assert statistics.grown_slow() == "publishing"
-    assert not statistics.grown_slow()
+    assert statistics.slow_step() == "publishing"
+    assert not statistics.slow_step()
     statistics.step(PERSIST, "before")
     statistics.step(PERSIST, "after")
     now[0] += 60
-    assert not statistics.grown_slow()
+    assert not statistics.slow_step()
 
 
 def test_the_panel_shows_every_number() -> None:
@@ -177,7 +177,7 @@ def test_text_lines_show_every_field() -> None:
 
 def test_caught_up_is_said_once() -> None:
     stream = io.StringIO()
-    hearers = Hearers(Lines("totals", as_json=True, stream=stream))
+    hearers = Observers(Lines("totals", as_json=True, stream=stream))
     for event in (CaughtUp(8), CaughtUp(8), COMMITTED, CaughtUp(8)):
         hearers.event(event)
     events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
@@ -197,7 +197,7 @@ def test_metrics_count_and_answer() -> None:
     tell(Metrics("totals", registry))
     port = free_port()
     with (
-        serving(port, registry, Health(lambda: 0)),
+        serve(port, registry, Health(lambda: 0)),
         urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
     ):
         text = answer.read().decode()
@@ -280,7 +280,7 @@ def asked(port: int, path: str) -> tuple[int, str]:
 def test_live_and_ready_answer_beside_the_metrics() -> None:
     quiet_ms = [0]
     health, port = Health(lambda: quiet_ms[0]), free_port()
-    with serving(port, CollectorRegistry(), health):
+    with serve(port, CollectorRegistry(), health):
         assert asked(port, "/live")[0] == 200
         assert asked(port, "/ready") == (503, "starting\n")
         health.event(Standby(3, "{}"))
@@ -315,6 +315,6 @@ def test_a_port_that_is_taken_is_named() -> None:
         port = other.getsockname()[1]
         with (
             pytest.raises(ConfigurationError, match=f"--metrics-port {port}"),
-            serving(port, CollectorRegistry(), Health(lambda: 0)),
+            serve(port, CollectorRegistry(), Health(lambda: 0)),
         ):
             pytest.fail("it listens")

@@ -9,7 +9,7 @@ import pytest
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.protocol import applying
-from sqe_chain.protocol.applying import Applying
+from sqe_chain.protocol.applying import Applier
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator import Schedule, Simulation, Violation, World, drawn, replay, simulate
@@ -135,13 +135,13 @@ def publish_after_persist(patch: Patch) -> None:
 
 
 def commit_before_persist(patch: Patch) -> None:
-    finish = Applying.finish
+    finish = Applier.finish
 
-    def early(self: Applying, plan: Any, *args: Any, **options: Any) -> None:
+    def early(self: Applier, plan: Any, *args: Any, **options: Any) -> None:
         self.commit(plan)
         finish(self, plan, *args, **options)
 
-    patch.setattr(Applying, "finish", early)
+    patch.setattr(Applier, "finish", early)
 
 
 MUTANTS = [no_marks, header_not_compared, first_stage_first, publish_after_persist, commit_before_persist]

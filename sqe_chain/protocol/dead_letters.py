@@ -11,7 +11,7 @@ FIRST_REASON = "sqe-flow"
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class DeadLetter:
     """What the headers of a dead letter say.
 
     Attributes:
@@ -43,7 +43,7 @@ class Letter:
         return f"{self.topic}[{self.partition}]@{self.offset}"
 
 
-def letter_of(message: Message) -> Letter | None:
+def parse_dead_letter(message: Message) -> DeadLetter | None:
     """What a message says if it is a dead letter; None: it is something else.
 
     One that was left out twice says so of the last time.
@@ -54,7 +54,7 @@ def letter_of(message: Message) -> Letter | None:
         return None
     said = {name: (value or b"").decode(errors="replace") for name, value in headers[starts[-1] :]}
     try:
-        return Letter(
+        return DeadLetter(
             said["sqe-flow"],
             said["sqe-topic"],
             bytes.fromhex(said["sqe-topic-id"]),

@@ -25,7 +25,7 @@ _BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFlow:
     """A flow as its home store knows it.
 
     Attributes:
@@ -50,13 +50,13 @@ class Known:
         return isinstance(owner, dict) and MARK in owner
 
 
-def known_flows(home: StateStore) -> list[Known]:
+def known_flows(home: StateStore) -> list[KnownFlow]:
     """All flows that a store is home of, by name."""
     found = (known_flow(home, name) for name in home.flows())
     return [one for one in found if one is not None]
 
 
-def known_flow(home: StateStore, name: str) -> Known | None:
+def known_flow(home: StateStore, name: str) -> KnownFlow | None:
     """One of them; None: it is not known."""
     standing = _UNKNOWN
     try:
@@ -65,13 +65,13 @@ def known_flow(home: StateStore, name: str) -> Known | None:
             return None
         standing = found
         data = home.plan(name, standing.number) if standing.number >= 0 else None
-        return Known(name, standing, Plan.from_bytes(data) if data else None)
+        return KnownFlow(name, standing, Plan.from_bytes(data) if data else None)
     except StoreInconsistent as error:
-        return Known(name, standing, None, str(error))
+        return KnownFlow(name, standing, None, str(error))
 
 
 @dataclass(slots=True)
-class Forgetting:
+class ForgetFlow:
     """Forgets one flow. May be killed and repeated.
 
     Args:
@@ -93,7 +93,7 @@ class Forgetting:
     is_dead: Callable[[str], bool]
     wait: Callable[[int], None]
     standby_ms: int = 6_000
-    _again: list[Known] = field(default_factory=list)
+    _again: list[KnownFlow] = field(default_factory=list)
 
     def run(self) -> list[str]:
         """Do it.
@@ -165,7 +165,7 @@ class Forgetting:
                         "well: --store NAME=URL"
                     )
 
-    def _topics(self, known: Known, others: list[Known]) -> list[str]:
+    def _topics(self, known: KnownFlow, others: list[KnownFlow]) -> list[str]:
         """The topics to delete. None that another flow of this store reads or writes."""
         if not self.topics or known.plan is None:
             return []

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from sqe_chain.errors import ANEW, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
+from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan, Unfinished, mark_name
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Progress:
     """Where a flow stands, by what store and Kafka still know.
 
     Attributes:
@@ -39,12 +39,12 @@ def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
     return None if data is None else Plan.from_bytes(data)
 
 
-def standing_of(
+def find_progress(
     env: Environment,
     home: Home,
     infos: Mapping[str, TopicInfo],
     commits: Mapping[TopicPartition, Commit],
-) -> Standing:
+) -> Progress:
     """Where a flow stands.
 
     Args:
@@ -61,7 +61,7 @@ def standing_of(
     ours = {
         place: (commit, meta)
         for place, commit in commits.items()
-        if "plan" in (meta := inputs.metadata_of(commit))
+        if "plan" in (meta := parse_metadata(commit))
         and meta.get("topic_id") == infos[place[0]].topic_id.hex()
     }
     known = max((int(str(meta["plan"])) for _, meta in ours.values()), default=-1)
@@ -72,7 +72,7 @@ def standing_of(
     committed = {place: commit.offset for place, (commit, _) in ours.items()}
     if last is None:
         starts = {place: int(str(meta.get("start", 0))) for place, (_, meta) in ours.items()}
-        return Standing(number, None, committed, committed, {place: at for place, at in starts.items() if at})
+        return Progress(number, None, committed, committed, {place: at for place, at in starts.items() if at})
     proven = (
         last.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
     )
@@ -89,8 +89,8 @@ def standing_of(
     starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
     ends = {place: planned.stop for place, planned in base.ends().items() if place[0] in infos}
     ends |= {place: max(offset, ends.get(place, 0)) for place, offset in committed.items()}
-    published = {place: max(end, base.quiet.get(mark_name(*place), 0)) for place, end in ends.items()}
-    return Standing(number, last.layout, ends, published, starts, rest)
+    published = {place: max(end, base.silent_until.get(mark_name(*place), 0)) for place, end in ends.items()}
+    return Progress(number, last.layout, ends, published, starts, rest)
 
 
 def _begun(env: Environment, plan: Plan) -> bool:

@@ -23,14 +23,12 @@ from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import Node
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
-from sqe_chain.protocol.inputs import metadata_of
-from sqe_chain.protocol.letters import Letter, letter_of
+from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
+from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.segment.outputs import RECORD_OVERHEAD, headers_size
 
 CHUNK = 500
 """Letters sent between two commits."""
-METADATA_LENGTH = 4_095
-"""Characters of commit metadata that a broker takes by default."""
 MAX_REASONS = 20
 """Letters of which the result says by name why they were not sent."""
 
@@ -39,7 +37,7 @@ Coordinates = tuple[bytes, int, int]
 
 
 @dataclass(slots=True)
-class Resent:
+class ReplayResult:
     """What became of the letters.
 
     Attributes:
@@ -60,7 +58,7 @@ class Resent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _Progress:
     """How far the letters of one partition were sent, as it is committed.
 
     Attributes:
@@ -80,8 +78,8 @@ class _Standing:
     highest: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, commit: Commit | None, topic_id: bytes, begin: int) -> _Standing:
-        meta = metadata_of(commit)
+    def of(cls, commit: Commit | None, topic_id: bytes, begin: int) -> _Progress:
+        meta = parse_metadata(commit)
         if commit is None or meta.get("topic_id") != topic_id.hex():
             return cls(begin)  # nothing was sent yet, or the letters' topic was created again
         known = {name: (int(ever), int(now)) for name, (ever, now) in meta["highest"].items()}  # type: ignore[attr-defined]
@@ -111,21 +109,21 @@ class _Standing:
             )
         return Commit(self.offset, text)
 
-    def passed(self, letter: Letter) -> _Standing:
+    def passed(self, letter: DeadLetter) -> _Progress:
         """With this letter sent."""
         return replace(
             self,
             highest={**self.highest, _input(letter): (max(letter.offset, self.ever(letter)), letter.offset)},
         )
 
-    def ever(self, letter: Letter) -> int:
+    def ever(self, letter: DeadLetter) -> int:
         return self.highest.get(_input(letter), (-1, -1))[0]
 
-    def now(self, letter: Letter) -> int:
+    def now(self, letter: DeadLetter) -> int:
         return self.highest.get(_input(letter), (-1, -1))[1]
 
 
-def _input(letter: Letter) -> str:
+def _input(letter: DeadLetter) -> str:
     return f"{letter.topic_id.hex()[:8]}/{letter.partition}"
 
 
@@ -134,7 +132,7 @@ class _CannotBeSentError(Exception):
 
 
 @dataclass(slots=True)
-class Resending:
+class DeadLetterReplay:
     """Sends the dead letters of a flow back to where it reads them. May be killed and repeated.
 
     Args:
@@ -153,7 +151,7 @@ class Resending:
         """The Kafka group that remembers which letters were sent."""
         return f"{self.flow.name}.dead-letters-replay"
 
-    def run(self) -> Resent:
+    def run(self) -> ReplayResult:
         """Send what has not been sent; acknowledged and committed when this returns.
 
         Raises:
@@ -172,24 +170,24 @@ class Resending:
             self._target(self.to)
         places = [(topic, partition) for partition in range(info.partitions)]
         bounds, commits = self.log.bounds(places), self.log.committed(self.group, places)
-        result = Resent()
+        result = ReplayResult()
         for place in places:
             begin, end = bounds[place].begin, bounds[place].stable_end
-            standing = _Standing.of(commits.get(place), info.topic_id, begin)
-            if standing.sending and standing.to != (self.to or ""):
+            progress = _Progress.of(commits.get(place), info.topic_id, begin)
+            if progress.sending and progress.to != (self.to or ""):
                 raise ConfigurationError(
-                    f"{topic}[{place[1]}]: letters were being sent to {standing.to or 'where they were read'} when that was "
+                    f"{topic}[{place[1]}]: letters were being sent to {progress.to or 'where they were read'} when that was "
                     "interrupted; finish it first, with the same --to"
                 )
-            result.lost += max(0, begin - standing.offset)
-            start = max(standing.offset, begin)
+            result.lost += max(0, begin - progress.offset)
+            start = max(progress.offset, begin)
             if start < end:
-                read = Range(topic, info.topic_id, place[1], start, end, standing.epoch)
-                standing = replace(standing, offset=start, to=self.to or "", sending=True)
-                _Partition(self, read, begin, standing, result).run()
+                read = Range(topic, info.topic_id, place[1], start, end, progress.epoch)
+                progress = replace(progress, offset=start, to=self.to or "", sending=True)
+                _Partition(self, read, begin, progress, result).run()
         return result
 
-    def record(self, letter: Letter, message: Message, read: Range, begun: int) -> Output:
+    def record(self, letter: DeadLetter, message: Message, read: Range, begun: int) -> Output:
         """The record to send for a letter. Every repetition makes the same.
 
         Args:
@@ -241,7 +239,7 @@ class Resending:
         headers = passed_on(letter.headers, carrier="value") or None
         return topic, letter.partition % info.partitions, key, value, headers, message.timestamp()[1]
 
-    def _head(self, letter: Letter, message: Message) -> EnvelopeHead:
+    def _head(self, letter: DeadLetter, message: Message) -> EnvelopeHead:
         """The letter as an envelope; of one from a raw source, the one that it would have been."""
         source, value = self._source(letter.topic), message.value()
         if source is None or not source.raw:
@@ -283,18 +281,18 @@ _WAY_OUT = "fold again with the right code instead: sqe-chain rebuild, or rewind
 class _Partition:
     """The letters of one partition, one after the other."""
 
-    work: Resending
+    work: DeadLetterReplay
     read: Range
     begin: int
-    standing: _Standing
-    result: Resent
+    progress: _Progress
+    result: ReplayResult
     _pending: list[Output] = field(default_factory=list)
     _seen: set[Coordinates] | None = None
 
     def run(self) -> None:
         self._commit()
         for message in (one for block in self.work.log.read(self.read) for one in block):
-            letter = letter_of(message)
+            letter = parse_dead_letter(message)
             if letter is None or letter.flow != self.work.flow.name:
                 self.result.others += 1
             else:
@@ -302,37 +300,37 @@ class _Partition:
                 if self._seen is not None:
                     self._seen.add(_coordinates(letter))
             epoch = stored_epoch(message.leader_epoch())
-            self.standing = replace(self.standing, offset=message.offset() + 1, epoch=epoch)
+            self.progress = replace(self.progress, offset=message.offset() + 1, epoch=epoch)
             if len(self._pending) >= CHUNK:
                 self._commit()
-        self.standing = replace(self.standing, offset=self.read.stop, sending=False)
+        self.progress = replace(self.progress, offset=self.read.stop, sending=False)
         self._commit()
 
-    def _letter(self, letter: Letter, message: Message) -> None:
+    def _letter(self, letter: DeadLetter, message: Message) -> None:
         at = message.offset()
-        decided = self.standing.round == at > 0  # a run that was interrupted began this round
-        if letter.offset <= self.standing.ever(letter) and not decided and self._was_sent(letter, at):
+        decided = self.progress.round == at > 0  # a run that was interrupted began this round
+        if letter.offset <= self.progress.ever(letter) and not decided and self._was_sent(letter, at):
             self.result.known += 1
             return
-        if letter.offset <= self.standing.now(letter):
+        if letter.offset <= self.progress.now(letter):
             self._begin_round(at)
         try:
-            record = self.work.record(letter, message, self.read, self.standing.round)
+            record = self.work.record(letter, message, self.read, self.progress.round)
         except (_CannotBeSentError, EnvelopeError) as error:
             self.result.left += 1
             if len(self.result.reasons) < MAX_REASONS:
                 self.result.reasons.append((str(letter), str(error)))
             return
         self._pending.append(record)
-        self.standing = self.standing.passed(letter)
+        self.progress = self.progress.passed(letter)
         self.result.sent += 1
 
-    def _was_sent(self, letter: Letter, at: int) -> bool:
+    def _was_sent(self, letter: DeadLetter, at: int) -> bool:
         """Whether a letter of the same input comes before this one. Asked only for what does not rise."""
         if self._seen is None:
             before = replace(self.read, start=self.begin, stop=at, leader_epoch=0)
             blocks = self.work.log.read(before) if at > self.begin else ()
-            found = (letter_of(message) for block in blocks for message in block)
+            found = (parse_dead_letter(message) for block in blocks for message in block)
             name = self.work.flow.name
             self._seen = {_coordinates(one) for one in found if one is not None and one.flow == name}
         if _coordinates(letter) in self._seen:
@@ -347,14 +345,14 @@ class _Partition:
         return False
 
     def _begin_round(self, at: int) -> None:
-        afresh = {name: (ever, -1) for name, (ever, _) in self.standing.highest.items()}
+        afresh = {name: (ever, -1) for name, (ever, _) in self.progress.highest.items()}
         self._commit()
-        self.standing = replace(self.standing, offset=at, round=at, highest=afresh)
+        self.progress = replace(self.progress, offset=at, round=at, highest=afresh)
         self._commit()
 
     def _commit(self) -> None:
         """First send what is pending; then remember it."""
-        commit = self.standing.commit(self.read.topic_id)
+        commit = self.progress.commit(self.read.topic_id)
         if self._pending:
             writer = self.work.log.writer()
             try:
@@ -366,5 +364,5 @@ class _Partition:
         self.work.log.commit(self.work.group, {(self.read.topic, self.read.partition): commit})
 
 
-def _coordinates(letter: Letter) -> Coordinates:
+def _coordinates(letter: DeadLetter) -> Coordinates:
     return letter.topic_id, letter.partition, letter.offset

@@ -10,7 +10,7 @@ from sqe_chain.protocol.events import CaughtUp, Event, Notice
 from sqe_chain.protocol.interfaces import Observer, When
 
 
-class Hearers:
+class Observers:
     """An observer that tells several others.
 
     `caught_up` is passed on once, until something else happens: a service without an interval says it ten

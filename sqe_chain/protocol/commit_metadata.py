@@ -1,0 +1,46 @@
+"""What the metadata of a group's commit holds: JSON, and in it a republisher's marks, compressed."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b85decode, b85encode
+from typing import cast
+
+from sqe_chain.ports import Commit
+from sqe_chain.replays.marks import MarksRecord, PartitionMarks
+
+METADATA_LENGTH = 4_095
+"""Characters of commit metadata that a broker takes by default."""
+
+
+def parse_metadata(commit: Commit | None) -> dict[str, object]:
+    """What a commit's metadata says; empty when it is not ours."""
+    try:
+        found = json.loads(commit.metadata) if commit and commit.metadata else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def encode_marks(marks: MarksRecord) -> str:
+    """Marks as a text without quotes, of about 40 characters for each lane.
+
+    >>> marks = PartitionMarks("robot.raw", bytes(16), 0)
+    >>> marks.accept_raw(7)
+    True
+    >>> decode_marks(encode_marks(marks.to_json())) == marks.to_json()
+    True
+    """
+    return b85encode(zlib.compress(json.dumps(marks, separators=(",", ":")).encode(), 9)).decode()
+
+
+def decode_marks(text: object) -> MarksRecord | None:
+    """What `encode_marks` was given; None for what it did not write, such as nothing at all."""
+    if not isinstance(text, str):
+        return None
+    try:
+        record = json.loads(zlib.decompress(b85decode(text)))
+        return PartitionMarks.from_json(cast("MarksRecord", record)).to_json()
+    except (ValueError, zlib.error, KeyError, TypeError):
+        return None

@@ -1,0 +1,46 @@
+"""Plans are read by later versions, and by people: what stands in a store keeps its names, its order and its id."""
+
+from __future__ import annotations
+
+import json
+
+from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, Unfinished
+from sqe_chain.segment.exclusion import Exclusion
+
+STORED = (
+    b'{"attempt":3,"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'
+    b'"text":"odd","topic":"t"}],"layout":{"gone":[],"outputs":{"o":["u",2]},"sources":{"t":["00",1]},'
+    b'"stages":{"s":{"birth":0,"buckets":1,"flow":"f"}},"starts":{},"state_partitions":8},"marks":{"t/0":{}},'
+    b'"number":4,"plan_id":"55e10622205daf5d112325b50c48eeb1","previous_id":"ab","quiet":{"t/0":7},'
+    b'"ranges":[{"last_epoch":0,"last_offset":-1,"last_timestamp_ms":-1,"partition":0,"start":0,"stop":2,"topic":"t",'
+    b'"topic_id":"00"}],"run_id":"run","silent":true,"unfinished":{"clock_ms":8,"exclusions":[],"ranges":[]}}'
+)
+
+
+def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
+    plan = Plan(
+        4,
+        "",
+        "ab",
+        2,
+        "run",
+        9,
+        Layout(8, {"s": StageLayout(0, 1, "f")}, {"o": ("u", 2)}, {"t": ("00", 1)}),
+        (PlannedRange("t", "00", 0, 0, 2),),
+        {"t/0": {}},
+        (Exclusion("t", 0, 1, "skip", "ValueError", "odd"),),
+        silent=True,
+        silent_until={"t/0": 7},
+        unfinished=Unfinished(8, ()),
+        attempt=3,
+    ).with_id()
+    assert plan.to_bytes() == STORED
+    assert Plan.from_bytes(STORED) == plan
+
+
+def test_a_plan_of_an_older_version_has_no_silence_and_nothing_unfinished() -> None:
+    raw = json.loads(STORED)
+    for name in ("quiet", "silent", "unfinished", "attempt"):
+        del raw[name]
+    plan = Plan.from_bytes(json.dumps(raw).encode())
+    assert (plan.silent, plan.silent_until, plan.unfinished, plan.attempt) == (False, {}, None, -1)
