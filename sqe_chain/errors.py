@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from typing import Final, Self
 
-ANEW: Final = (
-    "begin anew under another flow name (its states begin empty, and it is another writer: whatever it publishes, also "
+START_OVER: Final = (
+    "start over under another flow name (its states begin empty, and it is another writer: whatever it publishes, also "
     "of what was published before, counts as new for its readers)"
 )
 """The last way out, with what it does."""

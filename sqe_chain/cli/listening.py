@@ -40,18 +40,18 @@ def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | Non
 
     @contextmanager
     def found(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
-        hearers: list[Observer] = []
+        observers: list[Observer] = []
         with ExitStack() as opened:
             if metrics_port:
                 registry = CollectorRegistry()
                 health = Health(clock.quiet_ms)
-                hearers += [Metrics(flow.name, registry), health]
+                observers += [Metrics(flow.name, registry), health]
                 opened.enter_context(serve(metrics_port, registry, health))
             if log_json or not ERR.is_terminal:
-                hearers.append(Lines(flow.name, as_json=log_json))
+                observers.append(Lines(flow.name, as_json=log_json))
             else:
-                hearers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka)))
-            yield hearers
+                observers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka)))
+            yield observers
 
     return found
 
@@ -74,4 +74,4 @@ def working_on(
     choice = engine or EngineChoice("inprocess")
     deployment = Deployment(kafka, kafka_config, store_urls(store or ()), choice, once=True)
     who = listening(flow, kafka, log_json=log_json)
-    return prepare(flow, settings, deployment, listening=who, restore=show_cursor)
+    return prepare(flow, settings, deployment, observers=who, restore=show_cursor)

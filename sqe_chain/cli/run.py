@@ -141,4 +141,4 @@ def run(  # noqa: PLR0913 - each is an option of the command
             once=once,
         )
         who = listening(flow, kafka, log_json=log_json, metrics_port=metrics_port)
-        launch(flow, settings, deployment, listening=who, restore=show_cursor)
+        launch(flow, settings, deployment, observers=who, restore=show_cursor)

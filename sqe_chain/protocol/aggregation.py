@@ -8,11 +8,11 @@ Data flows one way, and each step makes the next one safe to repeat:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.ports import Bounds, Commit, Header, Home, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, Header, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import claim, release, stamp
@@ -22,6 +22,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
     batch_plan,
     birth_plan,
@@ -36,7 +37,6 @@ from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.verifying import (
     check_filters,
     check_new_stages,
-    check_plan_size,
     check_redone,
     check_stores,
     verify_records,
@@ -46,6 +46,14 @@ from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Step
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """What a run works with once it has claimed the flow."""
+
+    plans: PlanLog
+    applier: Applier
 
 
 @dataclass(slots=True)
@@ -58,28 +66,27 @@ class Aggregation:
     Attributes:
         claimed: this run's claim; None before it has one, and after it gave it back.
         last: the last sealed plan.
-        open_plan: number of a plan that this run has sealed and not yet finished; None when there is none. Whatever
-            ends the run meanwhile, the next one finishes it.
+        open_plan: number of a plan that this run has sealed and not yet finished; None when there is none. If the run
+            ends here, the next one finishes it.
     """
 
     env: Environment
     claimed: Claim | None = None
     last: Plan | None = None
     open_plan: int | None = None
-    _home: Home | None = None
-    _processing: Processor = field(init=False)
-    _plans: Applier | None = None
+    _processor: Processor = field(init=False)
+    _tools: _Tools | None = None
     _bytes_per_record: float = 100.0
     _level_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._processing = Processor(self.env)
+        self._processor = Processor(self.env)
 
     def start(self) -> StartResult:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
 
         Raises:
-            ServiceStopped: what is found cannot be continued exactly; the text names the ways out.
+            ServiceStopped: the flow cannot be continued exactly from what is found; the text names the ways out.
             ConfigurationError: a topic or store is missing.
         """
         env = self.env
@@ -105,7 +112,7 @@ class Aggregation:
             What became of it; `worked` is False when there was nothing new, and then nothing was done.
 
         Raises:
-            ServiceStopped: a witness says that going on would not be exact.
+            ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed.
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for broker or store.
@@ -116,15 +123,15 @@ class Aggregation:
         if spec is not None:
             bounds = inputs.limit_bounds(bounds, spec.until)
         started_ms = env.clock.now_ms()
-        found = self._process(last, bounds, infos)
+        found = self._process(last, bounds, infos)  # nothing outside has changed yet
         if found is None:
-            self._applying().commit_again_daily(last)
+            self._ready().applier.commit_again_daily(last)
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         clock_ms, part, report, exclusions = found
         plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, spec)
         with env.step(SEAL):
-            self._seal(plan)
+            self._seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
         env.engine.release()
         result = BatchResult.of(
@@ -145,11 +152,12 @@ class Aggregation:
         return result
 
     def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
-        """The topics, and where the log of each partition begins and ends: of the same topics, as the last plan has them."""
+        """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""
         env = self.env
-        while True:  # not bounded: one more round means that somebody has just created an input again
+        while True:  # not bounded: each further round means that an input was created again just now
             infos = inputs.describe(env.flow, env.log)
-            self._bring_up_to_date(infos)  # begins with a topic that was created again, or names it and stops
+            # A topic that was created again enters as a new root, or stops the service.
+            self._bring_up_to_date(infos)
             positions = {place: planned.stop for place, planned in self._last().ends().items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, positions)
@@ -160,7 +168,7 @@ class Aggregation:
     def _process(
         self, last: Plan, bounds: dict[TopicPartition, Bounds], infos: dict[str, TopicInfo]
     ) -> tuple[int, Part, Report, tuple[Exclusion, ...]] | None:
-        """Step 3: clock, ranges, report and exclusions of the next batch; None when nothing is new.
+        """Step 3: the clock, the ranges, the report and the exclusions of the next batch; None when nothing is new.
 
         Args:
             last: the last plan.
@@ -169,7 +177,7 @@ class Aggregation:
         """
         env = self.env
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
-        while True:
+        while True:  # bounded: each round halves the batch
             part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
             if part.empty:
                 return None
@@ -178,28 +186,28 @@ class Aggregation:
                 verify_rest(env, part.due, bounds)
                 clock_ms, left_out = part.due.clock_ms, part.due.exclusions
             step = self._step_after(last)
-            again_said = part.due is not None  # of an interrupted batch, in front of a rebuild
+            sealed_before = part.due is not None  # and perhaps published in part, before a rebuild
             batch = Batch(
-                step, part.ranges, last, clock_ms, infos, levels(env.flow), left_out, sealed=again_said
+                step, part.ranges, last, clock_ms, infos, levels(env.flow), left_out, sealed=sealed_before
             )
             try:
                 with env.step(PROCESS):
-                    return clock_ms, part, *self._processing.run(batch)
+                    return clock_ms, part, *self._processor.run(batch)
             except TooManyForOnePlan:
                 if part.due is not None:
                     raise PoisonError(
-                        f"flow {env.flow.name!r}: a batch that was published in part has to be done as it was sealed, but "
-                        "more of its inputs fail now than one plan can name; run the code that sealed it"
+                        f"flow {env.flow.name!r}: a batch that was published in part has to be repeated as it was sealed, but "
+                        "more of its inputs fail now than one plan can list; run the code that sealed it"
                     ) from None
                 limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
 
     def beat(self) -> bool:
-        """Move the heartbeat on. False: a newer run owns the flow."""
+        """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
         mine = self.claimed
         return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
 
     def leave(self) -> None:
-        """Give the claim back. The last batch is complete."""
+        """Give the claim back, so that the next run need not wait as a standby."""
         if self.claimed is not None:
             release(self.env, self.claimed)
             self.claimed = None
@@ -216,26 +224,27 @@ class Aggregation:
     def _claim_and_recover(self, infos: dict[str, TopicInfo]) -> StartResult:
         env = self.env
         with env.step(CLAIM):
-            self.claimed, self._home = claim(env, partial(self._commits, infos))
-            self._plans = Applier(env, self.claimed)
-            if self._home.number < 0:
-                self._be_born(infos)
-            self.last = self._fetch(self._home.number)
-            if self.last is None or self.last.plan_id != self._home.plan_id:
-                raise StoreInconsistent(
-                    f"the home store has no plan {self._home.number} ({self._home.plan_id})"
-                )
+            self.claimed, home = claim(env, partial(inputs.group_commits, env.flow, env.log, infos))
+            plans = PlanLog(env, home)
+            self._tools = _Tools(plans, Applier(env, self.claimed))
+            if home.number < 0:
+                self._write_birth_plan(infos)
+            self.last = plans.read_last()
             check_layout(env.flow, self.last.layout, env.settings.drop_stages)
             headers = stamp(env, self.claimed, self.last)
         with env.step(RECOVER):
             if not env.settings.accept_rollback:
-                check_commits(env.flow, self.last, self._commits(infos))
+                check_commits(env.flow, self.last, inputs.group_commits(env.flow, env.log, infos))
             result = self._recover(headers)
             self._bring_up_to_date(infos)
         return result
 
     def _check_still_mine(self, found: ServiceStopped) -> None:
-        """What looks like a store gone back in time may be the work of newer runs while this one slept."""
+        """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
+
+        Raises:
+            Superseded: a newer run does.
+        """
         env, mine = self.env, self.claimed
         home, _ = env.home.home(env.flow.name)
         if mine is not None and home is not None and home.epoch > mine.epoch:
@@ -243,16 +252,8 @@ class Aggregation:
                 f"flow {env.flow.name!r}: run {home.run_id} has claimed it with epoch {home.epoch}, this one had {mine.epoch}"
             ) from found
 
-    def _commits(self, infos: dict[str, TopicInfo]) -> dict[TopicPartition, Commit]:
+    def _write_birth_plan(self, infos: dict[str, TopicInfo]) -> None:
         env = self.env
-        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
-        return env.log.committed(env.flow.name, places)
-
-    def _be_born(self, infos: dict[str, TopicInfo]) -> None:
-        """Seal the birth plan."""
-        env, home = self.env, self._home
-        if home is None:
-            raise AssertionError("born after the claim")
         places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
         bounds = env.log.bounds(places)
         spec = env.settings.rebuild
@@ -263,7 +264,7 @@ class Aggregation:
         else:
             starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
         now_ms = env.clock.now_ms()
-        self._set_home(home, birth_plan(env.flow, self._claim(), now_ms, infos, starts, spec))
+        self._ready().plans.write(birth_plan(env.flow, self._claim(), now_ms, infos, starts, spec))
 
     def _recover(self, headers: dict[tuple[int, int], Header]) -> StartResult:
         env, last = self.env, self._last()
@@ -287,28 +288,34 @@ class Aggregation:
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
         if not numbers and (last.number > 0 or env.settings.accept_rollback):
-            self._applying().commit(last)
+            self._ready().applier.commit(last)
         return result
 
     def _redo(self, redo: Redo, headers: dict[tuple[int, int], Header]) -> None:
         plan, env = redo.plan, self.env
         infos = inputs.describe(env.flow, env.log)
         report = Report()
-        if any(planned.start != planned.stop for planned in plan.ranges):  # else it only brings in a layout
+        # An empty plan brings in a layout and has read nothing.
+        if any(planned.start != planned.stop for planned in plan.ranges):
             step = self._step_after(redo.before)
             batch = Batch(step, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True)
-            report = self._processing.attempt(batch, plan.exclusions)
+            report = self._processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         self._finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
         env.engine.release()
 
     def _bring_up_to_date(self, infos: dict[str, TopicInfo]) -> None:
-        """Let new partitions, sources, stages and outputs enter by an empty plan of their own.
+        """Let new partitions, sources, stages and outputs enter, with an empty plan of their own.
 
-        So does a topic without envelopes that was created again: it is another root.
+        A topic without envelopes that was created again enters in the same way: it is another root.
         """
         last, env = self._last(), self.env
-        gone = [planned for planned in last.ranges if inputs.started_over(env.flow, planned, infos)]
+        gone = [
+            planned
+            for planned in last.ranges
+            if inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
+        ]
+        # An unfinished batch needs its inputs as they were, so then nothing may be gone.
         kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
         for planned in kept:
             inputs.check_same(planned, infos.get(planned.topic))
@@ -334,10 +341,8 @@ class Aggregation:
     # ------------------------------------------------------------------ seal
 
     def _seal(self, plan: Plan) -> None:
-        """Step 4. Before it nothing has happened; after it the batch will be finished exactly so."""
-        if self._home is None:
-            raise AssertionError("sealed after the claim")
-        self._set_home(self._home, plan)
+        """Step 4: from here on the batch will be finished exactly so, by this run or by the next one."""
+        self._ready().plans.write(plan)
         self.last = plan
         self.open_plan = plan.number
         self.env.emit(Sealed(plan.number, plan.plan_id))
@@ -352,30 +357,10 @@ class Aggregation:
         top_level: int,
     ) -> None:
         """Steps 5, 6 and 7, see `Applier.finish`; after that no plan is open."""
-        self._applying().finish(plan, headers, report, publish=publish, top_level=top_level)
+        self._ready().applier.finish(plan, headers, report, publish=publish, top_level=top_level)
         self.open_plan = None
 
     # ------------------------------------------------------------------ small parts
-
-    def _set_home(self, before: Home, plan: Plan) -> None:
-        """Write a plan to the home store, compared with the claim and the plan before."""
-        env = self.env
-        after = replace(before, number=plan.number, plan_id=plan.plan_id)
-        data, drop = plan.to_bytes(), max(0, plan.number - env.settings.keep_plans + 1)
-        check_plan_size(env, plan, len(data))
-        standing = env.home.set_home(env.flow.name, before, after, data, drop)
-        if standing != after:
-            other = standing is not None and (standing.epoch, standing.run_id) != (
-                before.epoch,
-                before.run_id,
-            )
-            if standing is not None and other and standing.epoch >= before.epoch:
-                raise Superseded(f"flow {env.flow.name!r}: run {standing.run_id} has claimed it")
-            raise StoreInconsistent(
-                f"flow {env.flow.name!r}: the home record is {standing or 'absent'}; expected was {before}: the home store went back "
-                "in time; start again, recovery will say what can be done"
-            )
-        self._home = after
 
     def _step_after(self, before: Plan) -> Step:
         stored_in = before.layout.stored_in()
@@ -387,10 +372,10 @@ class Aggregation:
         known = plan.layout.stages
         return {(stage.index, part): header for stage, part in self.env.places() if stage.name in known}
 
-    def _applying(self) -> Applier:
-        if self._plans is None:
+    def _ready(self) -> _Tools:
+        if self._tools is None:
             raise AssertionError("start() comes first")
-        return self._plans
+        return self._tools
 
     def _claim(self) -> Claim:
         if self.claimed is None:
@@ -405,8 +390,7 @@ class Aggregation:
     def _fetch(self, number: int) -> Plan | None:
         if self.last is not None and self.last.number == number:
             return self.last
-        data = self.env.home.plan(self.env.flow.name, number)
-        return None if data is None else Plan.from_bytes(data)
+        return self._ready().plans.read(number)
 
     def _must_fetch(self, number: int) -> Plan:
         plan = self._fetch(number)

@@ -1,4 +1,4 @@
-"""Steps 5 to 7: publish what a sealed plan gives, write its states, tell Kafka."""
+"""Steps 5 to 7 of a sealed plan: publish its outputs, persist its states, commit its offsets."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Step, persist
 
 COMMIT_WITHIN_MS = 86_400_000
-"""Kafka forgets a group that commits nothing: so a quiet one commits again after a day."""
+"""Kafka forgets a group that commits nothing (`offsets.retention.minutes`), so an idle one commits again after a day."""
 
 
 @dataclass(slots=True)
 class Applier:
-    """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones.
+    """Applies sealed plans: outputs before the states that made them, downstream states before upstream ones, commit last.
 
     Args:
         env: the flow and its ports.
@@ -48,9 +48,9 @@ class Applier:
 
         Args:
             plan: the sealed plan.
-            headers: (stage index, cell) -> header as it stands before it.
-            report: what processing it has given; the engine keeps the rest.
-            publish: whether outputs may not have been published yet.
+            headers: (stage index, cell) -> header before the plan.
+            report: of the attempt that processed it; the engine keeps outputs and states.
+            publish: whether its outputs may still be unpublished.
             top_level: the highest level that has something to write.
         """
         env = self.env
@@ -60,6 +60,8 @@ class Applier:
                 # Repeated as one: its tasks write many records, and what was published before is a replay.
                 env.retry.call("publish", self._publish)
             env.emit(Published(plan=plan.number, outputs=report.outputs if publish else 0))
+        # The last stage first: events between stages exist only while inputs are folded. Were the first stage written and
+        # the second not, a redo would find the first one done, fold nothing, and the second would never get its events.
         for level in range(min(top_level, levels(env.flow)), 0, -1):
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
@@ -68,7 +70,7 @@ class Applier:
             self.commit(plan)
 
     def _publish(self) -> None:
-        """Step 5. An output topic that is gone, or has too few partitions by now, is named: no waiting helps."""
+        """Step 5. If it fails, look whether an output topic is gone or too small now: waiting would not help."""
         env = self.env
         try:
             env.engine.publish()
@@ -89,9 +91,9 @@ class Applier:
         for stage, part in env.places():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
-            if stage.name not in plan.layout.stages:  # enters by a plan of its own, after this one
+            if stage.name not in plan.layout.stages:  # it is new, and enters with a plan of its own
                 continue
-            header = headers.get((stage.index, part)) or self._created(stage, part, plan)
+            header = headers.get((stage.index, part)) or self._create_header(stage, part, plan)
             if header.number >= plan.number:
                 continue
             # Repeated as one: `persist` works on a bare store, as it does within tasks, and finds what it has done.
@@ -100,20 +102,20 @@ class Applier:
             env.retry.call("persist a header", write)
         return rows
 
-    def _created(self, stage: Node, part: int, plan: Plan) -> Header:
-        """The header of a stage that is born with this plan."""
+    def _create_header(self, stage: Node, part: int, plan: Plan) -> Header:
+        """Create the header of a stage that is born with this plan."""
         mine = self.claim
         born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         store, flow = self.env.store(stage), plan.layout.stages[stage.name].flow
-        standing = store.write(flow, stage.name, part, None, born, ())
-        if standing != born:
-            raise Superseded(f"{self.env.flow.name}/{stage.name}/{part}: created by another run: {standing}")
+        stored = store.write(flow, stage.name, part, None, born, ())
+        if stored != born:
+            raise Superseded(f"{self.env.flow.name}/{stage.name}/{part}: created by another run: {stored}")
         return born
 
     def commit(self, plan: Plan) -> None:
-        """Step 7: a courtesy to lag monitors, and a witness for recovery."""
+        """Step 7: for lag monitors, and as a witness for recovery. The flow's position is the plan, not the commit."""
         env = self.env
-        if env.settings.rebuild is not None:
+        if env.settings.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
             return
         commits = {
             planned.place: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges
@@ -124,7 +126,7 @@ class Applier:
         self._committed_ms = env.clock.now_ms()
 
     def _metadata(self, plan: Plan, planned: PlannedRange) -> str:
-        """What is left when a store is lost: where the flow has been, and where it once began."""
+        """What a rebuild needs when the store is lost: how far the flow has come, and where it once began."""
         known: dict[str, object] = {
             "plan": plan.number,
             "id": plan.plan_id,
@@ -135,6 +137,6 @@ class Applier:
         return json.dumps(known | {"start": start} if start else known)
 
     def commit_again_daily(self, last: Plan) -> None:
-        """Groups forget what is not committed again."""
+        """Commit the last plan again if the last commit is a day old: Kafka forgets idle groups."""
         if self.env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
             self.commit(last)

@@ -1,14 +1,14 @@
-"""Attempts at folding a flow again: which there are, which can be resumed, and how their states are deleted.
+"""Attempts at folding a flow again: which exist, which can be resumed, and how their states are deleted.
 
-An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan says that it is one (`Plan.attempt`), and as long
-as this plan stands in its home record, and the flow does not keep its states there, it can be resumed. It is
-closed in one step: another plan is set into its home record, which does not say so. That is done
+An attempt is a second flow, ``FLOW.again-EPOCH``. Its last plan is marked as that of an attempt (`Plan.attempt`). As long
+as this plan is the last one in its home record, and the flow does not keep its states there, it can be resumed. To close
+an attempt is one step: a plan without the mark is written to its home record. That is done
 
-* when its states became the flow's: before the flow leaves them for those of another attempt;
-* when they are to be deleted: before the first row is.
+* when its states have become the flow's, before the flow leaves them for those of another attempt;
+* when its states are to be deleted, before the first row is deleted.
 
-Where rows are deleted, headers go on to a plan that nobody else knows: no older run can write there again, and
-no older home record fits to them.
+Where rows are deleted, the header gets the number of a plan that no other run knows: then no older run can write there
+again, and no older home record fits these headers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sqe_chain.protocol.progress import read_plan
 from sqe_chain.segment.states import Claim, chunk_size
 
 LOOK_BACK = 50
-"""Claims ago in which attempts are looked for."""
+"""An attempt is looked for under the names made from the last so many epochs."""
 _CELLS = 64
 
 
@@ -47,7 +47,7 @@ class Attempt:
 
     @property
     def open(self) -> bool:
-        """It folds, or was interrupted."""
+        """Whether it is at work, or was interrupted and can be resumed."""
         return self.plan.attempt >= 0
 
 
@@ -57,21 +57,21 @@ class Attempts:
 
     Args:
         env: the flow and its ports.
-        mine: the run that has claimed it.
+        mine: this run's claim of the flow.
     """
 
     env: Environment
     mine: Claim
 
     def known(self) -> Iterator[Attempt]:
-        """All that the home store knows, the newest first."""
+        """All attempts that the home store knows, the newest first."""
         for epoch in range(self.mine.epoch, max(0, self.mine.epoch - LOOK_BACK), -1):
             attempt = self._find(name_of(self.env.flow, epoch))
             if attempt is not None:
                 yield attempt
 
     def close(self, names: Collection[str]) -> None:
-        """See to it that none of these attempts can be resumed."""
+        """Make sure that none of these attempts can be resumed."""
         for name in sorted(names):
             attempt = self._find(name)
             if attempt is not None and attempt.open:
@@ -82,9 +82,8 @@ class Attempts:
         if attempt.open:
             attempt = self._close(attempt)
         home, plan = attempt.home, attempt.plan
-        epoch = max(
-            home.epoch, self.mine.epoch
-        )  # the flow may have worked there since, with epochs of its own
+        # The flow itself may have written there later, with epochs of its own.
+        epoch = max(home.epoch, self.mine.epoch)
         grave = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
         for stage in self.env.flow.stages():
             if stage.name in plan.layout.stages:
@@ -92,7 +91,7 @@ class Attempts:
         self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
 
     def delete_leftovers(self, stored_in: dict[str, str], grave: Header) -> None:
-        """Delete what the flow has left under its own name, before it was folded again for the first time.
+        """Delete what is stored under the flow's own name, which it leaves when it is folded again for the first time.
 
         Args:
             stored_in: stage -> name of the flow under which its states are stored now.
@@ -103,6 +102,7 @@ class Attempts:
             if stored_in.get(stage.name, name) == name:
                 continue
             store, first = self.env.ports.store(stage), 0
+            # Ends at the first block of cells without a header: older layouts may have had more cells than today's.
             while self._headers(name, stage, range(first, first + _CELLS)):
                 for cell in range(first, first + _CELLS):
                     # Repeated as one: a scan is many calls.
@@ -112,19 +112,19 @@ class Attempts:
                 first += _CELLS
 
     def is_free(self, name: str) -> bool:
-        """Whether no store holds anything under this name, also if the home store has lost what it knew."""
+        """Whether no store holds anything under this name; also where the home store has lost its record."""
         home, _ = self.env.home.home(name)
         stages = self.env.flow.stages()
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
     def clear(self, stage: Node, flow: str, cells: range, grave: Header) -> None:
-        """Delete the states of a stage that nobody needs any more.
+        """Delete states of a stage that are no longer needed.
 
         Args:
             stage: the stage.
             flow: name of the flow under which they are stored.
             cells: its cells there.
-            grave: the header that they get, before the first row of each is deleted.
+            grave: the header that each cell gets before its first row is deleted.
         """
         for cell in cells:
             # Repeated as one: it scans, and begins with the header that it finds.
@@ -139,7 +139,7 @@ class Attempts:
         return Attempt(name, home, plan) if home is not None and plan is not None else None
 
     def _close(self, attempt: Attempt) -> Attempt:
-        """One step: who works there is fenced off, and what stands there is no attempt any more."""
+        """In one step, fence off whoever works on the attempt, and take the mark away."""
         home, last = attempt.home, attempt.plan
         ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
         plan = replace(
@@ -157,9 +157,9 @@ class Attempts:
         return Attempt(attempt.name, after, plan)
 
     def _set_home(self, name: str, before: Home, after: Home, plan: bytes | None, drop_below: int) -> None:
-        standing = self.env.home.set_home(name, before, after, plan, drop_below)
-        if standing != after:
-            raise Superseded(f"{name}: another run works there: {standing}; nothing was changed")
+        stored = self.env.home.set_home(name, before, after, plan, drop_below)
+        if stored != after:
+            raise Superseded(f"{name}: another run works there: {stored}; nothing was changed")
 
     def _headers(self, flow: str, stage: Node, cells: range) -> bool:
         return any(self.env.store(stage).headers(flow, stage.name, cells))
@@ -169,17 +169,17 @@ class Attempts:
         header = store.headers(flow, stage.name, [cell])[0]
         if header is None:
             return
-        # Not behind what stands: the flow may have written here itself, after it had switched over.
+        # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
         grave = replace(grave, epoch=max(grave.epoch, header.epoch), number=max(grave.number, header.number))
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]
         while rows or header != grave:
             size = chunk_size(store, rows)
-            standing = store.write(flow, stage.name, cell, header, grave, rows[:size])
-            if standing != grave:
+            stored = store.write(flow, stage.name, cell, header, grave, rows[:size])
+            if stored != grave:
                 raise StoreInconsistent(
-                    f"{flow}/{stage.name}/{cell}: stands at {standing}, where nobody should work any more; the flow itself "
+                    f"{flow}/{stage.name}/{cell}: is at {stored}, though no run should work there any more; the flow itself "
                     "is as it should be. Start again"
                 )
             header, rows = grave, rows[size:]
@@ -190,7 +190,7 @@ def _has_rows(store: StateStore, flow: str, stage: Node, cell: int) -> bool:
 
 
 def name_of(flow: Flow, epoch: int) -> str:
-    """The name of the attempt that a claim with this epoch begins."""
+    """The name of the attempt that begins with this epoch of the flow's claim."""
     return f"{flow.name}.again-{epoch}"
 
 

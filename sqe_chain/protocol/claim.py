@@ -18,31 +18,33 @@ Commits = Mapping[TopicPartition, Commit]
 
 
 def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool = False) -> tuple[Claim, Home]:
-    """Become the run that owns the flow, when no other is alive.
+    """Become the run that owns the flow, as soon as no other run is alive.
 
-    The new epoch is beyond all that the store and the commits know, so a store that went back in time
-    never hands out an epoch twice.
+    The new epoch is greater than every epoch in the store and in the group's commits, so that a store that went back
+    in time does not give out an epoch twice.
 
     Args:
         env: the flow and its ports.
-        read_commits: asks Kafka what it knows of the group.
-        lost: the store may have lost everything.
+        read_commits: reads the group's commits from Kafka.
+        lost: the store may have lost everything: an empty one is accepted.
 
     Returns:
-        The claim, and the home record as it stands.
+        The claim, and the home record with it.
 
     Raises:
-        StoreEmpty: Kafka knows of plans, the store does not.
-        Superseded: the service was asked to stop while it waited as a standby.
+        StoreEmpty: Kafka holds commits of plans, the store holds no plan.
+        ServiceStopped: the service was asked to stop while it waited as a standby.
     """
     name = env.flow.name
-    while True:
-        commits = read_commits()  # first: what is committed is in the store already
+    while True:  # not bounded: each round but the last means that another run has claimed the flow in between
+        # Commits before the home record: a plan is in the store before it is committed. Read the other way round, a run
+        # at work in between would look like a store that went back in time.
+        commits = read_commits()
         home, _ = env.home.home(name)
         if home is not None and home.run_id and not env.settings.takeover and not env.is_dead(home.owner):
             home = _stand_by(env, home)
             if home is None:
-                continue  # emptied meanwhile: what has Kafka by now?
+                continue  # the store was emptied while this run waited: compare with the commits again
         if not lost:
             _check_not_empty(env, home, commits)
         epochs = [home.epoch if home else 0]
@@ -51,16 +53,15 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
         wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
-        standing = env.home.set_home(name, home, wanted)
-        if standing == wanted:
+        if env.home.set_home(name, home, wanted) == wanted:
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
 
 
 def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], Header]:
-    """Write the claim into every header, before anything is read.
+    """Write the claim into every header, before any state is read: from then on the store refuses older runs.
 
-    A header that is absent is created, which is legal only while its stage's birth plan is the last.
+    A header that is absent is created. That is legal only while its stage's birth plan is the last plan.
 
     Args:
         env: the flow and its ports.
@@ -71,11 +72,12 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         (stage index, cell) -> header, for the stages that the last plan knows.
 
     Raises:
-        Superseded: a newer run was here first.
-        StoreInconsistent: a header is missing.
+        Superseded: a newer run has stamped a header.
+        StoreInconsistent: a header is missing, though its stage is older than the last plan.
     """
     stamped: dict[tuple[int, int], Header] = {}
-    # Beside stages that still stand at the plan before: a birth plan is redone for all of them alike.
+    # A stage that is born with the last plan starts at the plan before it, like the other stages: then the last plan
+    # is redone for all of them alike.
     number, plan_id = (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
     born = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
@@ -86,6 +88,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         birth = last.layout.stages[stage.name].birth
         header = found[stage.index, part]
         where = f"{stored_in[stage.name]}/{stage.name}/{part}"
+        # Not bounded: each further round means that another run has stamped this header in between.
         while True:
             if header is None and birth != last.number:
                 raise StoreInconsistent(
@@ -98,18 +101,19 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
                 )
             wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else born
             store = env.store(stage)
-            standing = store.write(stored_in[stage.name], stage.name, part, header, wanted, ())
-            if standing == wanted:
+            stored = store.write(stored_in[stage.name], stage.name, part, header, wanted, ())
+            if stored == wanted:
                 stamped[stage.index, part] = wanted
                 break
-            header = standing
+            header = stored
     return stamped
 
 
 def release(env: Environment, mine: Claim) -> None:
     """Give the claim back, so that the next run need not wait.
 
-    On the way out nobody waits for a store that is away: then the next run waits until the heartbeat stands still.
+    Does not retry: a service that ends must not wait for a store that is away. If the claim is not given back, the
+    next run waits until this one's heartbeat has stopped.
     """
     store = env.ports.home
     home, _ = store.home(env.flow.name)
@@ -127,7 +131,7 @@ def _headers(env: Environment, stored_in: Mapping[str, str]) -> dict[tuple[int, 
 
 
 def _stored_in(env: Environment, home: Home | None) -> dict[str, str]:
-    """Under which flow's name each stage is stored, as the last plan says."""
+    """Stage -> name of the flow under which its states are stored, according to the last plan."""
     name = env.flow.name
     data = home and env.home.plan(name, home.number)
     return Plan.from_bytes(data).layout.stored_in() if data else {}
@@ -141,31 +145,31 @@ def _check_not_empty(env: Environment, home: Home | None, commits: Commits) -> N
             raise StoreEmpty(
                 f"flow {env.flow.name!r}: the store knows nothing of it, but its group has committed offset "
                 f"{commit.offset} of {topic}[{partition}] with plan {parse_metadata(commit)['plan']}: the store was emptied, "
-                "or is another one. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
+                "or this is another store. Give the right --store, restore it, or fold the states again with sqe-chain rebuild"
             )
 
 
 def _stand_by(env: Environment, home: Home) -> Home | None:
-    """Wait until the run that holds the claim has released it, or nothing of it moves any more.
+    """Wait until the run that holds the claim has released it, or its heartbeat has stopped.
 
-    No clocks of two machines are compared: only whether heartbeat and plans move while this one waits.
+    Clocks of two machines are never compared: what counts is whether heartbeat or plans move while this run waits.
 
     Returns:
-        The record as it was seen last: a claim is compared with it, so of two that wait one is first,
-        and the other waits for that one.
+        The home record as it was last seen. The caller's claim is compared with it, so of two standbys one wins, and the
+        other waits for the winner.
     """
     name, waited, step_ms = env.flow.name, 0, 200
     env.emit(Standby(home.epoch, home.owner))
     _, last_beat = env.home.home(name)
-    while waited < env.settings.standby_ms:
+    while waited < env.settings.standby_ms:  # not bounded: as long as the other run lives
         if env.clock.wait(step_ms):
             raise ServiceStopped(
                 f"flow {name!r}: asked to stop while run {home.run_id} was alive; nothing was done"
             )
         waited += step_ms
-        standing, beat = env.home.home(name)
-        if standing is None or standing.run_id == "" or env.is_dead(standing.owner):
-            return standing
-        if (standing, beat) != (home, last_beat):
-            home, last_beat, waited = standing, beat, 0
+        now, beat = env.home.home(name)
+        if now is None or now.run_id == "" or env.is_dead(now.owner):
+            return now
+        if (now, beat) != (home, last_beat):  # it lives
+            home, last_beat, waited = now, beat, 0
     return home

@@ -1,8 +1,9 @@
 """What the next batch reads, and whether it is published. Pure.
 
-A batch publishes all of its outputs or none. So while any partition has something before it that was published
-already, the others wait (`Plan.silent_until`), and a batch that was published in part is cut as it was
-(`Plan.unfinished`): cut otherwise, `changes()` would give other envelopes for the same inputs.
+A batch publishes all of its outputs or none. So after a rebuild, as long as any partition still has inputs whose outputs
+were published before, only such inputs are read, silently (`Plan.silent_until`). A batch that was published in part is
+cut exactly as it was sealed (`Plan.unfinished`): cut otherwise, `changes()` would give other envelopes for the same
+inputs.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Part:
         ranges: of every known partition; where nothing is new, all are empty.
         stops: their ends.
         silent: its outputs are not published.
-        due: the batch was sealed before, and is done as it was then.
+        due: the batch that was sealed before a rebuild, which this one repeats; None: it is new.
     """
 
     ranges: tuple[PlannedRange, ...]
@@ -52,15 +53,15 @@ def next_part(
         spec: what is rebuilt, silently and as far as asked for; None: the flow goes on.
     """
     positions = {place: planned.stop for place, planned in last.ends().items()}
-    quiet, rest = silent_limits(positions, last.silent_until), last.unfinished
+    limits, rest = silent_limits(positions, last.silent_until), last.unfinished
     if spec is not None:
         return _part(last, cut(positions, bounds, limit), silent=True)
-    if quiet is not None:
-        return _part(last, cut(positions, limit_bounds(bounds, quiet), limit), silent=True)
+    if limits is not None:
+        return _part(last, cut(positions, limit_bounds(bounds, limits), limit), silent=True)
     if rest is None:
         return _part(last, cut(positions, bounds, limit))
     begins = {planned.place: planned.start for planned in rest.ranges}
-    if any(positions[place] < begin for place, begin in begins.items()):  # rewound before it, and not quiet
+    if any(positions[place] < begin for place, begin in begins.items()):  # rewound with --republish
         return _part(last, cut(positions, limit_bounds(bounds, positions | begins), limit))
     return _part(last, positions | {planned.place: planned.stop for planned in rest.ranges}, due=rest)
 
@@ -70,12 +71,14 @@ def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished |
     return Part(ranges, stops, silent, due)
 
 
-def silent_limits(positions: Mapping[TopicPartition, int], quiet: Mapping[str, int]) -> Offsets | None:
-    """Where each partition has to end for the batch to be silent; None when nothing is left to be silent about.
+def silent_limits(positions: Mapping[TopicPartition, int], silent_until: Mapping[str, int]) -> Offsets | None:
+    """How far a silent batch may read each partition; None when everything up to there has been read.
 
     Args:
         positions: next offset of each partition.
-        quiet: a plan's.
+        silent_until: a plan's.
     """
-    limits = {place: max(offset, quiet.get(mark_name(*place), 0)) for place, offset in positions.items()}
+    limits = {
+        place: max(offset, silent_until.get(mark_name(*place), 0)) for place, offset in positions.items()
+    }
     return limits if limits != positions else None

@@ -1,12 +1,13 @@
-"""Sending dead letters back to the flow that left them out, each once.
+"""Replaying dead letters: sending them back to the flow that left them out, each once.
 
-A letter is sent back as what it is: a republished message. Its chain grows by one link, the place where the flow once
-read it, under an output name of this resending's own. So lane and position follow from the letter alone, and whoever
-reads it knows a repetition: by a run that was killed, or of a letter that a crash of the flow has left twice.
+A letter is sent back as a republished message. Its chain grows by one link, the place where the flow once read it, under
+an output name of this replay's own. So lane and position follow from the letter alone, and its readers recognise a
+repetition: one by a replay that was killed and run again, or of a letter that a crash of the flow has left twice.
 
-A lane must rise. It does, for a flow leaves inputs of one partition out in their order; but after a rewind earlier ones
-may fail. From such a letter on another name is used: a **round** of its own. Position and round are committed in a group
-of the resending's own, the round before anything is sent under it, so that every repetition uses the same names.
+Positions on a lane must rise. They do, since a flow leaves out the inputs of a partition in their order; but after a
+rewind, earlier inputs may fail. From such a letter on, another output name is used: a new **round**. Position and round
+are committed in a group of the replay's own, the round before anything is sent under its name, so that every repetition
+uses the same names.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from sqe_chain.segment.outputs import RECORD_OVERHEAD, headers_size
 CHUNK = 500
 """Letters sent between two commits."""
 MAX_REASONS = 20
-"""Letters of which the result says by name why they were not sent."""
+"""So many letters are listed in the result with the reason why they were not sent."""
 
 Coordinates = tuple[bytes, int, int]
 """Topic id, partition and offset of an input."""
@@ -42,11 +43,11 @@ class ReplayResult:
 
     Attributes:
         sent: sent back now.
-        known: sent back before; a crash of the flow had left them twice.
-        others: records that are no letters of this flow.
-        lost: offsets of which retention has deleted what was not sent yet.
+        known: second copies of letters that were sent back before: a crash of the flow has left them twice.
+        others: records in the topic that are no letters of this flow.
+        lost: offsets that retention has deleted before they were sent back.
         left: letters that cannot be sent back; they stay in their topic.
-        reasons: of some of those, which and why.
+        reasons: for some of those, which letter and why.
     """
 
     sent: int = 0
@@ -59,15 +60,15 @@ class ReplayResult:
 
 @dataclass(frozen=True, slots=True)
 class _Progress:
-    """How far the letters of one partition were sent, as it is committed.
+    """How far the letters of one partition were sent, as committed.
 
     Attributes:
         offset: the next letter.
         epoch: leader epoch plus one of the letter before; 0 unknown.
-        round: the letter with which the present round began.
-        to: the topic asked for; "": each letter's own.
-        sending: something may have been sent that is not committed yet.
-        highest: input partition -> highest offset ever sent, and in this round.
+        round: offset of the letter with which the present round began.
+        to: the topic given with `to`; "": the topic of each letter.
+        sending: letters may have been sent that are not committed yet.
+        highest: input partition -> highest offset sent ever, and highest offset sent in this round.
     """
 
     offset: int
@@ -81,7 +82,7 @@ class _Progress:
     def of(cls, commit: Commit | None, topic_id: bytes, begin: int) -> _Progress:
         meta = parse_metadata(commit)
         if commit is None or meta.get("topic_id") != topic_id.hex():
-            return cls(begin)  # nothing was sent yet, or the letters' topic was created again
+            return cls(begin)  # nothing was sent yet, or the topic of the letters was created again
         known = {name: (int(ever), int(now)) for name, (ever, now) in meta["highest"].items()}  # type: ignore[attr-defined]
         return cls(
             commit.offset,
@@ -109,8 +110,8 @@ class _Progress:
             )
         return Commit(self.offset, text)
 
-    def passed(self, letter: DeadLetter) -> _Progress:
-        """With this letter sent."""
+    def after(self, letter: DeadLetter) -> _Progress:
+        """The progress after this letter was sent."""
         return replace(
             self,
             highest={**self.highest, _input(letter): (max(letter.offset, self.ever(letter)), letter.offset)},
@@ -136,7 +137,7 @@ class DeadLetterReplay:
     """Sends the dead letters of a flow back to where it reads them. May be killed and repeated.
 
     Args:
-        flow: the flow; its code should be right by now.
+        flow: the flow, with corrected code.
         log: Kafka.
         to: a topic that the flow reads, with envelopes; None: each letter goes where it was read.
     """
@@ -155,8 +156,8 @@ class DeadLetterReplay:
         """Send what has not been sent; acknowledged and committed when this returns.
 
         Raises:
-            ConfigurationError: there is no such topic, or the letters cannot be sent to it exactly once.
-            ServiceStopped: whether a letter was sent before cannot be known any more.
+            ConfigurationError: there is no such topic, or letters cannot be sent to it exactly once.
+            ServiceStopped: it is no longer known whether a letter was sent before.
             OutputTooLarge, Unavailable: as writers do; run it again.
         """
         topic = self.flow.dead_letter_topic
@@ -188,12 +189,12 @@ class DeadLetterReplay:
         return result
 
     def record(self, letter: DeadLetter, message: Message, read: Range, begun: int) -> Output:
-        """The record to send for a letter. Every repetition makes the same.
+        """The record to send for a letter: the same in every repetition.
 
         Args:
-            letter: what its headers say.
-            message: the letter.
-            read: where it stands.
+            letter: its headers.
+            message: the letter itself.
+            read: the range in which it was read.
             begun: the round.
 
         Raises:
@@ -240,7 +241,7 @@ class DeadLetterReplay:
         return topic, letter.partition % info.partitions, key, value, headers, message.timestamp()[1]
 
     def _head(self, letter: DeadLetter, message: Message) -> EnvelopeHead:
-        """The letter as an envelope; of one from a raw source, the one that it would have been."""
+        """The letter as an envelope; a letter from a raw source gets the envelope that it would have had."""
         source, value = self._source(letter.topic), message.value()
         if source is None or not source.raw:
             return find_head(value, letter.headers)
@@ -267,9 +268,9 @@ class DeadLetterReplay:
             raise ConfigurationError(f"flow {self.flow.name!r} does not read {topic!r}; it reads: {known}")
         if node.raw:
             raise ConfigurationError(
-                f"{node.place}: {topic!r} is read without envelopes, so nothing sent there could be told from a repetition. "
-                "Let the flow read a topic of its own with envelopes of the same type as well, and give it as --to; "
-                "or " + _WAY_OUT
+                f"{node.place}: {topic!r} is read without envelopes, so a repetition could not be recognised there. Let the "
+                "flow read a topic of its own with envelopes of the same type as well, and give it as --to; or "
+                + _WAY_OUT
             )
         return node
 
@@ -308,7 +309,7 @@ class _Partition:
 
     def _letter(self, letter: DeadLetter, message: Message) -> None:
         at = message.offset()
-        decided = self.progress.round == at > 0  # a run that was interrupted began this round
+        decided = self.progress.round == at > 0  # the round was begun by a replay that was interrupted
         if letter.offset <= self.progress.ever(letter) and not decided and self._was_sent(letter, at):
             self.result.known += 1
             return
@@ -322,11 +323,11 @@ class _Partition:
                 self.result.reasons.append((str(letter), str(error)))
             return
         self._pending.append(record)
-        self.progress = self.progress.passed(letter)
+        self.progress = self.progress.after(letter)
         self.result.sent += 1
 
     def _was_sent(self, letter: DeadLetter, at: int) -> bool:
-        """Whether a letter of the same input comes before this one. Asked only for what does not rise."""
+        """Whether a letter of the same input comes before this one. Asked only where offsets do not rise."""
         if self._seen is None:
             before = replace(self.read, start=self.begin, stop=at, leader_epoch=0)
             blocks = self.work.log.read(before) if at > self.begin else ()
@@ -345,13 +346,13 @@ class _Partition:
         return False
 
     def _begin_round(self, at: int) -> None:
-        afresh = {name: (ever, -1) for name, (ever, _) in self.progress.highest.items()}
+        highest = {name: (ever, -1) for name, (ever, _) in self.progress.highest.items()}
         self._commit()
-        self.progress = replace(self.progress, offset=at, round=at, highest=afresh)
-        self._commit()
+        self.progress = replace(self.progress, offset=at, round=at, highest=highest)
+        self._commit()  # before anything is sent under its name: a repetition must use the same one
 
     def _commit(self) -> None:
-        """First send what is pending; then remember it."""
+        """Send what is pending, and commit it when it is acknowledged."""
         commit = self.progress.commit(self.read.topic_id)
         if self._pending:
             writer = self.work.log.writer()

@@ -1,4 +1,4 @@
-"""Dead letters: what the headers of one say."""
+"""Dead letters: what their headers hold."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from sqe_chain.ports import Headers, Message
 
 FIRST_REASON = "sqe-flow"
-"""The first header that a flow adds to what it leaves out; what stands before are the input's own."""
+"""The first header that a flow adds to an input that it leaves out; those before it are the input's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What the headers of a dead letter say.
+    """What the headers of a dead letter hold.
 
     Attributes:
         flow: the flow that left it out.
@@ -44,26 +44,26 @@ class DeadLetter:
 
 
 def parse_dead_letter(message: Message) -> DeadLetter | None:
-    """What a message says if it is a dead letter; None: it is something else.
+    """The headers of a message as those of a dead letter; None: it is something else.
 
-    One that was left out twice says so of the last time.
+    Of an input that was left out twice, those of the last time.
     """
     headers = list(message.headers() or ())
     starts = [index for index, (name, _) in enumerate(headers) if name == FIRST_REASON]
     if not starts:
         return None
-    said = {name: (value or b"").decode(errors="replace") for name, value in headers[starts[-1] :]}
+    texts = {name: (value or b"").decode(errors="replace") for name, value in headers[starts[-1] :]}
     try:
         return DeadLetter(
-            said["sqe-flow"],
-            said["sqe-topic"],
-            bytes.fromhex(said["sqe-topic-id"]),
-            int(said["sqe-partition"]),
-            int(said["sqe-offset"]),
-            said["sqe-lane"],
-            bytes.fromhex(said["sqe-position"]),
-            said["sqe-error"],
-            said["sqe-text"],
+            texts["sqe-flow"],
+            texts["sqe-topic"],
+            bytes.fromhex(texts["sqe-topic-id"]),
+            int(texts["sqe-partition"]),
+            int(texts["sqe-offset"]),
+            texts["sqe-lane"],
+            bytes.fromhex(texts["sqe-position"]),
+            texts["sqe-error"],
+            texts["sqe-text"],
             headers[: starts[-1]],
         )
     except (KeyError, ValueError):

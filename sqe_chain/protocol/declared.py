@@ -1,9 +1,9 @@
-"""What a layout says of a flow's declaration, and whether the flow as it is declared now may go on with it.
+"""What a layout holds of a flow's declaration, and whether the present declaration may go on with it.
 
-Two questions, asked at each start:
+Two checks, at each start:
 
-* A plan is unfinished: is this the code that sealed it, as far as that can be seen?
-* States are stored, messages were read: are they still what the declared types say?
+* If a plan is unfinished: is this the code that sealed it, as far as that can be seen?
+* Can the states that are stored, and the messages that were read, still be read with the declared types?
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sqe_chain.protocol.plan import Layout, Plan, TypeLayout
 
 
 def ways_of(flow: Flow) -> dict[str, str]:
-    """Every stage and output -> where its units come from: sources, stages, changes of stages."""
+    """Every stage and output -> where its units come from: sources, stages, `changes()` and `dropped()` of stages."""
     found = {}
     for node in flow.nodes:
         if node.kind in STAGES or node.kind == "output":
@@ -45,9 +45,9 @@ def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
 
     Args:
         flow: the flow.
-        known: the layout so far: fields that a type has no more stay known.
+        known: the layout so far: fields that a type no longer has stay known.
     """
-    return {holder: _typed(holder, kind, node, known) for holder, kind, node in _holders(flow)}
+    return {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)}
 
 
 def _holders(flow: Flow) -> Iterator[tuple[str, str, Node]]:
@@ -59,7 +59,7 @@ def _holders(flow: Flow) -> Iterator[tuple[str, str, Node]]:
             yield f"source/{topic}", "raw" if source.raw else "envelopes", source
 
 
-def _typed(holder: str, kind: str, node: Node, known: Layout | None) -> TypeLayout:
+def _type_layout(holder: str, kind: str, node: Node, known: Layout | None) -> TypeLayout:
     codec = node.codec
     if codec is None:
         return TypeLayout(kind)
@@ -71,22 +71,22 @@ def _typed(holder: str, kind: str, node: Node, known: Layout | None) -> TypeLayo
 
 
 def check_types(flow: Flow, known: Layout) -> None:
-    """Check that what is stored and what is read can be read as it is declared now.
+    """Check that stored states and inputs can be read with the types that are declared now.
 
     Args:
         flow: the flow.
-        known: the layout of its last plan; what it does not know (older versions) is not compared.
+        known: the layout of its last plan; what an older version has not noted is not compared.
 
     Raises:
-        ChangedType: something would be read wrongly; names both types.
+        ChangedType: something would be read wrongly; the text names both types.
     """
     for holder, stored, node in _holders(flow):
-        was, now = known.types.get(holder), _typed(holder, stored, node, None)
+        was, now = known.types.get(holder), _type_layout(holder, stored, node, None)
         if was is None:
             continue
         kind, _, name = holder.partition("/")
         if kind == "source" and now.kind == was.kind == "envelopes" and now.name != was.name:
-            continue  # each envelope says its type, and another one is poison
+            continue  # each envelope names its type, and another type is poison
         difference = (
             f"it was {was.kind}, now it is {now.kind}" if now.kind != was.kind and kind == "stage" else ""
         )
@@ -102,26 +102,26 @@ def check_types(flow: Flow, known: Layout) -> None:
                 f"empty; --drop {name} forgets this one)"
             )
         raise ChangedType(
-            f"flow {flow.name!r}: input {name!r} was read as {was.name!r}; {now.name!r} would read what was written so "
-            f"wrongly: {difference}. Give a changed field a new number. If all that is still to be read was written by "
-            "the new type, sqe-chain rebuild takes it over, and folds all of the topic by it"
+            f"flow {flow.name!r}: input {name!r} was read as {was.name!r}; {now.name!r} would read such messages "
+            f"wrongly: {difference}. Give a changed field a new number. If all that is still to be read was written with "
+            "the new type, sqe-chain rebuild takes it over, and folds all of the topic with it"
         )
 
 
 def check_same_code(flow: Flow, last: Plan) -> None:
-    """Check that a flow is declared as in the plan that has to be finished first.
+    """Check that a flow is declared as it was when the plan was sealed that has to be finished first.
 
     Args:
         flow: the flow.
-        last: its last plan, which is unfinished, or one before it is.
+        last: its last plan; this one or an earlier one is unfinished.
 
     Raises:
-        PlanMismatch: it has other stages, sources or outputs; names them.
+        PlanMismatch: it has other stages, sources or outputs; the text names them.
     """
     layout, now = last.layout, ways_of(flow)
     if layout.ways:
         was = layout.ways
-    else:  # of an older version: what it knows
+    else:  # written by an older version, which noted less
         was = {f"stage/{name}": "" for name in layout.stages} | {
             f"output/{name}": "" for name in layout.outputs
         }
@@ -138,14 +138,14 @@ def check_same_code(flow: Flow, last: Plan) -> None:
     ]
     if news:
         raise PlanMismatch(
-            f"flow {flow.name!r}: plan {last.number} was sealed and is not finished, and by now the flow is declared "
-            f"otherwise: {'; '.join(news)}. What the plan has begun cannot be finished by other code: run the code that "
-            "sealed it until it says that it has recovered, then exchange it"
+            f"flow {flow.name!r}: plan {last.number} was sealed and is not finished, and the flow is declared "
+            f"otherwise now: {'; '.join(news)}. What the plan has begun cannot be finished by other code: run the code that "
+            "sealed it until it says that it has recovered, then replace it"
         )
 
 
 def news_of(flow: Flow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) -> Iterator[str]:
-    """What to tell of a plan that brings in a layout.
+    """The texts of the notices that a plan brings in a new layout.
 
     Args:
         flow: the flow.

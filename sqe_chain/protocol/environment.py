@@ -1,4 +1,4 @@
-"""The environment of a run: a flow, its ports, its engine, and who hears what happens."""
+"""The environment of a run: its flow, ports, engine, observer, clock and settings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sqe_chain.protocol.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Log and stores as they are: a call of them fails at once when nobody answers.
+    """Log and stores as they are: a call fails with `Unavailable` as soon as there is no answer.
 
-    For engines, whose tasks are repeated as a whole; for the heartbeat, which must not wait for a store that is away;
-    and for what is done on the way out, when nobody should wait any more.
+    For engines, whose tasks are repeated as a whole; for the heartbeat, which must not wait for a store that is away; and
+    for the end of a run, which must not wait either.
 
     Attributes:
         log: Kafka.
@@ -109,7 +109,7 @@ class Environment:
         self.observer.event(event)
 
     def notice_weak_topics(self, infos: Mapping[str, TopicInfo]) -> None:
-        """Refuse outputs that may lose what they acknowledged, or say so where that is accepted.
+        """Check that outputs keep what they acknowledge; where less is accepted, say so in notices.
 
         Raises:
             WeakDurability: see `inputs.check_durable`.

@@ -1,7 +1,7 @@
-"""What a service tells its observers, one class for each kind of event.
+"""The events of a service, one class for each kind.
 
-Names and fields are those of the lines that services write, which users parse: `Event.name` and `Event.fields`. A
-field that is None is left out of a line. Numbers of messages and offsets have no unit; times say theirs.
+`Event.name` and `Event.fields` are the name and the fields of the lines that a service writes, which users parse. A field
+that is None is left out of its line. Numbers of messages, offsets and rows are counts; times have their unit in the name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Standby(Event):
-    """Another run holds the flow; this one waits until it gives the claim back, or its heartbeat stands still.
+    """Another run holds the flow; this one waits until it gives the claim back, or its heartbeat has stopped.
 
     Attributes:
         epoch: of the other run's claim.
@@ -98,7 +98,7 @@ class Recovered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt(Event):
-    """A flow was folded again, and stands at the new states.
+    """A flow was folded again, and goes on from the new states.
 
     Attributes:
         plan: number of its last plan.
@@ -268,7 +268,7 @@ class Committed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Filtered(Event):
-    """What filters have dropped in a batch, or spoken about.
+    """What filters have dropped in a batch, or noticed.
 
     Attributes:
         plan: number of its plan.
@@ -299,7 +299,7 @@ class CaughtUp(Event):
 
 @dataclass(frozen=True, slots=True)
 class Waiting(Event):
-    """A broker or a store does not answer; what was asked is asked again.
+    """A broker or a store does not answer; the call is repeated.
 
     Attributes:
         what: what is waited for, after "waiting to".

@@ -1,7 +1,7 @@
 """Forgetting a flow: its commits, states, plans and claim, and its topics where that is asked for.
 
-The home record goes last. It says what there is to forget, so whatever crashes on the way is continued by doing it
-again. A claim comes first: from then on no run of the flow, however long it slept, writes anything.
+The flow is claimed first: from then on no run of it, however long it was asleep, can write anything. The home record is
+deleted last. It names what there is to forget, so after a crash the same command continues.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.segment.states import chunk_size
 
 MARK = "forgets"
-"""In the owner of a claim: this flow is being forgotten, parts of it may be gone."""
+"""In the owner of a claim: this flow is being forgotten, and parts of it may be gone."""
 _STEP_MS = 200
 _UNKNOWN = Home(0, "", "", -1, "")
 _BLOCK = 64
@@ -42,7 +42,7 @@ class KnownFlow:
 
     @property
     def forgotten_in_part(self) -> bool:
-        """Whether forgetting it was begun, and not finished."""
+        """Whether somebody has begun to forget it, and has not finished."""
         try:
             owner = json.loads(self.home.owner)
         except ValueError:
@@ -57,17 +57,17 @@ def known_flows(home: StateStore) -> list[KnownFlow]:
 
 
 def known_flow(home: StateStore, name: str) -> KnownFlow | None:
-    """One of them; None: it is not known."""
-    standing = _UNKNOWN
+    """What the store knows of one flow; None: nothing."""
+    record = _UNKNOWN
     try:
         found, _ = home.home(name)
         if found is None:
             return None
-        standing = found
-        data = home.plan(name, standing.number) if standing.number >= 0 else None
-        return KnownFlow(name, standing, Plan.from_bytes(data) if data else None)
+        record = found
+        data = home.plan(name, record.number) if record.number >= 0 else None
+        return KnownFlow(name, record, Plan.from_bytes(data) if data else None)
     except StoreInconsistent as error:
-        return KnownFlow(name, standing, None, str(error))
+        return KnownFlow(name, record, None, str(error))
 
 
 @dataclass(slots=True)
@@ -104,7 +104,7 @@ class ForgetFlow:
         Raises:
             ConfigurationError: the store does not know the flow, its plan cannot be read, a run of it is alive, a store of
                 its stages is not given, or another flow uses one of the topics.
-            Superseded: a run has claimed the flow meanwhile.
+            Superseded: a run has claimed the flow in between.
         """
         home = self.stores[""]
         known = known_flow(home, self.name)
@@ -137,13 +137,13 @@ class ForgetFlow:
             home.forget(one.name, one.home)
         if home.forget(self.name, claimed) is not None:
             raise Superseded(
-                f"flow {self.name!r}: a run has claimed it meanwhile; forget it again when it has ended"
+                f"flow {self.name!r}: a run has claimed it in between; forget it again when that run has ended"
             )
         return topics
 
-    def _check_not_alive(self, standing: Home) -> None:
-        """Whoever holds the claim must be known dead, or its heartbeat stand still."""
-        if not standing.run_id or self.is_dead(standing.owner):
+    def _check_not_alive(self, home: Home) -> None:
+        """Check that the run with the claim is known to be dead, or that its heartbeat has stopped."""
+        if not home.run_id or self.is_dead(home.owner):
             return
         seen = self.stores[""].home(self.name)
         for _ in range(0, self.standby_ms, _STEP_MS):
@@ -187,17 +187,17 @@ class ForgetFlow:
         return [topic for topic in wanted if topic in self.log.describe(wanted)]
 
     def _claim(self, before: Home) -> Home:
-        """Fence every run off; the mark says what is going on."""
+        """Fence off every run. The mark says that the flow is being forgotten."""
         claimed = replace(
             before, epoch=before.epoch + 1, run_id=self.run_id, owner=json.dumps({MARK: self.name})
         )
-        standing = self.stores[""].set_home(self.name, before, claimed)
-        if standing != claimed:
-            raise Superseded(f"flow {self.name!r}: a run has claimed it meanwhile; nothing was forgotten")
+        stored = self.stores[""].set_home(self.name, before, claimed)
+        if stored != claimed:
+            raise Superseded(f"flow {self.name!r}: a run has claimed it in between; nothing was forgotten")
         return claimed
 
     def _forget_states(self, layout: Layout) -> None:
-        """Under every name that the flow ever stored under: folding again leaves headers behind."""
+        """Forget states under every name that the flow has ever used: a rebuild leaves headers under the old name."""
         names = [self.name, *(one.name for one in self._again)]
         for stage, stored in layout.stages.items():
             for flow in dict.fromkeys([stored.flow, *names]):
@@ -212,6 +212,7 @@ class ForgetFlow:
 
     def _forget_part(self, store: StateStore, place: tuple[str, str, int], header: Header) -> None:
         views = Views("hash", {}) if "hash" in store.views else None
+        # Bounded: the claim has fenced off every run, so no new rows come.
         while rows := [(key, None) for key, _ in store.scan(*place)]:
             while rows:
                 size = chunk_size(store, rows, views)
@@ -229,9 +230,9 @@ class ForgetFlow:
 def _blocks(
     store: StateStore, flow: str, stage: str, known: int
 ) -> Iterator[tuple[int, list[Header | None]]]:
-    """Headers in blocks: those that the plan knows of, and what earlier layouts have left beyond."""
+    """Headers in blocks: of the cells that the plan knows, and of those that earlier layouts have left beyond."""
     start = 0
-    while True:
+    while True:  # until a block beyond the known cells holds no header
         found = store.headers(flow, stage, range(start, start + _BLOCK))
         if start >= known and not any(found):
             return

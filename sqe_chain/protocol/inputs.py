@@ -1,4 +1,4 @@
-"""The inputs of a service: what topics there are, what is new in them, whether they are what they were."""
+"""The inputs of a service: which topics there are, what is new in them, and whether they are still the same."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 from sqe_chain.chain import stored_epoch
 from sqe_chain.errors import (
-    ANEW,
+    START_OVER,
     CompactedInput,
     ConfigurationError,
     LostOffsets,
@@ -30,15 +30,15 @@ Topics = Mapping[str, TopicInfo]
 Found = dict[TopicPartition, Bounds] | None
 
 
-class Describing(Protocol):
+class TopicDescriber(Protocol):
     """What knows topics: a log, bare or waiting."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Log.describe`."""
 
 
-def describe(flow: Flow, log: Describing) -> dict[str, TopicInfo]:
-    """All topics of a flow, checked.
+def describe(flow: Flow, log: TopicDescriber) -> dict[str, TopicInfo]:
+    """Describe and check all topics of a flow.
 
     Raises:
         ConfigurationError: a topic is missing.
@@ -81,7 +81,7 @@ def describe(flow: Flow, log: Describing) -> dict[str, TopicInfo]:
 
 
 def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
-    """Check that what is published, and then acknowledged, outlives the loss of one broker.
+    """Check that what is published and acknowledged survives the loss of one broker.
 
     Args:
         flow: the flow.
@@ -89,11 +89,11 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
         allowed: weak settings are accepted.
 
     Returns:
-        What is weak and accepted: a sentence for each topic, also for those with a single copy, where the
-        cluster offers nothing better.
+        What is weak and accepted: a sentence for each topic, also for topics with a single replica, for which there is
+        no better setting.
 
     Raises:
-        WeakDurability: an output topic has several copies, but acknowledges what stands in one.
+        WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.
     """
     topics = {node.topics[0] for node in flow.outputs()} | (
         {flow.dead_letter_topic} if flow.dead_letters else set()
@@ -102,7 +102,7 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
     weak = [info for info in found if info.replicas > 1]
     if weak and not allowed:
         raise WeakDurability(
-            f"output topics {', '.join(info.name for info in weak)} acknowledge a record that stands on one broker only: "
+            f"output topics {', '.join(info.name for info in weak)} acknowledge a record that only one broker holds: "
             "set min.insync.replicas=2 on them, or accept it with --allow-weak-durability"
         )
     return [
@@ -115,12 +115,12 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
 def first_offsets(
     flow: Flow, bounds: Mapping[TopicPartition, Bounds], start: str | None
 ) -> dict[TopicPartition, tuple[int, bool]]:
-    """Where a flow that has no position begins, and whether that is in the middle of a log.
+    """Where a flow without a position begins in each partition, and whether that is in the middle of the log.
 
     Args:
         flow: the flow.
         bounds: of its input partitions.
-        start: `earliest`, `latest`, or None: only where nothing is missing.
+        start: see `Settings.start`.
 
     Raises:
         NoCommittedOffset: a log no longer begins at 0, and `start` is not given.
@@ -133,14 +133,14 @@ def first_offsets(
         if bound.begin > 0 and start is None:
             raise NoCommittedOffset(
                 f"flow {flow.name!r} has no position in {topic}[{partition}], whose log begins at {bound.begin}: "
-                "earlier records are gone; say --start earliest (what is there) or --start latest"
+                "earlier records are gone; give --start earliest (what is there) or --start latest"
             ).at(topic, partition)
         offsets[topic, partition] = bound.begin, bound.begin > 0
     return offsets
 
 
 def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> MarksRecord:
-    """The marks of a partition of which nothing was read."""
+    """The marks of a partition of which nothing has been read."""
     return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle).to_json()
 
 
@@ -154,8 +154,8 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
     if info is None or info.topic_id.hex() != known.topic_id:
         found = info.topic_id.hex() if info else "no topic"
         raise RecreatedTopic(
-            f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what was "
-            f"read and what stands there now are different facts. The only way on is to {ANEW}"
+            f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what it "
+            f"holds now is not what was read. The only way on is to {START_OVER}"
         ).at(known.topic, known.partition)
     if info.partitions <= known.partition:
         raise PartitionsMismatch(
@@ -163,13 +163,8 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         ).at(known.topic, known.partition)
 
 
-def started_over(flow: Flow, known: PlannedRange, infos: Topics) -> bool:
-    """Whether a topic without envelopes was created again: it is another root, and is read from 0."""
-    return is_new_root(flow, known.topic, known.topic_id, infos.get(known.topic))
-
-
 def is_new_root(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
-    """The same for a topic and the id it had.
+    """Whether an input without envelopes was created again: then it is another root, and is read from offset 0.
 
     Args:
         flow: the flow.
@@ -198,30 +193,30 @@ def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None
         raise LostOffsets(
             f"{topic}[{partition}]: next to read is {next_offset}, but the log begins at {bound.begin}: "
             f"{bound.begin - next_offset} offsets were lost to retention before they were counted. Restore them, or "
-            f"{ANEW} with --start earliest"
+            f"{START_OVER} with --start earliest"
         ).at(topic, partition, next_offset)
     if bound.stable_end < next_offset:
         raise TruncatedInput(
-            f"{topic}[{partition}]: read was up to {next_offset}, but the log ends at {bound.stable_end}: it was "
+            f"{topic}[{partition}]: it was read up to {next_offset}, but the log ends at {bound.stable_end}: it was "
             "truncated, or restored from an older copy. What was counted is no longer there; restore the log, or "
-            f"{ANEW}"
+            f"{START_OVER}"
         ).at(topic, partition, next_offset)
 
 
 def read_bounds(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
-    """Where the logs of these partitions begin and end, and that they still hold what is to be read next.
+    """Read where the logs of these partitions begin and end, and check that they still hold what is to be read next.
 
     Args:
         flow: the flow.
         log: Kafka.
-        infos: its topics, as they were described before.
+        infos: its topics, as described before.
         positions: next offset of each partition.
 
     Returns:
-        None when an input was created again after it was described: what was asked is of another topic.
+        None when an input was created again after it was described: then these are the bounds of another topic.
 
     Raises:
-        LostOffsets, TruncatedInput: a log does not hold it.
+        LostOffsets, TruncatedInput: a log does not hold what is to be read next.
         ConfigurationError: a topic is gone.
         Unavailable: the broker does not answer.
     """
@@ -237,13 +232,13 @@ def read_bounds(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPar
 
 
 def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
-    """What to tell of a topic without envelopes that was created again.
+    """The text of the notice that a topic without envelopes was created again.
 
     Args:
         topic: its name.
         known_id: id of the topic that was read, hexadecimal.
         info: the topic now.
-        read: partition -> up to where the old one was read.
+        read: partition -> offset up to which the old topic was read.
     """
     ends = ", ".join(f"[{place[1]}] up to {offset}" for place, offset in sorted(read.items()))
     return (
@@ -254,7 +249,7 @@ def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[To
 
 
 def is_recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
-    """Whether an input was created again after it was described: what was asked since is of another topic.
+    """Whether an input was created again after it was described.
 
     Raises:
         ConfigurationError: a topic is gone.
@@ -271,7 +266,7 @@ def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> b
         False when retention has deleted it, so that nothing could be compared.
 
     Raises:
-        TruncatedInput: another record stands there now.
+        TruncatedInput: there is another record now, or none.
         Unavailable: asked to stop while waiting for the broker.
     """
     if known.last_offset < 0:
@@ -284,18 +279,18 @@ def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> b
     where = f"{known.topic}[{known.partition}]@{known.last_offset}"
     if not found:
         raise TruncatedInput(
-            f"{where}: read before, but there is no record now: the log was truncated or compacted"
+            f"{where}: it was read before, but there is no record now: the log was truncated or compacted"
         ).at(known.topic, known.partition, known.last_offset)
     epoch, timestamp_ms = stored_epoch(found[0].leader_epoch()), found[0].timestamp()[1]
     if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
         raise TruncatedInput(
             f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
-            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written anew. Restore it, or {ANEW}"
+            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written again. Restore it, or {START_OVER}"
         ).at(known.topic, known.partition, known.last_offset)
     if known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc:
         raise TruncatedInput(
-            f"{where}: another key or value stands there than was read, of the same leader epoch and time: the log was "
-            f"truncated and written anew. Restore it, or {ANEW}"
+            f"{where}: key or value are not those that were read, though leader epoch and time are: the log was truncated "
+            f"and written again. Restore it, or {START_OVER}"
         ).at(known.topic, known.partition, known.last_offset)
     return True
 
@@ -303,28 +298,29 @@ def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> b
 def cut(
     positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], max_records: int
 ) -> dict[TopicPartition, int]:
-    """Where each partition's part of the next batch ends: what is there, shared fairly up to a limit.
+    """Where the next batch ends in each partition: at the end of what is there, or at a fair share of the limit.
 
     Args:
         positions: next offset of each partition.
         bounds: of the same partitions.
         max_records: limit over all partitions.
     """
+    # Those with the fewest records first: what they leave of their shares goes to the others.
     waiting = {place: bounds[place].stable_end - offset for place, offset in positions.items()}
     ends = dict(positions)
     left = max_records
     for count, place in enumerate(sorted(waiting, key=lambda place: (waiting[place], place))):
         share = max(1, left // (len(waiting) - count))
-        taken = max(0, min(waiting[place], share))
-        ends[place] += taken
-        left = max(0, left - taken)
+        count_here = max(0, min(waiting[place], share))
+        ends[place] += count_here
+        left = max(0, left - count_here)
     return ends
 
 
 def limit_bounds(
     bounds: Mapping[TopicPartition, Bounds], limits: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, Bounds]:
-    """The same bounds, as if the partitions named ended at these limits."""
+    """The same bounds, ending at these limits where a partition has one."""
     return {
         place: replace(bound, stable_end=min(bound.stable_end, limits.get(place, bound.stable_end)))
         for place, bound in bounds.items()
@@ -339,7 +335,7 @@ def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition,
 def lag_by_partition(
     positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[str, int]:
-    """The same by "topic/partition"."""
+    """The same for each "topic/partition"."""
     return {mark_name(*place): lag({place: offset}, bounds) for place, offset in positions.items()}
 
 
@@ -348,11 +344,22 @@ def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
 
 
-def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
-    """Commit a group's offsets in the partitions that are still there.
+def group_commits(flow: Flow, log: RetryingLog, infos: Topics) -> dict[TopicPartition, Commit]:
+    """What a flow's group has committed, in all partitions of its inputs.
 
-    A topic that was created again with fewer partitions takes no commit for those that are gone; to wait
-    for them would be to wait for ever.
+    Args:
+        flow: the flow.
+        log: Kafka.
+        infos: its topics.
+    """
+    return log.committed(flow.name, partitions_of(infos[topic] for topic in flow.input_topics()))
+
+
+def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
+    """Commit a group's offsets, in the partitions that still exist.
+
+    A topic that was created again with fewer partitions takes no commit for those that are gone, and the broker answers
+    that as it does when it is away. To retry would be to wait for ever.
 
     Args:
         log: Kafka.

@@ -1,8 +1,8 @@
-"""A flow's states as a file: out of its stores and into others, exactly, for a move or a copy of a moment.
+"""A flow's states as a file: exported from its stores and imported into others, to move it or to keep a copy.
 
-The file is JSON lines: the flow's last plan, every key with its state, and a digest over all of it at the
-end. Nothing is taken from a flow with an unfinished plan, and nothing is visible in the new stores before
-the last step, which sets the home record.
+The file is JSON lines: the flow's last plan, every key with its state, and at the end a digest over all of it. A flow
+with an unfinished plan is not exported. Nothing is visible in the new stores before the last step, which sets the home
+record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Change = tuple[bytes, bytes | None]
 
 
 def export_states(env: Environment) -> Iterator[str]:
-    """The lines of an export. The flow is claimed meanwhile, so that nothing of it changes.
+    """The lines of an export. The flow is claimed while they are read, so that nothing of it changes.
 
     Args:
         env: the flow and its ports.
@@ -77,39 +77,40 @@ def _lines(env: Environment, plan: Plan, data: bytes) -> Iterator[str]:
             at = header and (header.number, header.plan_id, header.begun_id)
             if at != (plan.number, plan.plan_id, ""):
                 raise ServiceStopped(
-                    f"{stored.flow}/{stage.name}/{cell}: stands at {header or 'no plan'}, the last plan is {plan.number}: it is "
+                    f"{stored.flow}/{stage.name}/{cell}: is at {header or 'no plan'}, the last plan is {plan.number}: it is "
                     "unfinished; run the service once, which finishes it"
                 )
             for key, state in sorted(store.scan(stored.flow, stage.name, cell)):
                 row = {"stage": stage.name, "cell": cell, "key": _text(key), "state": _text(state)}
                 yield json.dumps(row)
             if store.headers(stored.flow, stage.name, [cell]) != [header]:
-                raise Superseded(f"{stored.flow}/{stage.name}/{cell}: was written to meanwhile")
+                raise Superseded(
+                    f"{stored.flow}/{stage.name}/{cell}: another run has written there during the export"
+                )
 
 
 def import_states(env: Environment, lines: Iterable[str]) -> Plan:
-    """Store what an export holds. Until it is complete, the stores say that the flow has never run.
+    """Store what an export holds. Until it is complete, the stores know no plan of the flow.
 
     Args:
         env: the flow and its ports, with the stores to fill.
         lines: of the export.
 
     Returns:
-        The plan at which the flow stands.
+        The plan that was exported, which is the flow's last plan now.
 
     Raises:
-        ConfigurationError: these are no lines of an export of this flow, some are missing or changed, or
-            the store knows the flow already.
-        StoreInconsistent: Kafka knows of later plans: the export is old.
+        ConfigurationError: this is no export of this flow, lines are missing or changed, or the store already knows
+            the flow.
+        StoreInconsistent: Kafka holds commits of later plans: the export is old.
     """
     env.flow.check()
     check_stores(env)
-    checked = _checked(lines)
-    plan = _plan_of(env, next(checked, ""))
+    rest = _verify_lines(lines)
+    plan = _plan_of(env, next(rest, ""))
     check_layout(env.flow, plan.layout, env.settings.drop_stages)
     infos = inputs.describe(env.flow, env.log)
-    places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
-    commits = env.log.committed(env.flow.name, places)
+    commits = inputs.group_commits(env.flow, env.log, infos)
     check_commits(env.flow, plan, commits)
     mine, home = claim(env, lambda: commits, lost=True)
     try:
@@ -120,25 +121,24 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
         after = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         for stage in env.flow.stages():
             for cell in env.flow.cells(stage) if stage.name in plan.layout.stages else ():
-                _empty(env, plan, stage, cell, after)
+                _clear_cell(env, plan, stage, cell, after)
         stages = {stage.name: stage for stage in env.flow.stages()}
-        for (name, cell), rows in groupby(map(_row, checked), key=itemgetter(0, 1)):
+        for (name, cell), rows in groupby(map(_row, rest), key=itemgetter(0, 1)):
             if name not in stages or cell not in env.flow.cells(stages[name]):
                 raise ConfigurationError(
                     f"the export has states of {name}/{cell}, which the flow does not have"
                 )
-            _fill(env, plan, stages[name], cell, rows, after)
+            _fill_cell(env, plan, stages[name], cell, rows, after)
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
-        standing = env.home.set_home(env.flow.name, home, wanted, plan.to_bytes())
-        if standing != wanted:
-            raise Superseded(f"flow {env.flow.name!r}: another run has claimed it meanwhile")
+        if env.home.set_home(env.flow.name, home, wanted, plan.to_bytes()) != wanted:
+            raise Superseded(f"flow {env.flow.name!r}: another run has claimed it during the import")
     finally:
         release(env, mine)
     return plan
 
 
-def _empty(env: Environment, plan: Plan, stage: Node, cell: int, after: Header) -> None:
-    """A cell with this header and no states, whatever an interrupted import has left."""
+def _clear_cell(env: Environment, plan: Plan, stage: Node, cell: int, after: Header) -> None:
+    """Give a cell this header and no states, whatever an interrupted import has left there."""
     store, flow = env.ports.store(stage), plan.layout.stages[stage.name].flow
     before = store.headers(flow, stage.name, [cell])[0]
     _write(store, (flow, stage, cell), before, after, [])
@@ -146,7 +146,9 @@ def _empty(env: Environment, plan: Plan, stage: Node, cell: int, after: Header) 
     _write(store, (flow, stage, cell), after, after, left)
 
 
-def _fill(env: Environment, plan: Plan, stage: Node, cell: int, rows: Iterable[Row], header: Header) -> None:
+def _fill_cell(
+    env: Environment, plan: Plan, stage: Node, cell: int, rows: Iterable[Row], header: Header
+) -> None:
     store, place = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
     chunk, size = list[Change](), 0
     for _, _, key, state in rows:
@@ -168,18 +170,18 @@ def _write(
     flow, stage, cell = place
     view = view_of(stage)
     views = view.of(rows) if view else None
-    while True:
+    while True:  # bounded by the rows
         size = chunk_size(store, rows, views)
-        standing = store.write(flow, stage.name, cell, before, after, rows[:size], views)
-        if standing != after:
-            raise Superseded(f"{flow}/{stage.name}/{cell}: somebody else writes there: {standing}")
+        stored = store.write(flow, stage.name, cell, before, after, rows[:size], views)
+        if stored != after:
+            raise Superseded(f"{flow}/{stage.name}/{cell}: another run writes there: {stored}")
         rows, before = rows[size:], after
         if not rows:
             return
 
 
-def _checked(lines: Iterable[str]) -> Iterator[str]:
-    """The lines but the last, which says how many they are and what they hold."""
+def _verify_lines(lines: Iterable[str]) -> Iterator[str]:
+    """The lines but the last one, which holds their number and digest: checked when all others have been given."""
     digest, count, last = blake2b(digest_size=16), 0, ""
     for line in lines:
         if count:
@@ -193,7 +195,7 @@ def _checked(lines: Iterable[str]) -> Iterator[str]:
         end = {}
     if end != {"lines": count - 1, "digest": digest.hexdigest()}:
         raise ConfigurationError(
-            "the export is not complete, or was changed: its last line does not fit to what is before it; nothing was "
+            "the export is not complete, or was changed: its last line does not fit the lines before it; nothing was "
             "made visible, export it again"
         )
 
@@ -205,12 +207,12 @@ def _plan_of(env: Environment, line: str) -> Plan:
     except (ValueError, KeyError, TypeError):
         known, head = False, {}
     if not known:
-        raise ConfigurationError(f"this is no export of format {FORMAT}: its first line does not say so")
+        raise ConfigurationError(f"this is no export of format {FORMAT}, by its first line")
     if head["flow"] != env.flow.name:
         raise ConfigurationError(f"this is an export of flow {head['flow']!r}, not of {env.flow.name!r}")
     plan = Plan.from_bytes(head["plan"].encode())
     if plan.with_id().plan_id != plan.plan_id:
-        raise StoreInconsistent("the export's plan does not have the id that it says: it was changed")
+        raise StoreInconsistent("the export's plan does not have the id that it names: it was changed")
     return plan
 
 

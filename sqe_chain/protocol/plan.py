@@ -65,7 +65,7 @@ class StageLayout:
 
 @dataclass(frozen=True, slots=True)
 class TypeLayout:
-    """What is stored in a stage, or read from a topic: what is needed to compare it with what is declared later.
+    """The type of what a stage stores, or of what is read from a topic, to be compared with later declarations.
 
     Attributes:
         kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
@@ -88,7 +88,7 @@ class Layout:
         outputs: output name -> [topic, partitions].
         sources: topic -> [topic id (hexadecimal), known partitions].
         starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
-        gone: topics of which something was read that was created again since, so it cannot be read again.
+        gone: topics of which something was read and that were created again since, so that it cannot be read again.
         ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
         types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
     """
@@ -107,7 +107,7 @@ class Layout:
         return {name: stage.flow for name, stage in self.stages.items()}
 
     def changes_since(self, before: Layout) -> list[str]:
-        """What came in or went, in words: stages, outputs, topics and partitions. A topic created again is neither."""
+        """What was added or removed since, in words: stages, outputs, topics, partitions; not topics created again."""
         found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
         found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
         found += [
@@ -126,9 +126,10 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A batch that was sealed and perhaps published in part, when the flow was folded again from its inputs.
+    """A batch that was sealed, and perhaps published in part, when the flow was folded again from its inputs.
 
-    The first batch that is published after it is this one, so that whoever has heard a part of it hears the same.
+    It is the first batch to be published afterwards, exactly as it was sealed, so that receivers of a part of it get the
+    same envelopes again, which they ignore.
 
     Attributes:
         clock_ms: the batch's clock.
@@ -156,12 +157,12 @@ class Plan:
         ranges: every known partition, idle ones empty.
         marks: "topic/partition" -> marks at the end of the batch.
         exclusions: inputs left out.
-        silent: its outputs are not published: they were, before the flow was folded again or rewound.
+        silent: this plan's outputs are not published, because they were, before the flow was folded again or rewound.
         silent_until: "topic/partition" -> offset up to which the plans *after* this one have to be silent; empty as soon
             as one is published. In JSON: `quiet`.
-        unfinished: the batch that has to be the first one published.
-        attempt: number of the first plan of the attempt at folding again that sealed this one: as long as it
-            stands in the attempt's home record, the attempt can be resumed; -1: sealed by the flow itself.
+        unfinished: the batch that has to be published first, exactly as it was sealed before the flow was folded again.
+        attempt: number of the first plan of the attempt at folding again that sealed this plan: as long as it is the
+            last plan in the attempt's home record, the attempt can be resumed; -1: the flow itself sealed it.
     """
 
     number: int
@@ -180,7 +181,7 @@ class Plan:
     attempt: int = -1
 
     def with_id(self) -> Plan:
-        """The same plan with its id computed."""
+        """The same plan, with its id computed."""
         nameless = replace(self, plan_id="") if self.plan_id else self
         return replace(self, plan_id=blake2b(nameless.to_bytes(), digest_size=16).hexdigest())
 
@@ -275,7 +276,7 @@ def mark_name(topic: str, partition: int) -> str:
 
 
 def as_range(planned: PlannedRange, leader_epoch: int) -> Range:
-    """The range as a log reads it.
+    """A plan's range, as a log reads it.
 
     Args:
         planned: the plan's range.

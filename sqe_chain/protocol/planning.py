@@ -1,4 +1,4 @@
-"""Plans: how the birth plan, a batch's plan and a new layout's plan come about. Pure but for the log's bounds."""
+"""How plans are made: the birth plan, the plan of a batch, and the plan that brings in a new layout. Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Infos = Mapping[str, TopicInfo]
 
 
 def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None) -> Layout:
-    """What a flow is bound to, as it is declared and as its topics are now.
+    """The layout of a flow, by its declaration and by its topics as they are now.
 
     Args:
         flow: the flow.
         infos: its topics.
         number: of the plan that brings the layout in.
-        known: the layout so far.
+        known: the layout so far; None: there is none.
     """
     known = known or Layout(flow.state_partitions)
     return Layout(
@@ -38,7 +38,7 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
             stage.name: known.stages.get(stage.name, StageLayout(number, stage.buckets, flow.name))
             for stage in flow.stages()
         },
-        # Names of outputs are permanent, also of those that are no longer declared.
+        # Names of outputs are permanent, so those that are no longer declared stay known.
         known.outputs | {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
         known.starts,
@@ -56,7 +56,7 @@ def birth_plan(
     starts: Mapping[TopicPartition, tuple[int, bool]],
     spec: RebuildSpec | None = None,
 ) -> Plan:
-    """Plan 0: the layout, and where each partition begins.
+    """The birth plan: the layout, and where each partition begins. Number 0, except for a rebuild.
 
     Args:
         flow: the flow.
@@ -72,7 +72,7 @@ def birth_plan(
         ranges.append(PlannedRange(topic, info.topic_id.hex(), partition, offset, offset))
         marks[mark_name(topic, partition)] = inputs.new_marks(info, partition, entered_in_middle=middle)
     number = spec.number if spec else 0
-    layout = _begun(layout_of(flow, infos, number), starts)
+    layout = _with_starts(layout_of(flow, infos, number), starts)
     return Plan(
         number,
         "",
@@ -89,8 +89,8 @@ def birth_plan(
     ).with_id()
 
 
-def _begun(layout: Layout, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
-    """The layout, with where partitions were begun."""
+def _with_starts(layout: Layout, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
+    """The layout, with the offsets at which partitions begin."""
     begun = {mark_name(*place): offset for place, (offset, _) in starts.items() if offset > 0}
     return replace(layout, starts=layout.starts | begun) if begun else layout
 
@@ -136,7 +136,7 @@ def layout_plan(
         claim.epoch,
         claim.run_id,
         clock_ms,
-        _begun(layout, starts),
+        _with_starts(layout, starts),
         tuple(sorted(ranges, key=lambda planned: planned.place)),
         through_json(marks),
         silent_until=last.silent_until,
@@ -161,7 +161,7 @@ def batch_plan(
         claim: the run.
         clock_ms: the batch's clock.
         part: what was read.
-        report: what processing it has given.
+        report: of the attempt that processed it.
         exclusions: inputs left out.
         spec: what is rebuilt; None: the flow goes on.
     """
@@ -174,7 +174,7 @@ def batch_plan(
         claim.run_id,
         clock_ms,
         last.layout,
-        tuple(_witnessed(planned, ends.get(planned.place)) for planned in part.ranges),
+        tuple(_with_witness(planned, ends.get(planned.place)) for planned in part.ranges),
         marks_after(last, report),
         exclusions,
         part.silent,
@@ -209,13 +209,13 @@ def marks_after(before: Plan, report: Report) -> dict[str, object]:
 
 
 def through_json(marks: Mapping[str, object]) -> dict[str, object]:
-    """Marks as they are after they were written and read: tuples are lists."""
+    """Marks as they come back from a store, with lists for tuples, so that a redo's marks can be compared with a plan's."""
     found: dict[str, object] = json.loads(json.dumps(marks))
     return found
 
 
-def _witnessed(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
-    """The range with its last record; the one before when this range held none."""
+def _with_witness(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
+    """The range with its last record, or with the one before if it held no record."""
     if end is None or end.last_offset < 0:
         return planned
     return replace(
@@ -228,7 +228,7 @@ def _witnessed(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:
 
 
 def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
-    """Check that a flow is declared as it was born, as far as that is permanent.
+    """Check that what is permanent of a flow's declaration has not changed.
 
     Args:
         flow: the flow.
@@ -238,7 +238,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
     Raises:
         PartitionsMismatch: another number of state partitions, or of an output's partitions.
         ServiceStopped: a stage or a source is no longer declared.
-        ChangedType: what is stored, or was read, is of a type that would be read wrongly.
+        ChangedType: what is stored, or was read, would be read wrongly with the declared type.
     """
     if known.state_partitions != flow.state_partitions:
         raise PartitionsMismatch(
@@ -274,7 +274,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
 
 
 def check_commits(flow: Flow, last: Plan, commits: Mapping[TopicPartition, Commit]) -> None:
-    """Kafka never knows of a later plan than the home store; if it does, the home store went back.
+    """Check that no commit names a later plan than the home store's last: a plan is committed after it was sealed.
 
     Raises:
         StoreInconsistent: a commit names a later plan, or another one.

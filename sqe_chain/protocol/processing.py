@@ -1,4 +1,4 @@
-"""Step 3: run the user's code over a batch. Nothing outside changes, so it may be done as often as need be."""
+"""Step 3: run the user's code over a batch. Nothing outside changes, so it can be repeated as often as needed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from sqe_chain.segment.results import Job, Report
 from sqe_chain.segment.states import Step
 
 MAX_EXCLUSIONS = 2_000
-"""Inputs that one plan leaves out at most: it lists them. A batch with more of them is made smaller."""
+"""Inputs that one plan leaves out at most, because it lists them. A batch with more of them is made smaller."""
 
 ONE_BY_ONE = 5
-"""Inputs that are excluded one by one where filters cannot try them; from then on all that fail at once."""
+"""So many inputs are excluded one by one where filters cannot try them; after that, all that fail in an attempt."""
 
 Coordinates = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -43,8 +43,8 @@ class Batch:
         clock_ms: the batch's clock, the same in every attempt.
         infos: input topic -> what the broker says of it.
         top_level: the last level whose stages are wanted.
-        exclusions: inputs that are left out whatever happens: they were, when the batch was sealed before.
-        sealed: its plan is: what it said is said again, whatever its topics accept by now.
+        exclusions: inputs that were left out when the batch was sealed, and are left out again.
+        sealed: its plan is sealed: it publishes what it published then, so what its topics accept now is not asked.
     """
 
     step: Step
@@ -60,10 +60,10 @@ class Batch:
 class Suspects:
     """Inputs on which a stage has failed, until it is known of each whether it fails by itself.
 
-    An input that fails has changed other keys and deeper stages before, and inputs that are sound may fail
-    because of that. So in the next attempt all that failed are on trial (`Job.suspects`): what fails then, among
-    inputs that do not fail, is excluded; what does not is let go, once. A filter cannot try an input and take it
-    back: where a flow has one, inputs are excluded one by one at first, the earliest of those that fail.
+    Before an input fails it may have changed other keys and deeper stages, and sound inputs may fail because of that.
+    So in the next attempt all that failed are on trial (`Job.suspects`): each is processed and taken back. Those that
+    fail then are excluded, those that do not are acquitted, once. A filter cannot take an input back: in a flow that
+    has one, inputs are at first excluded one by one, the earliest of those that failed.
 
     Args:
         can_try: whether all stages can try an input.
@@ -75,13 +75,13 @@ class Suspects:
         self._acquitted: set[Coordinates] = set()
 
     def judge(self, failed: Sequence[Exclusion]) -> bool:
-        """Take in what an attempt says.
+        """Judge by an attempt.
 
         Args:
-            failed: what failed in it.
+            failed: inputs that failed in it.
 
         Returns:
-            Whether the attempt is the last: all suspects have failed again, and nothing else has.
+            Whether the attempt was the last: all suspects have failed again, and nothing else has.
         """
         found = {(one.topic, one.partition, one.offset): one for one in failed}
         fresh = found.keys() - self.known.keys()
@@ -111,21 +111,20 @@ class Processor:
         self._can_try = all(stage.spec is None for stage in env.flow.stages())
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
-        """Attempts until no stage fails but on what is left out.
-
-        Each attempt finds at least one more input that fails, or lets one go, so they come to an end.
+        """Process the batch until no stage fails on anything that is not left out.
 
         Returns:
-            The report, and what is left out: all that the plan has to say of the batch.
+            The report of the last attempt, and the inputs left out.
 
         Raises:
             PoisonError: an input cannot be processed, or the steps after `changes()` fail.
             TooManyExcluded: the poison policy would leave out more than it may.
             TooManyForOnePlan: make the batch smaller.
-            RecreatedTopic: an input was created again meanwhile.
+            RecreatedTopic: an input was created again while it was read.
         """
         env, suspects = self._env, Suspects(can_try=self._can_try)
         attempt = 1
+        # Bounded by the inputs of the batch: each attempt but the last finds one more that fails, or acquits one for good.
         while True:
             report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))
             if suspects.judge(report.failed):
@@ -142,6 +141,7 @@ class Processor:
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.ranges)):
             raise TooManyForOnePlan
         self._brake = self._brake.after(len(exclusions), read)
+        # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         topics = {planned.topic for planned in batch.ranges}
         now = env.log.describe(topics)
         for planned in batch.ranges:
@@ -153,20 +153,20 @@ class Processor:
     def attempt(
         self, batch: Batch, exclusions: Sequence[Exclusion], *, suspects: Sequence[Exclusion] = ()
     ) -> Report:
-        """Run all tasks once; again shuffled when keys do not lie where murmur2 puts them.
+        """Run all tasks once; if keys do not lie where murmur2 puts them, run them again, shuffled.
 
-        In place, units of such keys are folded elsewhere or not at all, so until it is known that there are none,
-        user code that fails says nothing.
+        In place, units of such keys are folded in the wrong task or not at all. So until it is known that there are
+        none, an error of user code proves nothing.
 
         Args:
             batch: what is to be processed.
             exclusions: what is left out.
-            suspects: what is tried, and taken back.
+            suspects: inputs on trial: each is processed and taken back.
         """
         env, infos = self._env, batch.infos
         portions = portions_of(batch.ranges, batch.before, (*exclusions, *suspects))
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
-        while True:
+        while True:  # at most twice: the second time not in place
             job = Job(
                 batch.step,
                 batch.clock_ms,
@@ -190,7 +190,10 @@ class Processor:
             self._in_place = False
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
-        """Whether every input has as many partitions as there are state partitions, and nothing goes to all of them."""
+        """Whether every input has as many partitions as there are state partitions, and no filter needs heartbeats.
+
+        A heartbeat goes to all state partitions, which takes a shuffle.
+        """
         flow = self._env.flow
         if any(stage.spec and stage.spec.heartbeat for stage in flow.stages()):
             return False

@@ -1,11 +1,11 @@
-"""Where a flow stands, before it is folded again: what was counted, and what was certainly published of it."""
+"""How far a flow has come, before it is folded again: what was counted, and what of it was certainly published."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqe_chain.errors import ANEW, ConfigurationError, StoreInconsistent
+from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
@@ -14,14 +14,15 @@ from sqe_chain.protocol.plan import Layout, Plan, Unfinished, mark_name
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a flow stands, by what store and Kafka still know.
+    """How far a flow has come, by what store and Kafka still know.
 
     Attributes:
-        number: of its last plan; -1 when it never had one.
+        number: of its last plan.
         layout: of that plan; None when it is lost.
-        ends: up to where it has counted, as far as all of that is known to be published.
-        published: up to where its outputs are known to be published: beyond `ends` after a rewind.
-        starts: where it once began, where that was not offset 0.
+        ends: partition -> offset up to which it has counted, and everything is known to be published.
+        published: partition -> offset up to which its outputs are known to be published; greater than `ends` after a
+            rewind.
+        starts: first offset of each partition that it did not begin at 0.
         unfinished: the batch after `ends`, which may have been published in part.
     """
 
@@ -45,7 +46,7 @@ def find_progress(
     infos: Mapping[str, TopicInfo],
     commits: Mapping[TopicPartition, Commit],
 ) -> Progress:
-    """Where a flow stands.
+    """Find out how far a flow has come.
 
     Args:
         env: the flow and its ports.
@@ -73,16 +74,18 @@ def find_progress(
     if last is None:
         starts = {place: int(str(meta.get("start", 0))) for place, (_, meta) in ours.items()}
         return Progress(number, None, committed, committed, {place: at for place, at in starts.items() if at})
+    # Was everything published that the last plan gives? A silent plan gives nothing. Kafka's commit comes after persisting,
+    # and persisting after publishing. If nothing proves it, only the plan before is certain.
     proven = (
         last.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}
     )
     base: Plan | None = last
-    if not proven and not _begun(env, last):
+    if not proven and not _is_begun(env, last):
         base = read_plan(env, name, last.number - 1)
     if base is None:
         raise StoreInconsistent(
-            f"flow {name!r}: plan {last.number - 1} is not kept any more, so it cannot be known what was published of "
-            f"the last one; {ANEW}"
+            f"flow {name!r}: plan {last.number - 1} is not kept any more, so it is not known what was published of the last "
+            f"one; {START_OVER}"
         )
     rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)
     names = {mark_name(*place): place for place in last.ends()}
@@ -93,8 +96,8 @@ def find_progress(
     return Progress(number, last.layout, ends, published, starts, rest)
 
 
-def _begun(env: Environment, plan: Plan) -> bool:
-    """Whether a state shows that all of a plan was published: persisting comes after it."""
+def _is_begun(env: Environment, plan: Plan) -> bool:
+    """Whether a header has reached or begun a plan, or it is empty: persisting comes after publishing."""
     if all(planned.start == planned.stop for planned in plan.ranges):
         return True
     for stage in env.flow.stages():

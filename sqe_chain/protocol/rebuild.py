@@ -1,12 +1,12 @@
 """Folding a flow again from its inputs, beside its states, and switching over in one step.
 
-A second flow, of another name and with the same functions, folds everything from where the flow once began
-up to a given position. It is an ordinary flow, with claim, plans and headers of its own, that publishes
-and commits nothing; its plans continue the flow's numbers. When it has arrived, its last plan becomes the
-flow's: one compare-and-set of the home record. What was stored before is deleted then, not earlier.
+A second flow, with another name and the same functions, folds everything from where the flow once began up to a given
+position. It is an ordinary flow, with a claim, plans and headers of its own, but it publishes and commits nothing; its
+plans continue the numbers of the flow's. When it is done, its last plan becomes the flow's, by one compare-and-set of the
+home record. What was stored before is deleted after that, not earlier.
 
-Until the flow has passed the positions where it stood before, it publishes nothing either (`Plan.silent_until`):
-its receivers have had it. A batch of which they may have had a part is then done as it was sealed
+Until the flow has passed the positions up to which it had published, it stays silent too (`Plan.silent_until`): its
+receivers have these outputs. A batch of which they may have a part is then repeated as it was sealed
 (`Plan.unfinished`).
 """
 
@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from sqe_chain.errors import ANEW, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
+from sqe_chain.errors import START_OVER, ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Commit, Header, Home, TopicInfo, TopicPartition
+from sqe_chain.ports import Header, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applier
@@ -41,12 +42,12 @@ class Rebuild:
 
     Args:
         env: the flow and its ports; its engine is not used.
-        engine: gives an engine for the second flow.
-        to: where to end: offsets for some partitions, or a time in milliseconds since 1970 (the records'
-            own); what is not named, and by default everything, ends where the flow stood.
-        republish: publish what comes after `to` once more.
+        engine: makes an engine for the second flow.
+        to: where to end: offsets for some partitions, or a time in milliseconds since 1970, by the records' own
+            timestamps. Partitions that are not named, and by default all of them, end where the flow stood.
+        republish: publish again what comes after `to`.
         resume: go on with an attempt that was interrupted; the code must not have changed since.
-        stopped: whether to end before it is done.
+        stopped: whether to end before everything is folded.
     """
 
     env: Environment
@@ -58,15 +59,15 @@ class Rebuild:
     claimed: Claim | None = None
 
     def run(self) -> Plan:
-        """Do it. The flow's own runs are fenced off at once; until the switch nothing of it changes.
+        """Fold, and switch over. The flow's own runs are fenced off at once; until the switch the flow does not change.
 
         Returns:
-            The plan at which the flow stands then.
+            The last plan of the flow after the switch.
 
         Raises:
             LostOffsets: an input no longer holds what the flow once began with.
             ServiceStopped: an input was created again since, so it cannot be folded again.
-            Superseded: another run has claimed the flow meanwhile.
+            Superseded: another run has claimed the flow.
             ConfigurationError: the flow keeps no states, or `to` lies beyond what it has read.
         """
         env = self.env
@@ -78,20 +79,19 @@ class Rebuild:
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         with env.step(CLAIM):
-            mine, home = claim(env, lambda: self._commits(infos), lost=True)
+            mine, home = claim(env, partial(inputs.group_commits, env.flow, env.log, infos), lost=True)
         self.claimed = mine
         try:
-            progress = find_progress(env, home, infos, self._commits(infos))
+            progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
             spec = self._spec(progress, infos)
             current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
             attempts = Attempts(env, mine)
-            attempts.close(current)  # else they could be resumed once the flow has left them
+            attempts.close(current)  # otherwise they could be resumed once the flow has left them
             if self.resume:
                 second = self._second_environment(self._to_resume(attempts, current, spec), spec)
             else:
-                if (
-                    progress.layout is not None
-                ):  # else nobody knows whether the states there are the flow's own
+                # Without a layout it is not known whether the states there are the flow's own.
+                if progress.layout is not None:
                     self._delete(attempts, current)
                 mine, home = self._with_free_name(attempts, mine, home)
                 second = self._second_environment(name_of(env.flow, mine.epoch), spec)
@@ -104,29 +104,24 @@ class Rebuild:
         return plan
 
     def beat(self) -> bool:
-        """Move the heartbeat of the flow's claim on. False: a newer run owns the flow."""
+        """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
         mine = self.claimed
         return mine is None or self.env.ports.home.beat(self.env.flow.name, mine.epoch, mine.run_id)
 
-    # ------------------------------------------------------------------ where it stands, what to do
-
-    def _commits(self, infos: Mapping[str, TopicInfo]) -> dict[TopicPartition, Commit]:
-        env = self.env
-        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
-        return env.log.committed(env.flow.name, places)
+    # ------------------------------------------------------------------ what to fold
 
     def _spec(self, progress: Progress, infos: Mapping[str, TopicInfo]) -> RebuildSpec:
         flow = self.env.flow
         for topic in progress.layout.gone if progress.layout else ():
             if topic in flow.input_topics():
                 raise ServiceStopped(
-                    f"flow {flow.name!r}: {topic!r} was created again after something of it had been counted; that is gone, "
-                    f"so the flow cannot be folded again. The only way on is to {ANEW}"
+                    f"flow {flow.name!r}: {topic!r} was created again after a part of it had been counted; that is gone, so "
+                    f"the flow cannot be folded again. The only way on is to {START_OVER}"
                 )
         places = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
         ends = {place: progress.ends.get(place, 0) for place in places}
         until = dict(ends)
-        for place, offset in self._wanted(ends).items():
+        for place, offset in self._target_offsets(ends).items():
             if place not in ends:
                 raise ConfigurationError(f"flow {flow.name!r} does not read {place[0]}[{place[1]}]")
             if offset > ends[place]:
@@ -135,13 +130,13 @@ class Rebuild:
                     "counted; a flow can be rewound, not moved on"
                 )
             until[place] = max(offset, progress.starts.get(place, 0))
-        heard = {place: progress.published.get(place, 0) for place in ends}
-        quiet = (
-            {} if self.republish else {mark_name(*place): offset for place, offset in heard.items() if offset}
-        )
-        return RebuildSpec(progress.number + 1, progress.starts, until, quiet, progress.unfinished)
+        silent_until = {}
+        if not self.republish:
+            published = {place: progress.published.get(place, 0) for place in ends}
+            silent_until = {mark_name(*place): offset for place, offset in published.items() if offset}
+        return RebuildSpec(progress.number + 1, progress.starts, until, silent_until, progress.unfinished)
 
-    def _wanted(self, ends: Offsets) -> Offsets:
+    def _target_offsets(self, ends: Offsets) -> Offsets:
         """The offsets asked for."""
         to, env = self.to, self.env
         if not isinstance(to, int):
@@ -159,7 +154,7 @@ class Rebuild:
         return replace(env, flow=flow, engine=self.engine(flow), settings=settings)
 
     def _to_resume(self, attempts: Attempts, current: set[str], spec: RebuildSpec) -> str:
-        """The name of the attempt that was interrupted, if it would end where it has to end now."""
+        """The name of the attempt that was interrupted, if it would end where this one has to end."""
         name = self.env.flow.name
         found = next((one for one in attempts.known() if one.open and one.name not in current), None)
         if found is None:
@@ -171,25 +166,26 @@ class Rebuild:
             )
         if (found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished):
             raise ConfigurationError(
-                f"flow {name!r}: the interrupted attempt was begun with other options, or more is known by now of what was "
+                f"flow {name!r}: the interrupted attempt was begun with other options, or more is known now of what was "
                 "published; start without --resume"
             )
         return found.name
 
     def _delete(self, attempts: Attempts, but: set[str]) -> set[str]:
-        """Delete attempts of which the flow keeps nothing. Returns their names."""
+        """Delete all attempts but those in which the flow keeps states. Returns their names."""
         found: list[Attempt] = [one for one in attempts.known() if one.name not in but]
         for one in found:
             attempts.delete(one)
         return {one.name for one in found}
 
     def _with_free_name(self, attempts: Attempts, mine: Claim, home: Home) -> tuple[Claim, Home]:
-        """The claim, with the first epoch whose name is not taken.
+        """The claim, with the first epoch from which a free name for an attempt can be made.
 
-        A home store that was emptied gives epochs out again, while other stores hold states under names made
-        of them.
+        A home store that was emptied gives out epochs again, while other stores still hold states under names made from
+        them.
         """
         env, epoch = self.env, mine.epoch
+        # Ends beyond the last epoch that any store has a name from.
         while not attempts.is_free(name_of(env.flow, epoch)):
             epoch += 1
         if epoch == mine.epoch:
@@ -235,7 +231,7 @@ class Rebuild:
     # ------------------------------------------------------------------ the switch
 
     def _switch(self, home: Home, mine: Claim, plan: Plan) -> None:
-        """One step: before it the flow stands where it stood, after it at the second flow's last plan."""
+        """Switch in one step: before it the flow is where it was, after it at the second flow's last plan."""
         env, after = self.env, replace(home, number=plan.number, plan_id=plan.plan_id)
         with env.step(SEAL):
             self._set_home(home, after, plan)
@@ -250,11 +246,11 @@ class Rebuild:
         stored = env.home.set_home(name, before, after, data, drop_below)
         if stored != after:
             raise Superseded(
-                f"flow {name!r}: {stored.run_id if stored else 'nobody'} has claimed it meanwhile; nothing was changed"
+                f"flow {name!r}: run {stored.run_id if stored else '(none)'} has claimed it; nothing was changed"
             )
 
     def _clean_up(self, attempts: Attempts, before: Progress, name: str, plan: Plan) -> None:
-        """After the switch: close the attempt that it came from, and delete what nobody needs any more."""
+        """After the switch: close the attempt that has become the flow's states, and delete what is no longer needed."""
         attempts.close({name})
         deleted = self._delete(attempts, {name})
         grave = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)

@@ -1,8 +1,8 @@
-"""Step 2: what a run finds, whether it is legal, and what has to be finished first. Pure decisions.
+"""Step 2: whether what a run finds can be the work of a crash, and which plans have to be finished first. Pure.
 
-Legal: every header at the last plan n or at n - 1, and no upstream header beyond a downstream one, where
-begun counts as n upstream and as n - 1 downstream. Anything else means that a store lost what it had
-acknowledged: what can be decided is redone, else the service stops.
+A crash leaves every header at the last plan n or at n - 1, and no upstream header beyond a downstream one; a plan that
+is begun counts as n upstream and as n - 1 downstream. Anything else means that a store lost writes that it had
+acknowledged. Where it is still certain what was counted, the lost plans are redone; otherwise the service stops.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Redo:
     Attributes:
         plan: the plan.
         before: the plan before it.
-        publish: whether its outputs may not have been published.
-        top_level: the highest level that has something to do.
+        publish: its outputs may be unpublished, so they are published.
+        top_level: the highest level that has something to write.
     """
 
     plan: Plan
@@ -47,11 +47,11 @@ def to_redo(
         fetch: gives a plan by its number; None when the log has dropped it.
 
     Returns:
-        Empty when every header stands at n. More than one number when the store lost acknowledged
-        writes in a way that can be redone.
+        Empty when every header is at n. More than one number when the store lost acknowledged writes, and they
+        can be redone.
 
     Raises:
-        StoreInconsistent: it cannot be decided what was counted.
+        StoreInconsistent: what was counted cannot be known.
     """
     if not headers:
         return []
@@ -63,17 +63,17 @@ def to_redo(
     for number in (lowest, *numbers):
         if number < last.number and fetch(number) is None:
             raise StoreInconsistent(
-                f"a state partition stands at plan {lowest}, the last plan is {last.number}, and plan {number} is no "
+                f"a state partition is at plan {lowest}, the last plan is {last.number}, and plan {number} is no "
                 f"longer kept: the store lost acknowledged writes; {WAYS_OUT}"
             )
     return numbers
 
 
 def redo_of(plan: Plan, before: Plan, headers: Headers, level_of: Mapping[int, int]) -> Redo:
-    """How to finish a plan, with the headers as they stand now.
+    """How to finish a plan, with the headers as they are now.
 
-    One header at or begun at it proves that all its outputs were published: nothing is published
-    again, and levels above the last one with unfinished headers are not run.
+    Persisting starts when all outputs are acknowledged. So one header that has reached or begun the plan proves that
+    everything was published: then nothing is published again, and levels above the last unfinished one do not run.
     """
     reached = any(
         header.number >= plan.number or (header.number == before.number and header.begun_id == plan.plan_id)
@@ -89,14 +89,14 @@ def _check_known(
     where = f"stage {place[0]}, state partition {place[1]}"
     if header.number > last.number:
         raise StoreInconsistent(
-            f"{where}: stands at plan {header.number}, but the home store's last plan is {last.number}: the home store "
+            f"{where}: is at plan {header.number}, but the home store's last plan is {last.number}: the home store "
             f"went back in time; {WAYS_OUT}"
         )
     plan = last if header.number == last.number else fetch(header.number)
     if plan is not None and plan.plan_id != header.plan_id:
         raise StoreInconsistent(
-            f"{where}: stands at plan {header.number} with id {header.plan_id}, sealed was {plan.plan_id}: two "
-            f"histories are mixed, a store went back in time; {WAYS_OUT}"
+            f"{where}: is at plan {header.number} with id {header.plan_id}, but {plan.plan_id} was sealed: two histories "
+            f"are mixed, a store went back in time; {WAYS_OUT}"
         )
     if header.begun_id:
         begun = last if header.number + 1 == last.number else fetch(header.number + 1)
@@ -108,7 +108,11 @@ def _check_known(
 
 
 def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
-    """No upstream header beyond a downstream one."""
+    """Check that no upstream header is beyond a downstream one.
+
+    An upstream stage that has reached a plan emits nothing in its redo, so a downstream stage before that plan would
+    never get the events.
+    """
     for level in range(1, max(level_of.values(), default=0)):
         upstream = [header for (stage, _), header in headers.items() if level_of[stage] <= level]
         downstream = [header for (stage, _), header in headers.items() if level_of[stage] > level]
@@ -118,6 +122,6 @@ def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
         least = min(header.number for header in downstream)
         if most > least:
             raise StoreInconsistent(
-                f"a stage has reached plan {most}, but one after it stands at {least}: what the first "
-                f"would emit again is lost to the second; a store lost acknowledged writes; {WAYS_OUT}"
+                f"a stage has reached plan {most}, but a stage after it is at {least}: what the first emitted is lost to the "
+                f"second, for a redo does not emit it again; a store lost acknowledged writes; {WAYS_OUT}"
             )

@@ -1,8 +1,8 @@
 """A service without stages: read, transform, publish, commit. It needs no store.
 
-A crash publishes again; receivers ignore it by lane and position. Several runs alive at once are
-harmless. Marks are kept for the witnesses only: a hole upstream must not be passed on under good order.
-They go into the metadata of the group's commits, where they fit.
+After a crash it publishes again, and receivers ignore that by lane and position. Marks are kept to notice missing
+messages only: a hole upstream must not be passed on as if nothing were missing. They are kept in the metadata of the
+group's commits, where they fit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.chain import MAX_EPOCH
-from sqe_chain.errors import ANEW, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
+from sqe_chain.errors import START_OVER, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
@@ -30,13 +30,13 @@ from sqe_chain.segment.states import Claim, Step
 
 @dataclass(slots=True)
 class Position:
-    """Where a republisher stands in one partition.
+    """The position of a republisher in one partition.
 
     Attributes:
         offset: next to read.
         topic_id: of the topic.
         epoch: leader epoch plus one of the last record read; 0 unknown.
-        marks: what was seen so far, or since a run had to enter the partition in the middle.
+        marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
     """
 
     offset: int
@@ -68,14 +68,14 @@ class Republisher:
 
     @property
     def open_plan(self) -> None:
-        """A service without stages seals nothing."""
+        """Always None: a service without stages has no plans."""
         return
 
     def start(self) -> StartResult:
         """Find the committed positions; a first start commits them before anything is published.
 
         Raises:
-            ServiceStopped: the position cannot be continued.
+            ServiceStopped: the flow cannot go on from its committed positions.
             ConfigurationError: a topic is missing.
         """
         env = self.env
@@ -98,7 +98,7 @@ class Republisher:
             What became of it; `worked` is False when there was nothing new.
 
         Raises:
-            ServiceStopped: a witness says that going on would not be exact.
+            ServiceStopped: going on would not be exact: messages are missing, or inputs are not what they were.
             PoisonError: an input cannot be processed, under policy `stop`.
         """
         env = self.env
@@ -126,7 +126,7 @@ class Republisher:
             report = self._publish(portions, started_ms, infos)
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
-            self._move(stops, report)
+            self._advance(stops, report)
             self._commit([(portion.read.topic, portion.read.partition) for portion in portions])
         result = BatchResult.of(
             report,
@@ -184,11 +184,12 @@ class Republisher:
     def _look(
         self,
     ) -> tuple[dict[str, TopicInfo], dict[TopicPartition, int], Mapping[TopicPartition, Bounds]]:
-        """The topics, the next offset of each partition, and where its log begins and ends: all of the same topics."""
+        """Describe the topics, enter new partitions, and read the bounds of the same topics."""
         env = self.env
-        while True:  # not bounded: one more round means that somebody has just created an input again
+        while True:  # not bounded: each further round means that an input was created again just now
             infos = inputs.describe(env.flow, env.log)
-            fresh = self._enter(infos)  # begins with a topic that was created again, or names it and stops
+            # A topic that was created again enters as a new root, or stops the service.
+            fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
             offsets = {place: position.offset for place, position in self._positions.items()}
@@ -214,7 +215,7 @@ class Republisher:
         return report
 
     def _republish(self, job: Job, portions: list[Portion]) -> Report:
-        """An output topic that is gone, or has too few partitions by now, is named: no waiting helps."""
+        """Publish. If it fails, look whether an output topic is gone or too small now: waiting would not help."""
         env = self.env
         try:
             return env.engine.republish(job, portions)
@@ -222,7 +223,7 @@ class Republisher:
             inputs.describe(env.flow, env.ports.log)
             raise
 
-    def _move(self, stops: dict[TopicPartition, int], report: Report) -> None:
+    def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
         for end in report.ends:
             position = self._positions[end.topic, end.partition]
             position.marks = end.marks
@@ -341,24 +342,24 @@ class Republisher:
             raise RecreatedTopic(
                 f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
                 "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
-                f"readers, Flow(recreated=...). Or {ANEW}"
+                f"readers, Flow(recreated=...). Or {START_OVER}"
             ).at(topic)
 
     def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
-        """What a commit remembers: the topic, where its log stood, the partitions of each output, marks."""
+        """What a commit keeps: the topic's id, the last leader epoch, the partitions of each output, marks."""
         outputs = {node.name: [node.topics[0], node.partitions] for node in self.env.flow.outputs()}
         known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
         return json.dumps(known | {"marks": encode_marks(marks)} if marks else known)
 
     def _commit_of(self, position: Position) -> Commit:
-        """With marks where they fit; a run that finds none has entered the partition in the middle."""
+        """The commit of a position, with marks where they fit; without them the next run enters in the middle."""
         metadata = self._metadata(position.topic_id, position.epoch, position.marks)
         if len(metadata) > METADATA_LENGTH:
             metadata = self._metadata(position.topic_id, position.epoch)
         return Commit(position.offset, metadata)
 
     def _check_metadata(self) -> None:
-        """Before anything is published: can it be committed?"""
+        """Check before anything is published that it can be committed."""
         flow = self.env.flow
         length = len(self._metadata(bytes(16), MAX_EPOCH))
         if length > METADATA_LENGTH:

@@ -1,4 +1,4 @@
-"""What a service says to whoever runs it: how its start went, and what became of a batch."""
+"""What a service returns to its caller: the results of a start and of a batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqe_chain.segment.results import Report
 
 @dataclass(frozen=True, slots=True)
 class StartResult:
-    """How a start went: the service is ready for its first batch.
+    """The result of a start: the service is ready for its first batch.
 
     Attributes:
         partitions: input partitions that it reads.
@@ -26,7 +26,7 @@ class StartResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
-    """What became of a batch. It is published, persisted and committed.
+    """The result of a batch: it is published, persisted and committed.
 
     Attributes:
         worked: whether there was anything new; if not, nothing was done, and all numbers are 0.

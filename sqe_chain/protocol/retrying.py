@@ -3,11 +3,11 @@
 `RetryingLog` and `RetryingStore` offer the calls of their ports that can be repeated one by one. Not offered are
 
 * `read`, `scan` and `writer`: what they give takes many calls, so that what must be repeated is larger than one call;
-* `beat` and `close`: nobody should wait for these;
+* `beat` and `close`: a heartbeat and an end must not wait;
 * deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`): `protocol.forget` does them, and is
   started again as a whole.
 
-`Retry.call` repeats what belongs together.
+`Retry.call` repeats several calls that belong together.
 """
 
 from __future__ import annotations
@@ -69,9 +69,8 @@ class Retry:
             ChainError: any other error of the action, at once.
         """
         wait_ms = FIRST_WAIT_MS
-        while (
-            True
-        ):  # as long as the outage lasts: the clock says when to stop, on a signal or when patience has ended
+        # Not bounded: an outage may last. The clock says when to stop: on a signal, or when `--once` has lost patience.
+        while True:
             try:
                 return action()
             except Unavailable as error:
@@ -134,7 +133,7 @@ class RetryingStore:
     """A store whose calls wait for it.
 
     The two writes, `set_home` and `write`, are safe to repeat after a lost reply because the store compares: the
-    second attempt finds `after` standing, and returns it as the first one would have.
+    second attempt finds `after` stored, and returns it as the first one would have.
 
     Each call raises what that of `StateStore` raises, and `Unavailable` only when the service was asked to stop while
     it waited.

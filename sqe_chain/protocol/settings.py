@@ -1,4 +1,4 @@
-"""How a service runs: the settings of a run, and what is folded again instead of going on."""
+"""How a service runs, and what a rebuild folds again."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ _MOST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class RebuildSpec:
-    """What is folded once more, beside a flow's states: nothing of it is published or committed.
+    """What a rebuild folds again, beside the flow's states. Nothing of it is published or committed.
 
     Attributes:
-        number: of its birth plan: beyond all plans of the flow, whose history it will continue.
-        starts: where the flow once began, where that was not offset 0.
-        until: where to end.
-        silent_until: "topic/partition" -> up to where outputs were published before.
-        unfinished: the batch that is to be published first, afterwards.
+        number: of its birth plan: greater than that of every plan of the flow, whose history it continues.
+        starts: first offset of each partition that the flow did not begin at 0.
+        until: offset of each partition at which the rebuild ends.
+        silent_until: "topic/partition" -> offset up to which the flow stays silent after the rebuild: what comes before
+            was published already.
+        unfinished: the batch that was sealed and perhaps published in part; it is the first one to be published again.
     """
 
     number: int
@@ -48,8 +49,8 @@ class Settings:
 
     Attributes:
         interval_ms: how often a batch is made, hence how often a state is written at most.
-        start: where a new flow begins when a log no longer begins at offset 0, or `latest` for what
-            comes from now on; None: only where nothing is missing.
+        start: where a new flow begins: `earliest` with what its inputs still hold, `latest` with what comes from now
+            on; None: at offset 0, and it stops if a log no longer holds that.
         takeover: claim although another run seems alive.
         max_records: records of one batch, over all partitions.
         max_bytes: bytes of values of one batch, over all partitions (kept by the average so far).
@@ -61,10 +62,10 @@ class Settings:
         allow_weak_durability: accept stores that may lose acknowledged writes.
         drop_stages: stored stages that the flow no longer has and that may be forgotten.
         in_place: run level 1 in the reading tasks where the partitions allow it.
-        standby_ms: how long the other run's heartbeat must stand still.
+        standby_ms: how long the other run's heartbeat must have stopped before a standby takes over.
         back_off_ms: longest wait between two attempts to reach a broker or store.
         owner: who this run is (JSON), for the claim.
-        rebuild: fold only this, silently.
+        rebuild: fold this again, silently, and then end; None: go on.
     """
 
     interval_ms: int = 5_000

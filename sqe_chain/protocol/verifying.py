@@ -1,4 +1,4 @@
-"""Whether a service stands on what it believes: durable stores, inputs that are the same, redos that agree."""
+"""Checks of what a service relies on: durable stores, unchanged inputs, redos that end where their plans say."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sqe_chain.stages.declared import check_filter
 
 
 def check_filters(env: Environment) -> None:
-    """Look at the settings of every filter that the flow declares.
+    """Check the settings of every filter that the flow declares.
 
     Raises:
         FlowError: one is wrong; names the place in the user's file.
@@ -28,10 +28,10 @@ def check_filters(env: Environment) -> None:
 
 
 def check_stores(env: Environment) -> None:
-    """Ask every store of the flow whether it keeps what it acknowledges, and can do what stages want of it.
+    """Check that every store of the flow keeps what it acknowledges, and can write the views of its stages.
 
     Raises:
-        WeakDurability: one may not, and that is not accepted.
+        WeakDurability: a store may lose acknowledged writes, and that is not accepted.
         ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
     """
     for stage in env.flow.stages():
@@ -55,7 +55,11 @@ def check_stores(env: Environment) -> None:
 
 
 def check_new_stages(env: Environment, last: Plan) -> None:
-    """A stage that was dropped has missed what came since; under its old name it cannot come back."""
+    """Check that no new stage has the name of one that was dropped: its states have missed what came since.
+
+    Raises:
+        ServiceStopped: one has.
+    """
     for stage in env.flow.stages():
         if stage.name in last.layout.stages:
             continue
@@ -68,7 +72,7 @@ def check_new_stages(env: Environment, last: Plan) -> None:
 
 
 def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
-    """Check, before it is sealed, that the home store takes a plan.
+    """Check before the seal that the home store takes a plan of this size.
 
     Args:
         env: the flow and its ports.
@@ -76,7 +80,7 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
         size: its bytes.
 
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: it is too large.
         Unavailable: asked to stop while waiting for the store.
     """
     most = env.home.max_plan_bytes
@@ -93,12 +97,12 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
 
 
 def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
-    """Read the last record of each range again: are the inputs still what the last plan has read?
+    """Check that the inputs are still what the last plan has read: read the last record of each range again.
 
     Args:
         env: the flow and its ports.
         last: the last plan.
-        unfinished: it has to be done again, so all of its records are needed.
+        unfinished: the plan has to be redone, so all of its records are needed.
 
     Raises:
         RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch: they are not.
@@ -106,7 +110,9 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     infos = env.log.describe({planned.topic for planned in last.ranges})
     ranges = []
     for planned in last.ranges:
-        if not unfinished and inputs.started_over(env.flow, planned, infos):
+        if not unfinished and inputs.is_new_root(
+            env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
+        ):
             continue
         inputs.check_same(planned, infos.get(planned.topic))
         ranges.append(planned)
@@ -122,12 +128,12 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
 
 
 def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
-    """Are the inputs still what a batch has read that is done once more?
+    """Check that the inputs are still what a batch has read that is repeated after a rebuild.
 
     Args:
         env: the flow and its ports.
         rest: the batch.
-        bounds: of its partitions; they are known to hold where it begins.
+        bounds: of its partitions; they are known to begin at or before the batch.
 
     Raises:
         TruncatedInput: they are not.
@@ -141,7 +147,11 @@ def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartiti
 
 
 def check_redone(redo: Redo, report: Report) -> None:
-    """Check that a plan done again has ended where it says."""
+    """Check that a redo ends at the marks of its plan.
+
+    Raises:
+        PlanMismatch: it does not, or user code fails that did not fail before the seal.
+    """
     plan = redo.plan
     if report.failed or report.excluded:
         raise PlanMismatch(
@@ -150,13 +160,13 @@ def check_redone(redo: Redo, report: Report) -> None:
         )
     if report.broken:
         raise PlanMismatch(
-            f"plan {plan.number} was sealed, and doing it again fails where it did not fail then: {report.broken[0]}. Run the "
-            "code that sealed it until it has finished"
+            f"plan {plan.number} was sealed, and its redo fails where it did not fail before: {report.broken[0]}. Run the code "
+            "that sealed it until it has finished"
         )
     marks = marks_after(redo.before, report)
     if marks != plan.marks:
         off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
         raise PlanMismatch(
-            f"plan {plan.number}: doing it again ends elsewhere in {', '.join(off)}: the input or the code changed; run the "
-            "code that sealed it, or restore the input"
+            f"plan {plan.number}: its redo ends at other marks in {', '.join(off)}: the input or the code changed; run the code "
+            "that sealed it, or restore the input"
         )

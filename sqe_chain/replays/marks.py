@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, Chain, path_hash, root_position
 from sqe_chain.envelope.message import EnvelopeHead, check_consistent, last_of
-from sqe_chain.errors import ANEW, ChangedRepublisher, GapError, MalformedField, RecreatedTopic, TooManyLanes
+from sqe_chain.errors import (
+    START_OVER,
+    ChangedRepublisher,
+    GapError,
+    MalformedField,
+    RecreatedTopic,
+    TooManyLanes,
+)
 from sqe_chain.replays.mark import Mark, MarksRecord
 
 if TYPE_CHECKING:
@@ -325,7 +332,7 @@ class PartitionMarks:
             f"{self._place(offset)}: position {head.position.hex()} says that {head.previous.hex()} was written before "
             f"it, but read was {known}: records are missing, or changed places. Look for them in "
             f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
-            f"when they are lost for good, {ANEW} with --start earliest"
+            f"when they are lost for good, {START_OVER} with --start earliest"
         ).at(self.topic, self.partition, offset)
 
     def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:
@@ -339,7 +346,7 @@ class PartitionMarks:
             f"{self._place(offset)}: position {head.position.hex()} is one of {last_of(head.chain)} envelopes made from its input, "
             f"but at offset {mark.offset} they were {mark.of}: the service that writes {self.topic} gave other "
             "outputs when it did the same input again (its code changed before it had finished, or is not "
-            f"deterministic). Run its old code until it has finished; if that is too late, {ANEW}"
+            f"deterministic). Run its old code until it has finished; if that is too late, {START_OVER}"
         ).at(self.topic, self.partition, offset)
 
     def _recreated(self, chain: Chain, position: bytes, highest: bytes, offset: int) -> RecreatedTopic:

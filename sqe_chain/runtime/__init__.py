@@ -1,1 +1,1 @@
-"""One service in a process: its loop, heartbeat, signals, metrics, and what it tells while it runs."""
+"""One service in a process: its loop, heartbeat, signals, metrics, and the events that it emits while it runs."""

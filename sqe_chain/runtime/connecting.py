@@ -1,4 +1,4 @@
-"""From addresses to ports: the log, the stores, and the engine. Drivers are imported only when they are asked for."""
+"""From addresses to ports: the log, the stores and the engine. Drivers are imported only when they are needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EngineChoice:
 
     Attributes:
         name: `spark`, or `inprocess`.
-        master: Spark's master; None: what the Spark configuration says, else this machine.
+        master: Spark's master; None: that of the Spark configuration, else this machine.
         conf: further properties of Spark.
     """
 
@@ -37,7 +37,7 @@ class EngineChoice:
 
 
 def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> KafkaLog:
-    """The Kafka cluster. Its client is not connected yet; but whoever answers in plain text was asked who it is.
+    """The Kafka cluster. Its client is not connected yet, but a server without TLS has been asked what it is.
 
     Raises:
         ConfigurationError: the driver is missing, the file is wrong, a property is refused, or another kind of
@@ -46,7 +46,7 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
     try:
         from sqe_chain.logs.kafka import KafkaLog, load_config  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
-        raise _missing(error, "kafka") from error
+        raise _not_installed(error, "kafka") from error
     properties = load_config(config) if isinstance(config, Path) else dict(config or {})
     log = KafkaLog(bootstrap, properties)
     if "ssl" not in properties.get("security.protocol", "").lower():
@@ -60,19 +60,19 @@ def open_stores(
 ) -> Iterator[dict[str, StateStore]]:
     """The stores of a service by name, "" being the default and home store, as long as the context lasts.
 
-    No client is connected before it is used; but whoever answers in plain text was asked who it is.
+    No client is connected before it is used, but servers without TLS have been asked what they are.
 
     Args:
         flow: the flow.
         urls: store name -> address; "" is the default and home store.
-        by_workers: they will be used by other processes, too.
+        by_workers: other processes will use them too.
 
     Raises:
         ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
             needs is not given.
     """
     with ExitStack() as opened:
-        urls = _needed(flow, urls, by_workers=by_workers)
+        urls = _stores_for(flow, urls, by_workers=by_workers)
         stores = {name: open_store(url) for name, url in urls.items()}
         for store in stores.values():
             opened.callback(store.close)
@@ -80,7 +80,7 @@ def open_stores(
         yield stores
 
 
-def _needed(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
+def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
     if not flow.stages():
         return {}  # a republisher keeps nothing
     if "" not in urls:
@@ -103,7 +103,7 @@ def _needed(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping
 
 @contextmanager
 def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Flow], Engine]]:
-    """What gives engines of the kind that was asked for, as long as the context lasts.
+    """What makes engines of the chosen kind, for as long as the context lasts.
 
     Raises:
         ConfigurationError: Java or pyspark is missing, or a setting of Spark is wrong.
@@ -114,7 +114,7 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
     try:
         from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
     except ModuleNotFoundError as error:
-        raise _missing(error, "spark") from error
+        raise _not_installed(error, "spark") from error
     session = open_session(master=choice.master, app_name=env.flow.name, conf=dict(choice.conf))
     try:
         yield lambda flow: SparkEngine(flow, env.ports.log, env.ports.stores, session)
@@ -122,8 +122,8 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
         close_session(session)
 
 
-def _missing(error: ModuleNotFoundError, extra: str) -> Exception:
-    """The error to raise for a driver that is not installed; a module of our own is a bug, and stays one."""
+def _not_installed(error: ModuleNotFoundError, extra: str) -> Exception:
+    """The error to raise for a driver that is not installed. A missing module of our own is a bug, and stays one."""
     if (error.name or "").partition(".")[0] == "sqe_chain":
         return error
     return ConfigurationError(

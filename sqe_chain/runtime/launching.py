@@ -1,4 +1,4 @@
-"""A service put together: servers looked at, stores and engine opened, everybody who listens told."""
+"""Putting a service together: check the servers, open stores and engine, connect the observers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONCE_PATIENCE_MS = 30_000
 """How long a service that runs once waits for a broker or store that is away."""
 
 ObserverFactory = Callable[[Statistics, ServiceClock], AbstractContextManager[Sequence[Observer]]]
-"""Gives who else hears what a service does, as long as its context lasts."""
+"""Makes further observers of a service, for as long as its context lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +55,14 @@ class Deployment:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What works on a flow: servers looked at, signals in place.
+    """Everything needed to work on a flow: connected, checked, with signal handlers in place.
 
     Attributes:
         env: the flow and its ports; its engine runs in this process.
         engine: gives an engine of the kind that was asked for.
         clock: the same as `env.clock`.
         stop: when to end.
-        statistics: what was told so far.
+        statistics: numbers of the events so far.
     """
 
     env: Environment
@@ -72,8 +72,8 @@ class Prepared:
     statistics: Statistics
 
 
-def nobody(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
-    """Nobody else listens."""
+def no_observers(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
+    """No further observers."""
     return nullcontext(())
 
 
@@ -82,7 +82,7 @@ def launch(
     settings: Settings,
     deployment: Deployment,
     *,
-    listening: ObserverFactory = nobody,
+    observers: ObserverFactory = no_observers,
     stop: Stop | None = None,
     restore: Callable[[], object] | None = None,
 ) -> None:
@@ -92,14 +92,14 @@ def launch(
         flow: the flow.
         settings: how to run it.
         deployment: where, and with what.
-        listening: gives who else hears what it does.
+        observers: makes further observers of the service.
         stop: ends it; None: one of its own.
         restore: see `prepare`.
 
     Raises:
         ChainError: it could not start, or had to stop.
     """
-    with prepare(flow, settings, deployment, listening=listening, stop=stop, restore=restore) as found:
+    with prepare(flow, settings, deployment, observers=observers, stop=stop, restore=restore) as found:
         env = found.env
         if not found.stop.requested:
             env.engine = found.engine(flow)
@@ -113,7 +113,7 @@ def prepare(
     settings: Settings,
     deployment: Deployment,
     *,
-    listening: ObserverFactory = nobody,
+    observers: ObserverFactory = no_observers,
     stop: Stop | None = None,
     restore: Callable[[], object] | None = None,
 ) -> Iterator[Prepared]:
@@ -123,10 +123,10 @@ def prepare(
         flow: the flow.
         settings: how to run it.
         deployment: where, and with what.
-        listening: gives who else hears what it does.
+        observers: makes further observers of the service.
         stop: ends it; None: one of its own.
-        restore: SIGTERM and Ctrl-C are taken for requests to stop, and this makes the terminal usable before a second
-            Ctrl-C ends the process at once. None: signals are left alone, as they must be in any thread but the main one.
+        restore: makes the terminal usable again before a second Ctrl-C ends the process at once; SIGTERM and the first
+            Ctrl-C are requests to stop. None: signals are left alone, as they must be in any thread but the main one.
 
     Raises:
         ChainError: something is missing, or wrong.
@@ -139,7 +139,7 @@ def prepare(
         by_workers = deployment.engine.name == "spark"
         stores = opened.enter_context(open_stores(flow, deployment.stores, by_workers=by_workers))
         handle_again = opened.enter_context(signals(stop, restore)) if restore else None
-        observer = Observers(statistics, clock, *opened.enter_context(listening(statistics, clock)))
+        observer = Observers(statistics, clock, *opened.enter_context(observers(statistics, clock)))
         opened.enter_context(logging_to(observer))
         ports = Ports(log, stores)
         env = Environment(
@@ -156,12 +156,12 @@ def prepare(
         choice = deployment.engine if ready else EngineChoice("inprocess")
         engine = opened.enter_context(open_engine(choice, env))
         if handle_again:
-            handle_again()  # Spark has handlers of its own
+            handle_again()  # Spark has set handlers of its own
         yield Prepared(env, engine, clock, stop, statistics)
 
 
 def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
-    """Look at the topics before anything slow is started; False when asked to stop meanwhile."""
+    """Check the topics before anything slow is started. Returns False when the service was asked to stop before that."""
     try:
         if create_topics is not None:
             create_missing(env, create_topics)

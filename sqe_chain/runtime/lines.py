@@ -1,4 +1,4 @@
-"""What a service tells, as lines of text or of JSON."""
+"""Events of a service as lines, of text or of JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
 """Events that ask for a person's attention."""
 
 DETAILS = frozenset({"shuffled"})
-"""Events that say how a service works, and ask for nothing: not worth a line."""
+"""Events about how a service works inside: not worth a line."""
 
 
 _FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms"})
-"""Fields that lines of text leave out: as long as there are partitions, or no number for people."""
+"""Fields that lines of text leave out: too long, or not readable for people."""
 
 
 class Lines:
@@ -43,7 +43,7 @@ class Lines:
         self._as_json = as_json
 
     def step(self, number: int, when: When) -> None:
-        """Steps are not written: their events are."""
+        """Steps are not written; their events are."""
 
     def event(self, event: Event) -> None:
         """Write a line."""
@@ -56,7 +56,7 @@ class Lines:
 
 
 def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
-    """One object; what matters first, for who reads it by eye."""
+    """One object; time and event first, for people who read it."""
     first = {name: fields.pop(name) for name in ("timestamp", "event")}
     return json.dumps({**first, **fields}, ensure_ascii=False, default=str)
 
@@ -64,9 +64,9 @@ def _as_json(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) -> str:
     """One line. Not structlog's own renderer: it has a meaning of its own for names like `level`."""
     moment, event = fields.pop("timestamp"), fields.pop("event")
-    told = {name: value for name, value in fields.items() if name not in _FOR_MACHINES}
-    said = "  ".join(f"{name}={_plain(value)}" for name, value in told.items())
-    return f"{moment}  {event:<10} {said}".rstrip()
+    shown = {name: value for name, value in fields.items() if name not in _FOR_MACHINES}
+    text = "  ".join(f"{name}={_plain(value)}" for name, value in shown.items())
+    return f"{moment}  {event:<10} {text}".rstrip()
 
 
 def _plain(value: object) -> object:

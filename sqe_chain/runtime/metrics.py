@@ -1,4 +1,4 @@
-"""Numbers of a service for Prometheus, and whether it lives and works, on one port."""
+"""Metrics of a service for Prometheus, and its health, on one port."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Metrics:
         """Count."""
         match event:
             case Committed():
-                self._committed(event)
+                self._count_batch(event)
             case Filtered():
                 for place, count in event.counts.items():
                     stage, _, reason = place.rpartition("/")
@@ -112,7 +112,7 @@ class Metrics:
                 self._lag.set(0)
                 self._set_lags(dict.fromkeys(self._known, 0))
 
-    def _committed(self, event: Committed) -> None:
+    def _count_batch(self, event: Committed) -> None:
         self._records.inc(event.inputs)
         self._replays.inc(event.replays)
         self._excluded.inc(event.excluded)
@@ -145,14 +145,14 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 class _Silent(WSGIRequestHandler):
     def log_message(self, *_: Any) -> None:  # noqa: ANN401 - the parent's
-        """Nothing: who asks is no news."""
+        """Nothing: requests are not logged."""
 
 
 @contextmanager
 def serve(port: int, registry: CollectorRegistry, health: Health) -> Iterator[None]:
     """Answer ``GET /metrics``, ``/live`` and ``/ready`` on all interfaces while in the context.
 
-    The latter two answer 200, or 503 when it is not so, with a sentence.
+    ``/live`` and ``/ready`` answer 200 for yes and 503 for no, with a sentence.
 
     Args:
         port: TCP port.

@@ -1,6 +1,6 @@
-"""Who answers at an address: an address of the wrong server is known at once, not when patience has ended.
+"""Which kind of server answers at an address, so that a wrong address is found at once, not after all retries.
 
-Each kind of server is asked one question in its own language, before any login. Only plain TCP: over TLS the
+Each kind of server is asked one question in its own protocol, before any login. Only over plain TCP: over TLS the
 drivers notice by themselves.
 """
 
@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from sqe_chain.errors import ConfigurationError
 
 TIMEOUT_S = 0.5
-"""Longest wait for a connection, and for an answer. Who is slower is not judged."""
+"""Longest wait for a connection, and for an answer. A slower server is accepted unasked."""
 
 _CORRELATION = 0x5351_4543
 _QUESTIONS: Mapping[str, bytes] = MappingProxyType(
@@ -29,12 +29,12 @@ _PORTS = MappingProxyType({"redis": 6379, "cassandra": 9042, "kafka": 9092})
 
 
 def who_answers(host: str, port: int, expected: str) -> str:
-    """The kind of server that answers, `kafka`, `redis` or `cassandra`; empty: nobody, or none of these.
+    """The kind of server that answers: `kafka`, `redis` or `cassandra`; empty: no answer, or none of these.
 
     Args:
         host: name or address.
         port: TCP port.
-        expected: asked for first; when it is that, it is asked one question only.
+        expected: the kind to try first; if it is that, no other question is asked.
     """
     for kind in sorted(_QUESTIONS, key=lambda kind: kind != expected):
         answer = _answer(host, port, _QUESTIONS[kind])
@@ -46,7 +46,7 @@ def who_answers(host: str, port: int, expected: str) -> str:
 
 
 def check_kafka(bootstrap: str) -> None:
-    """Refuse brokers of which one is surely another kind of server.
+    """Refuse broker addresses where another kind of server certainly answers.
 
     Args:
         bootstrap: `host:port` of plain listeners, separated by commas.
@@ -59,7 +59,7 @@ def check_kafka(bootstrap: str) -> None:
 
 
 def check_stores(urls: Iterable[str]) -> None:
-    """Refuse store addresses where surely another kind of server answers. TLS and files are not looked at.
+    """Refuse store addresses where another kind of server certainly answers. TLS and files are not checked.
 
     Raises:
         ConfigurationError: it does.
@@ -83,7 +83,7 @@ def _check(place: str, expected: str, named: str) -> None:
 
 
 def _answer(host: str, port: int, question: bytes) -> bytes | None:
-    """The first bytes of an answer; None when nobody takes the connection."""
+    """The first bytes of an answer; None when there is no connection."""
     try:
         connection = socket.create_connection((host, port), timeout=TIMEOUT_S)
     except (OSError, UnicodeError):

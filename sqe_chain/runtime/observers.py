@@ -1,4 +1,4 @@
-"""What a service tells while it runs, passed on to everybody who listens."""
+"""Observers of a service: several at once, and what libraries log while it runs."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from sqe_chain.protocol.interfaces import Observer, When
 
 
 class Observers:
-    """An observer that tells several others.
+    """Passes everything on to several observers.
 
-    `caught_up` is passed on once, until something else happens: a service without an interval says it ten
-    times a second.
+    `CaughtUp` is passed on once, until something else happens: a service without an interval emits it ten times a
+    second.
     """
 
-    def __init__(self, *hearers: Observer) -> None:
-        self._hearers: Sequence[Observer] = hearers
+    def __init__(self, *observers: Observer) -> None:
+        self._observers: Sequence[Observer] = observers
         self._caught_up = False
 
     def step(self, number: int, when: When) -> None:
         """Pass on."""
-        for hearer in self._hearers:
-            hearer.step(number, when)
+        for observer in self._observers:
+            observer.step(number, when)
 
     def event(self, event: Event) -> None:
         """Pass on."""
@@ -32,25 +32,25 @@ class Observers:
         if caught_up and self._caught_up:
             return
         self._caught_up = caught_up
-        for hearer in self._hearers:
-            hearer.event(event)
+        for observer in self._observers:
+            observer.event(event)
 
 
 class _ToObserver(logging.Handler):
-    """Passes on what libraries log, as notices."""
+    """Emits what libraries log as notices."""
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(logging.WARNING)
         self._observer = observer
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass one record on."""
+        """Emit one record."""
         self._observer.event(Notice(record.getMessage(), record.name))
 
 
 @contextmanager
 def logging_to(observer: Observer) -> Iterator[None]:
-    """While in the context, warnings that libraries log are told like everything else."""
+    """While in the context, warnings that libraries log are notices for this observer."""
     handler, root = _ToObserver(observer), logging.getLogger()
     root.addHandler(handler)
     try:

@@ -1,7 +1,7 @@
 """Who holds a claim, and whether that process is known to be dead.
 
-A service that was killed on this machine need not be waited for: its successor looks whether the process
-still lives. Everywhere else the heartbeat decides, which takes a few seconds.
+Nobody has to wait for a service that was killed on this machine: its successor looks whether the process is still
+alive. On other machines the heartbeat decides, which takes a few seconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told apart from every other one.
+    """A process, distinguished from every other one.
 
     Attributes:
         host: name of the machine, for people.
@@ -55,7 +55,7 @@ def is_dead(owner: str) -> bool:
     that id, or one that started at another time.
 
     Args:
-        owner: as `Owner.as_text` made it; anything else is nobody known to be dead.
+        owner: as `Owner.as_text` made it; anything else is not known to be dead.
     """
     try:
         known = Owner(**json.loads(owner))
@@ -70,7 +70,7 @@ def is_dead(owner: str) -> bool:
 
 
 def _boot() -> tuple[str, str]:
-    """Boot id and space of process ids; empty where the system does not tell (it is not Linux)."""
+    """Boot id and space of process ids; empty on systems other than Linux."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip(), os.readlink(_PID_NAMESPACE)  # noqa: PTH115 - no path
     except OSError:

@@ -19,7 +19,7 @@ from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
 from sqe_chain.runtime.durations import duration_ms
-from sqe_chain.runtime.launching import Deployment, ObserverFactory, launch, nobody
+from sqe_chain.runtime.launching import Deployment, ObserverFactory, launch, no_observers
 from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.states import States
 from sqe_chain.runtime.statistics import Statistics
@@ -29,7 +29,7 @@ Stores = str | Mapping[str, str] | None
 """Address of the flow's store; or store name -> address, "" being the home store; None for flows without stages."""
 
 _LOOK_S = 0.5
-"""How often the positions are looked at although nothing was told."""
+"""How often the positions are read although no event has come."""
 
 
 def run(  # noqa: PLR0913 - each is an option
@@ -76,7 +76,7 @@ def run(  # noqa: PLR0913 - each is an option
         flow,
         _settings(interval, settings),
         deployment,
-        listening=_lines(flow, log),
+        observers=_lines(flow, log),
         restore=_nothing if main else None,
     )
 
@@ -85,30 +85,30 @@ class RunningService:
     """A flow that runs in a thread of this process; made by `running`."""
 
     def __init__(
-        self, flow: Flow, settings: Settings, deployment: Deployment, listening: ObserverFactory
+        self, flow: Flow, settings: Settings, deployment: Deployment, observers: ObserverFactory
     ) -> None:
         self.flow = flow
         self._deployment = deployment
         self._stop = Stop()
-        self._told = threading.Condition()
-        self._bell = _Bell(self._told)
+        self._moved = threading.Condition()
+        self._bell = _Bell(self._moved)
         self._error: BaseException | None = None
         self._opened = ExitStack()
         self._log: Log = open_log(deployment.kafka, deployment.kafka_config)
         self._stores = self._opened.enter_context(open_stores(flow, deployment.stores))
 
         @contextmanager
-        def heard(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
-            with listening(statistics, clock) as others:
+        def with_bell(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
+            with observers(statistics, clock) as others:
                 yield [*others, self._bell]
 
         def work() -> None:
             try:
-                launch(flow, settings, deployment, listening=heard, stop=self._stop)
+                launch(flow, settings, deployment, observers=with_bell, stop=self._stop)
             except BaseException as error:  # noqa: BLE001 - whoever waits for the thread gets it
                 self._error = error
-            with self._told:
-                self._told.notify_all()
+            with self._moved:
+                self._moved.notify_all()
 
         self._thread = threading.Thread(target=work, name=f"sqe-chain {flow.name}", daemon=True)
 
@@ -128,7 +128,7 @@ class RunningService:
             ChainError: the service has ended with it.
         """
         deadline, ends = monotonic() + timeout_s, self._ends()
-        while True:
+        while True:  # until the deadline
             self._raise_if_failed()
             if not self.alive:
                 raise ConfigurationError(
@@ -143,8 +143,8 @@ class RunningService:
                     f"flow {self.flow.name!r} has not {'caught up' if self._bell.recovered else 'started'} in {timeout_s:g} s; "
                     f"(committed, end) by input: {left}"
                 )
-            with self._told:
-                self._told.wait(min(rest_s, _LOOK_S))
+            with self._moved:
+                self._moved.wait(min(rest_s, _LOOK_S))
 
     def state(self, stage: str) -> States:
         """The states of a stage by key, as they are stored; readable as long as the service runs.
@@ -230,26 +230,26 @@ def running(  # noqa: PLR0913 - each is an option
 
 
 class _Bell:
-    """Wakes who waits for a service to get on. Implements `protocol.interfaces.Observer`."""
+    """Wakes those who wait for a service to make progress. Implements `protocol.interfaces.Observer`."""
 
-    def __init__(self, told: threading.Condition) -> None:
-        self._told = told
+    def __init__(self, moved: threading.Condition) -> None:
+        self._moved = moved
         self.recovered = False
 
     def step(self, number: int, when: When) -> None:
-        """Steps tell nothing that events do not."""
+        """Events are enough."""
 
     def event(self, event: Event) -> None:
-        """Wake them."""
+        """Wake those who wait."""
         self.recovered |= isinstance(event, Recovered)
         if isinstance(event, Recovered | Committed | CaughtUp):
-            with self._told:
-                self._told.notify_all()
+            with self._moved:
+                self._moved.notify_all()
 
 
 def _lines(flow: Flow, log: Literal["text", "json"] | None) -> ObserverFactory:
     if log is None:
-        return nobody
+        return no_observers
 
     def found(_statistics: Statistics, _clock: ServiceClock) -> AbstractContextManager[Sequence[Observer]]:
         from sqe_chain.runtime.lines import Lines  # noqa: PLC0415 - it needs structlog

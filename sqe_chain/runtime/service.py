@@ -32,7 +32,7 @@ class Service:
         env: the flow and its ports; `env.observer` must feed `statistics`.
         clock: the same as `env.clock`.
         stop: when to end.
-        statistics: what the service has told so far.
+        statistics: knows how long a step has taken.
         once: end when everything that was there has been processed.
     """
 
@@ -57,13 +57,13 @@ class Service:
         except (Unavailable, EngineLost, ServiceStopped) as error:
             self._judge(error, service)
         finally:
-            with suppress(ChainError):  # then a successor waits until the heartbeat stands still
+            with suppress(ChainError):  # then the next run waits until the heartbeat has stopped
                 service.leave()
 
     def _batches(self, service: Aggregation | Republisher, *, stateful: bool) -> None:
         """One batch after the other. Catching up, and without stages, without a pause."""
         interval_ms = self.env.settings.interval_ms if stateful else 0
-        while not self.stop.requested:
+        while not self.stop.requested:  # not bounded: this is the service
             began_ms = self.clock.ticks_ms()
             result = service.batch()
             limited = result.worked and result.lag > 0  # the batch was full: the next one follows at once
@@ -76,9 +76,9 @@ class Service:
             raise self._claim_lost(service)
 
     def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
-        """Say what an error means when the service was asked to end while it waited.
+        """Raise an error, or leave it: when the service was asked to stop while it waited, that is a good end.
 
-        Nothing is left half done unless a plan is open; and that will be finished by the next run.
+        Unless a plan is open: the next run will finish it, but until then what it reads is not all published and stored.
         """
         if isinstance(error, Superseded):
             raise error
@@ -90,7 +90,7 @@ class Service:
         raise error
 
     def _alive(self, service: Aggregation | Republisher) -> bool:
-        """Move the heartbeat on, and say when a step takes long: servers are given a minute to answer."""
+        """Move the heartbeat on, and say when a step is slow: clients give servers a minute to answer."""
         slow = self.statistics.slow_step()
         if slow:
             text = f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?"
@@ -111,7 +111,7 @@ class Service:
         if mine is not None and (home is None or home.epoch <= mine.epoch):
             return StoreInconsistent(
                 f"flow {name!r}: this run has claimed it with epoch {mine.epoch}, but the store holds {home or 'nothing'}: it "
-                "was emptied or went back in time; start again, recovery will say what can be done"
+                "was emptied or went back in time; start again, and recovery will find out what can be done"
             )
         return Superseded(
             f"flow {name!r}: a newer run has claimed it, this one changes nothing any more. Only one "

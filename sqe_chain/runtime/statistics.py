@@ -1,4 +1,4 @@
-"""What a service has told so far: the numbers for the panel. Pure; time comes in."""
+"""Numbers of a service, for the panel, from its events. Pure; time comes in."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATE_WINDOW_S = 10.0
 """The input rate is the mean over this time."""
 
 SLOW_S = 15.0
-"""A step that waits for servers and takes longer is worth a word, before any of their time limits ends it."""
+"""A step that waits for servers and takes longer is worth a notice, before any time limit ends it."""
 
 _WAITING_STEPS = frozenset({SEAL, PUBLISH, PERSIST, COMMIT})
 
@@ -46,8 +46,8 @@ class Statistics:
 
     Attributes:
         now_s: gives seconds since 1970.
-        doing: what the service does, in a word.
-        notice: the last thing worth a look; empty when all is well.
+        doing: what the service does, in a few words.
+        notice: the last thing that a person should know; empty when all is well.
         epoch: of the claim; 0 without one.
         plan: number of the last plan; -1 without one.
         inputs: messages read.
@@ -57,7 +57,7 @@ class Statistics:
         rows: states written.
         batches: batches committed.
         batch_ms: how long the last batch took, in milliseconds.
-        lag: offsets that were there when the last batch began, and not in it.
+        lag: offsets that were there when the last batch began, and are not in it.
         persisted_s: when states were last written, seconds since 1970; 0 never.
     """
 
@@ -87,7 +87,7 @@ class Statistics:
         self._slow_from_s = self.now_s() + SLOW_S if waits else inf
 
     def slow_step(self) -> str:
-        """What a step does that has become slow since this was last asked; empty for none."""
+        """The step at work, if it has become slow since this was last called; empty: none has."""
         if self.now_s() < self._slow_from_s:
             return ""
         self._slow_from_s = inf
@@ -107,7 +107,7 @@ class Statistics:
                 self.rows += event.rows
                 self.persisted_s = self.now_s()
             case Committed():
-                self._committed(event)
+                self._count_batch(event)
             case CaughtUp():
                 self.doing, self.lag, self.notice = "waiting for input", 0, ""
             case Waiting():
@@ -125,7 +125,7 @@ class Statistics:
         seconds = min(RATE_WINDOW_S, max(1.0, now_s - self._began_s))
         return sum(inputs for _, inputs in self._recent) / seconds
 
-    def _committed(self, event: Committed) -> None:
+    def _count_batch(self, event: Committed) -> None:
         self.doing, self.notice = "waiting for the next batch", ""
         self.batches += 1
         self.inputs += event.inputs

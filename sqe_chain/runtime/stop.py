@@ -1,4 +1,4 @@
-"""When a service shall end: signals, a claim that was lost, patience that ran out."""
+"""When a service has to end: signals, a lost claim, an outage that lasts too long."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
-"""Longest time until a signal is heard that another thread was given."""
+"""Longest time until a signal is noticed that the system gave to another thread."""
 
 
 class Stop:
     """A request to end, and its reason. The first reason stands.
 
-    Signal handlers call `request`, at any moment. So what wakes the waiter must be reentrant, as
-    SimpleQueue is; an Event is not, and a signal that comes at the wrong instruction would block for ever.
+    Signal handlers call `request`, between any two instructions. So what wakes the waiter must be reentrant, as
+    SimpleQueue is. An Event is not: a signal that comes while its lock is held would block for ever.
     """
 
     def __init__(self) -> None:
@@ -33,16 +33,16 @@ class Stop:
         self.reason = ""
 
     def request(self, reason: str, *, superseded: bool = False) -> None:
-        """End after the batch at hand; when superseded, as soon as that is noticed."""
+        """Ask the service to end after the batch at hand; when superseded, as soon as it notices."""
         self.superseded = self.superseded or superseded
         self.reason = self.reason or reason
         self.requested = True
         self._bell.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long, less when asked to end: then True.
+        """Wait that long, or until asked to end: then True.
 
-        In slices: the system may give a signal to another thread, and Python's handler runs in the main
+        It waits in slices: the system may give a signal to another thread, but Python runs the handler in the main
         thread only, when that wakes.
         """
         deadline = time.monotonic() + seconds
@@ -53,12 +53,14 @@ class Stop:
 
 
 class ServiceClock:
-    """Implements `protocol.interfaces.Clock`, and hears (as an Observer) what is waited for.
+    """The clock of a service. As an observer it knows how long a broker or store has been away, and when the loop moved.
+
+    Implements `protocol.interfaces.Clock` and `Observer`.
 
     Args:
         stop: ends every wait.
-        give_up_ms: how long one broker or store may be away before the service is asked to end;
-            None: it is waited for.
+        give_up_ms: how long a broker or store may be away before `wait` says that the service shall stop; None: for
+            ever.
     """
 
     def __init__(self, stop: Stop, give_up_ms: int | None = None) -> None:
@@ -68,7 +70,7 @@ class ServiceClock:
         self._moved_ms: int | None = self.ticks_ms()
 
     def quiet_ms(self) -> int:
-        """For how long the loop has neither waited nor got on to anything; 0 while it waits."""
+        """For how long the loop has neither waited nor made progress; 0 while it waits."""
         moved_ms = self._moved_ms
         return 0 if moved_ms is None else self.ticks_ms() - moved_ms
 
@@ -77,7 +79,7 @@ class ServiceClock:
         return time.time_ns() // 1_000_000
 
     def ticks_ms(self) -> int:
-        """Milliseconds that never go back, for distances."""
+        """Milliseconds of a clock that never goes back, to measure durations."""
         return time.monotonic_ns() // 1_000_000
 
     def wait(self, milliseconds: int) -> bool:
@@ -92,16 +94,16 @@ class ServiceClock:
             self._moved_ms = self.ticks_ms()
 
     def step(self, number: int, when: When) -> None:  # noqa: ARG002 - an Observer's
-        """A step: whatever was away is back."""
+        """A step begins or ends: whatever was away is back."""
         self._away_since_ms = None
         self._moved_ms = self.ticks_ms()
 
     def event(self, event: Event) -> None:
-        """Note since when something has been away."""
+        """Note since when a broker or store has been away; any other event shows that it is back."""
         self._moved_ms = self.ticks_ms()
         if not isinstance(event, Waiting):
             self._away_since_ms = None
-        elif self._away_since_ms is None or event.wait_ms == FIRST_WAIT_MS:  # something else is away now
+        elif self._away_since_ms is None or event.wait_ms == FIRST_WAIT_MS:  # something else is away
             self._away_since_ms = self.ticks_ms()
 
 
@@ -111,8 +113,8 @@ class Heartbeat:
     Args:
         beat: moves the heartbeat on; False: a newer run owns the flow.
         stop: asked to end when that happens.
-        failed: told of an error, once until a beat succeeds again; errors of a store that is away are
-            no reason to end, for the service itself waits for it.
+        failed: called with an error, once until a beat succeeds again. An error is no reason to end: the service itself
+            meets the same one, and waits or stops.
         seconds: between two beats.
     """
 
@@ -124,15 +126,15 @@ class Heartbeat:
         self._failed = failed
         self._seconds = seconds
         self._left = threading.Event()
-        self._silent = False
+        self._failing = False
         self._thread = threading.Thread(target=self._run, name="sqe-chain-heartbeat", daemon=True)
 
     def __enter__(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """End; a beat under way is waited for."""
+        """End the thread, after the beat at hand."""
         self._left.set()
         self._thread.join()
 
@@ -141,11 +143,11 @@ class Heartbeat:
             try:
                 alive = self._beat()
             except Exception as error:  # noqa: BLE001 - the service meets the same error, and knows what to do
-                if not self._silent:
+                if not self._failing:
                     self._failed(error)
-                self._silent = True
+                self._failing = True
                 continue
-            self._silent = False
+            self._failing = False
             if not alive:
                 self._stop.request("superseded", superseded=True)
                 return
@@ -165,7 +167,7 @@ def signals(stop: Stop, restore: Callable[[], object]) -> Iterator[Callable[[], 
         Call it after anything that sets handlers of its own (Spark does for Ctrl-C).
     """
 
-    def hear(number: int, _frame: FrameType | None) -> None:
+    def handle(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.requested:
             restore()
             signal.signal(number, signal.SIG_DFL)
@@ -174,7 +176,7 @@ def signals(stop: Stop, restore: Callable[[], object]) -> Iterator[Callable[[], 
 
     def install() -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, hear)
+            signal.signal(number, handle)
 
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     install()

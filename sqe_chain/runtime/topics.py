@@ -10,8 +10,8 @@ from sqe_chain.protocol.events import Notice
 def create_missing(env: Environment, input_partitions: int) -> None:
     """Create missing topics: outputs and dead letters as declared, inputs as asked for.
 
-    An input that several flows share is best created by whoever writes it: its number of partitions is
-    permanent for the lanes that go through it.
+    An input that several flows share is best created by its writer: its number of partitions is permanent for the
+    lanes that go through it.
 
     Args:
         env: the flow and its ports.

@@ -129,7 +129,7 @@ def test_a_log_restored_from_an_older_copy_stops_by_name(
     assert "truncated" in run.stopped_by("TruncatedInput")
     assert "truncated" in resting.start("totals").stopped_by("TruncatedInput")
     republish(resting, 200)
-    assert "written anew" in resting.start("totals").stopped_by("TruncatedInput")
+    assert "written again" in resting.start("totals").stopped_by("TruncatedInput")
 
 
 def test_a_redis_restored_from_an_older_copy_stops_by_name_and_may_be_accepted(

@@ -198,7 +198,7 @@ def test_a_record_replaced_in_the_same_leader_epoch_stops(what: str, known: bool
     if what == "nothing" or (what != "time" and not known):
         found.restart()
         return
-    with pytest.raises(TruncatedInput, match=r"words\[0\]@6: .*written anew"):
+    with pytest.raises(TruncatedInput, match=r"words\[0\]@6: .*written again"):
         found.restart()
 
 
@@ -276,7 +276,7 @@ def middle(log: MemoryLog) -> Rehearsal:
 
 
 def test_a_root_created_again_counts_as_new_and_is_told() -> None:
-    """The republisher begins anew under another group; its facts are other facts."""
+    """The republisher starts over under another group; its facts are other facts."""
     found = counting()
     one = upstream(found.log)
     for text in WORDS:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import Message as DriverMessage
 from confluent_kafka import TopicPartition as DriverPartition
 
-from sqe_chain.errors import ANEW, ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
+from sqe_chain.errors import START_OVER, ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
 from sqe_chain.logs.kafka._admin import admin
 from sqe_chain.logs.kafka._clients import Pool, made
 from sqe_chain.logs.kafka._errors import mapped
@@ -207,7 +207,7 @@ class Reader:
             )
             raise RecreatedTopic(
                 f"{_place(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
-                f"Its offsets belong to another topic. The only way on is to {ANEW}"
+                f"Its offsets belong to another topic. The only way on is to {START_OVER}"
             ).at(wanted.topic, wanted.partition, wanted.start)
         return asker.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
 
@@ -219,7 +219,7 @@ def _place(wanted: Range) -> str:
 def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
     return LostOffsets(
         f"{_place(wanted)}: the log begins at {bounds.begin} now; offsets {position} to {bounds.begin - 1} "
-        f"were deleted before they were read. Raise the topic's retention; restore them, or {ANEW} with --start earliest"
+        f"were deleted before they were read. Raise the topic's retention; restore them, or {START_OVER} with --start earliest"
     ).at(wanted.topic, wanted.partition, position)
 
 

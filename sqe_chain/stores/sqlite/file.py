@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sqe_chain.errors import ANEW, ChainError, ConfigurationError, StoreInconsistent, Unavailable
+from sqe_chain.errors import START_OVER, ChainError, ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.stores.limits import Limits
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
     if primary in _SETTINGS:
         return ConfigurationError(text)
     if primary == sqlite3.SQLITE_CORRUPT:
-        return StoreInconsistent(f"{text}; the file is damaged: restore it, or {ANEW}")
+        return StoreInconsistent(f"{text}; the file is damaged: restore it, or {START_OVER}")
     return None
 
 

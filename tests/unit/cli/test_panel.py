@@ -177,9 +177,9 @@ def test_text_lines_show_every_field() -> None:
 
 def test_caught_up_is_said_once() -> None:
     stream = io.StringIO()
-    hearers = Observers(Lines("totals", as_json=True, stream=stream))
+    observers = Observers(Lines("totals", as_json=True, stream=stream))
     for event in (CaughtUp(8), CaughtUp(8), COMMITTED, CaughtUp(8)):
-        hearers.event(event)
+        observers.event(event)
     events = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
     assert events == ["caught_up", "committed", "caught_up"]
 
