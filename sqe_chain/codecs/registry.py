@@ -120,9 +120,10 @@ def tag_of(codec: Codec[Any]) -> str:
     return f"{codec.name}:{python_type.__module__}:{python_type.__qualname__}"
 
 
-@cache
 def codec_tagged(tag: str) -> Codec[Any]:
     """The codec that `tag_of` named, in any process that can import its type or was given it by `make_known`.
+
+    Not remembered here: a notebook may define a class again under its name.
 
     Raises:
         ConfigurationError: the type cannot be found.
@@ -149,7 +150,6 @@ def make_known(python_types: Iterable[type]) -> None:
     """Types of a script or notebook that came to this worker with the flow."""
     for python_type in python_types:
         _shipped[tag_of(codec_for(python_type))] = python_type
-    codec_tagged.cache_clear()
 
 
 def classes_of_script() -> list[type]:
@@ -165,5 +165,5 @@ def classes_of_script() -> list[type]:
 def _has_codec(python_type: type) -> bool:
     try:
         return codec_for(python_type).name != "protobuf"
-    except ConfigurationError:
+    except Exception:  # noqa: BLE001 - a class of the script that has nothing to do with the flow may be anything
         return False

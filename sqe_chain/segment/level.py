@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import text_of
@@ -295,6 +296,7 @@ class _Decoder:
     def __init__(self) -> None:
         self._origin: Origin | None = None
         self._input: tuple[int, str, int, int] | None = None
+        self._decoders: dict[str, Callable[[bytes], Any]] = {}
 
     def unit(self, row: UnitRow) -> Unit:
         _, stage, topic, partition, offset, path, key, tag, value, carried = row
@@ -304,4 +306,7 @@ class _Decoder:
             self._input = place
         if not tag:  # a heartbeat
             return key, None, "", path, self._origin
-        return key, codec_tagged(tag).decode(value), "", path, self._origin
+        decode = self._decoders.get(tag)
+        if decode is None:
+            decode = self._decoders[tag] = codec_tagged(tag).decode
+        return key, decode(value), "", path, self._origin

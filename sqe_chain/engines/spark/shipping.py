@@ -63,7 +63,7 @@ class PackedFlow:
         """
         try:
             buffer = io.BytesIO()
-            _FlowPickler(buffer).dump((flow, classes_of_script()))  # type: ignore[no-untyped-call]
+            _FlowPickler(buffer).dump((flow, list(filter(_can_be_sent, classes_of_script()))))  # type: ignore[no-untyped-call]
         except Exception as error:
             raise ConfigurationError(
                 f"flow {flow.name!r} cannot be sent to Spark's workers: {type(error).__name__}: {error}. Its functions "
@@ -114,6 +114,15 @@ class _FlowPickler(cloudpickle.CloudPickler):
             if is_struct(obj):
                 return reduced(obj)
         return super().reducer_override(obj)  # type: ignore[no-untyped-call]
+
+
+def _can_be_sent(python_type: type) -> bool:
+    """Whether a class can be pickled: those of the script that no flow uses may hold anything."""
+    try:
+        _FlowPickler(io.BytesIO()).dump(python_type)  # type: ignore[no-untyped-call]
+    except Exception:  # noqa: BLE001 - whatever its attributes raise
+        return False
+    return True
 
 
 def _module_of(file: FileDescriptor) -> str:

@@ -137,6 +137,16 @@ def test_a_type_within_a_function_cannot_be_found_elsewhere() -> None:
     assert codec_tagged(tag).python_type is Local
 
 
+def test_a_class_that_is_defined_again_under_its_name_is_the_new_one() -> None:
+    def define(default: int) -> type:
+        return msgspec.defstruct("Again", [("a", int, default)], module=__name__)
+
+    for default in (1, 2):
+        found = globals()["Again"] = define(default)
+        assert codec_tagged(tag_of(codec_for(found))).python_type is found
+    del globals()["Again"]
+
+
 def test_a_codec_of_another_package_is_found_by_its_entry_point(tmp_path: Path) -> None:
     (tmp_path / "upper.py").write_text(
         "from sqe_chain.codecs import Codec\n\n\nclass Upper(Codec[str]):\n"

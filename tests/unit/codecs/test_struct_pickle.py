@@ -13,10 +13,13 @@ from pathlib import Path
 SCRIPT = """
 import io
 import sys
+import threading
+from dataclasses import dataclass
 
 import msgspec
 
-from sqe_chain.engines.spark.shipping import _FlowPickler
+from sqe_chain.codecs.registry import classes_of_script
+from sqe_chain.engines.spark.shipping import _can_be_sent, _FlowPickler
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,6 +58,16 @@ def fold(order: Order) -> bytes:
     return msgspec.json.encode([heavy, heavy.size, Part("x")])
 
 
+@dataclass
+class Unrelated:
+    '''No flow uses it, and it cannot be pickled.'''
+
+    a: int = 0
+    lock = threading.Lock()
+
+
+assert Unrelated not in filter(_can_be_sent, classes_of_script())
+assert Order in filter(_can_be_sent, classes_of_script())
 file = io.BytesIO()
 _FlowPickler(file).dump((Order, Part, fold))
 sys.stdout.buffer.write(file.getvalue())
