@@ -65,7 +65,7 @@ MAX_OF = 2**32 - 1
 """Envelopes made from one message by one output and shard; ordinals are below."""
 TOPIC_ID_LENGTH = 16
 ROOT_LENGTH = 12
-"""Bytes of a position that say the root: leader epoch (4), offset (8)."""
+"""Bytes at the start of a position, for the root: leader epoch (4), offset (8)."""
 ORDINAL_LENGTH = 4
 """Bytes of a position for every link."""
 MAX_POSITION_LENGTH = ROOT_LENGTH + ORDINAL_LENGTH * MAX_LINKS
@@ -75,12 +75,12 @@ _NO_TOPICS = frozenset((".", ".."))
 _ROOT = Struct(">IQ")
 _UINT32 = Struct(">I")
 _LANES = 4_096
-"""Lanes whose hashes are remembered: a service meets the same few again and again."""
+"""Lanes whose hashes are cached: a service meets the same few again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinates:
-    """Where one message stands in Kafka.
+    """Where one message is stored in Kafka.
 
     Attributes:
         topic: name of the topic.
@@ -163,7 +163,7 @@ class Chain:
         return iter(self.links)
 
     def __str__(self) -> str:
-        """The way of the message, one arrow for each hop."""
+        """The path of the message, one arrow per hop."""
         return " -> ".join(map(str, self.links)) or "(origin)"
 
     @property
@@ -172,11 +172,11 @@ class Chain:
         return self.links[0] if self.links else None
 
     def append(self, link: Link) -> Chain:
-        """The chain of what is republished. Raises ChainTooLong."""
+        """The chain of a message made from this one: one link longer. Raises ChainTooLong."""
         return Chain((*self.links, link))
 
     def lane(self) -> int:
-        """The lane as its writer states it, without the place of reading (see `read_lane`)."""
+        """The lane as its writer states it: without the partition it is read from (see `read_lane`)."""
         lane = 0
         for link in self.links:
             inner = read_lane(lane, link.topic, link.topic_id, link.partition)
@@ -207,7 +207,7 @@ def b64(*fields: bytes) -> int:
 
 @lru_cache(_LANES)
 def read_lane(lane: int, topic: str, topic_id: bytes, partition: int) -> int:
-    """The lane of a message as its reader sees it: what marks are kept for.
+    """The lane of a message as its reader sees it. Marks are kept per such lane.
 
     Args:
         lane: as stated by the writer; 0 for an empty chain and for messages without an envelope.
@@ -231,10 +231,10 @@ def written_lane(lane: int, output: str, shard: int | None) -> int:
 
 
 def path_hash(chain: Chain, topic: str, topic_id: bytes, partition: int) -> int:
-    """The lane as its reader sees it, were all topics but the root forever the same ones.
+    """The lane as its reader sees it, without the ids of the topics after the root.
 
-    Two lanes with the same path differ only in the id of a topic in between: it was created again.
-    Computed like the lane, with empty topic ids behind the root.
+    Two lanes with the same path differ only in the id of a topic after the root: it was created again.
+    Computed like the lane, with empty topic ids after the root.
     """
     path = 0
     for index, link in enumerate(chain):

@@ -1,7 +1,7 @@
 """Every error of sqe-chain, one tree.
 
     ChainError
-    ├── EnvelopeError          a value that is no valid envelope (may go to a poison policy)
+    ├── EnvelopeError          a value that is not a valid envelope (a poison policy may handle it)
     │   ├── NotAnEnvelope, EmptyValue, TruncatedEnvelope, TrailingBytes, WrongChecksum
     │   ├── MissingField, MalformedField, ChainTooLong, OutOfBounds, InconsistentEnvelope
     │   └── WrongPayloadType
@@ -10,7 +10,7 @@
     │   ├── OutputTooLarge
     │   ├── OutputRefused
     │   └── TooManyExcluded    the poison policy would leave out more than it may
-    ├── ServiceStopped         going on could count a message twice or never; says the ways out
+    ├── ServiceStopped         going on could count a message twice or never; the text lists the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType
@@ -19,9 +19,9 @@
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
 
-An error says what was found, where, what was expected, and what to do next. Errors cross process
-boundaries as plain values (`to_record`, `from_record`), never pickled. Where it is about a topic, a partition or a message,
-these are attributes too.
+An error text says what was found, where, what was expected, and what to do next. An error about a topic,
+partition or message has these as attributes, too. Errors cross process boundaries as plain values
+(`to_record`, `from_record`), never pickled.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from __future__ import annotations
 from typing import Final, Self
 
 START_OVER: Final = (
-    "start over under another flow name (its states begin empty, and it is another writer: whatever it publishes, also "
-    "of what was published before, counts as new for its readers)"
+    "start over under another flow name (its states begin empty, and it is another writer: its readers count everything "
+    "it publishes as new, even what was published before)"
 )
-"""The last way out, with what it does."""
+"""The last way out, and what it costs; the end of many error texts."""
 
 
 ErrorRecord = tuple[str, str, str | None, int | None, int | None]
@@ -43,10 +43,10 @@ class ChainError(Exception):
     """Root of the tree.
 
     Attributes:
-        exit_status: of a command that ends with it.
-        topic: where the message stands that it is about; None: it is about no topic.
-        partition: the same; None: about no single partition.
-        offset: the same; None: about no single message.
+        exit_status: exit status of a command that ends with this error.
+        topic: the topic it is about; None: about no topic.
+        partition: the partition it is about; None: about no single partition.
+        offset: the offset of the message it is about; None: about no single message.
     """
 
     exit_status = 1
@@ -55,18 +55,18 @@ class ChainError(Exception):
     offset: int | None = None
 
     def at(self, topic: str | None, partition: int | None = None, offset: int | None = None) -> Self:
-        """The same error, with the coordinates that its text names as attributes.
+        """Set the coordinates that the text names as attributes, and return this error.
 
         Args:
             topic: name of the topic.
             partition: its partition.
-            offset: offset there.
+            offset: offset in the partition.
         """
         self.topic, self.partition, self.offset = topic, partition, offset
         return self
 
     def to_record(self) -> ErrorRecord:
-        """All of it, to be carried from a task to the driver."""
+        """The error as plain values, to send from a task to the driver; see `from_record`."""
         return type(self).__name__, text_of(self), self.topic, self.partition, self.offset
 
 
@@ -91,7 +91,7 @@ class TrailingBytes(EnvelopeError):
 
 
 class WrongChecksum(EnvelopeError):
-    """The CRC-32 over the bytes does not agree with the last field."""
+    """The CRC-32 over the bytes does not match the last field."""
 
 
 class MissingField(EnvelopeError):
@@ -99,7 +99,7 @@ class MissingField(EnvelopeError):
 
 
 class MalformedField(EnvelopeError):
-    """A field has a length or a form that the format does not allow, or the protobuf does not parse."""
+    """A field has a length or form that the format does not allow, or the protobuf does not parse."""
 
 
 class ChainTooLong(EnvelopeError):
@@ -111,19 +111,19 @@ class OutOfBounds(EnvelopeError):
 
 
 class InconsistentEnvelope(EnvelopeError):
-    """Lane or position do not agree with the chain (strict check only)."""
+    """Lane or position do not match the chain (strict check only)."""
 
 
 class WrongPayloadType(EnvelopeError):
-    """The payloads are of another type, or of another number, than was asked for."""
+    """The payloads have another type, or there are more or fewer of them, than was asked for."""
 
 
 def text_of(error: BaseException) -> str:
-    """What an error says, as text that can be encoded: also of one whose `str()` fails, or gives half characters."""
+    """The text of an error, always encodable: even if its `str()` raises, or returns lone surrogates."""
     try:
         text = str(error)
-    except Exception as failed:  # noqa: BLE001 - the class of a user, who may have written anything
-        text = f"(its text cannot be had: {type(failed).__name__})"
+    except Exception as failed:  # noqa: BLE001 - a user's exception class: its `__str__` may raise anything
+        text = f"(no text: its __str__ raised {type(failed).__name__})"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -148,7 +148,7 @@ class GapError(ServiceStopped):
 
 
 class ChangedRepublisher(ServiceStopped):
-    """An upstream service made another number of envelopes from the same input than before (`of`)."""
+    """An upstream service made more or fewer envelopes from an input than it did before (`of`)."""
 
 
 class TooManyLanes(ServiceStopped):
@@ -176,11 +176,11 @@ class CompactedInput(ServiceStopped):
 
 
 class PartitionsMismatch(ServiceStopped):
-    """The number of partitions, or the layout, is not the one the flow was born with."""
+    """The number of partitions, or the layout, is not the one the flow was first started with."""
 
 
 class WeakDurability(ServiceStopped):
-    """A store or topic may lose acknowledged writes with its present settings."""
+    """A store or topic may lose acknowledged writes with its current settings."""
 
 
 class StoreInconsistent(ServiceStopped):
@@ -188,15 +188,15 @@ class StoreInconsistent(ServiceStopped):
 
 
 class StoreEmpty(StoreInconsistent):
-    """The store knows nothing of a flow for which Kafka holds a commit."""
+    """The store has no data of a flow for which Kafka holds a commit."""
 
 
 class PlanMismatch(ServiceStopped):
-    """Redoing a plan did not end where the plan says."""
+    """Redoing a plan gave another result than the plan says."""
 
 
 class ChangedType(ServiceStopped):
-    """States, or messages of an input, were written as a type that the declared one would read wrongly."""
+    """States or input messages were written as another type, which the declared type would read wrongly."""
 
 
 class OutputTooLarge(PoisonError):
@@ -208,23 +208,23 @@ class TooManyExcluded(PoisonError):
 
 
 class OutputRefused(PoisonError):
-    """A topic does not accept an output, however often it is sent: its time, or a key that is missing."""
+    """A topic refuses an output permanently: for its time, or for a missing key. Retrying does not help."""
 
 
 class Superseded(ServiceStopped):
-    """A newer run has claimed the flow; this one changes nothing any more."""
+    """A newer run has claimed the flow; this one no longer writes anything."""
 
     exit_status = 4
 
 
 class EngineLost(ChainError):
-    """The processes that run the tasks are gone. Nothing is lost: the next start goes on."""
+    """The processes that run the tasks are gone. Nothing is lost: the next start continues."""
 
     exit_status = 5
 
 
 class Unavailable(ChainError):
-    """A broker or store does not answer, or its outcome is unknown. Trying again is safe."""
+    """A broker or store does not answer, or the outcome of a call is unknown. Retrying is safe."""
 
     exit_status = 5
 
@@ -252,11 +252,11 @@ def from_record(
     """The error that `to_record` described.
 
     Args:
-        name: class name; one that is not in the tree becomes a plain ChainError naming it.
+        name: class name; one that is not in the tree becomes a plain ChainError that names it.
         text: the message.
-        topic: see `ChainError`, like the rest.
-        partition: see there.
-        offset: see there.
+        topic: see `ChainError`.
+        partition: see `ChainError`.
+        offset: see `ChainError`.
     """
     found = _tree(ChainError).get(name)
     error = found(text) if found else ChainError(f"{name}: {text}")

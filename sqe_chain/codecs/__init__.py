@@ -1,4 +1,4 @@
-"""Payloads and states as people have them: bytes <-> values. Protobuf, JSON, bytes, and codecs of your own."""
+"""Codecs, bytes <-> Python values of payloads and states: protobuf, JSON, plain bytes, and your own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The codec port: how values of one Python type stand as bytes in messages, states and shuffles."""
+"""The codec port: how values of one Python type are encoded in messages, states and shuffles."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 Value = TypeVar("Value")
 
 Shape = dict[str, str]
-"""Name of a type -> its fields, as text: what plans remember of a type, to see later how it has changed."""
+"""Name of a type -> its fields, as text. Plans store it, to detect later how the type has changed."""
 
 FieldKind = Literal[
     "bool", "int32", "int64", "uint32", "uint64", "float32", "float64", "text", "bytes", "enum", "other"
 ]
-"""What a field holds, for tables and comparisons."""
+"""Kind of a field, for tables and comparisons."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Field:
 
     Attributes:
         name: its name.
-        kind: what it holds; "other": lists, maps, messages and whatever else.
-        of: value of the type -> content of the field: a number, text, bytes; for "enum" its name; for "other" its
-            JSON form.
-        choices: names that an enum has.
+        kind: its kind; "other": lists, maps, messages and everything else.
+        of: takes a value of the type, returns the content of the field: a number, text, bytes; for "enum" its name;
+            for "other" its JSON.
+        choices: the names of an enum.
     """
 
     name: str
@@ -37,20 +37,20 @@ class Field:
 
 
 class Codec(ABC, Generic[Value]):
-    """How values of one Python type become bytes, and come back.
+    """Encodes and decodes the values of one Python type.
 
-    A codec of your own is a subclass with a `name`, `encode` and `decode`, made known with `register` or by an entry
+    A codec of your own is a subclass with a `name`, `encode` and `decode`, registered with `register` or by an entry
     point of the group ``sqe_chain.codecs``. It is created as ``CodecClass(python_type)``, and must be picklable.
 
     Attributes:
         name: of the codec, lower case letters, digits, "-" and "_"; permanent, it is written into envelopes.
         content_type: media type of the payloads, for headers.
         deterministic: whether equal values always give the same bytes. States and outputs need that: a batch that
-            is done again must say the same again.
-        self_checking: whether values take only what comes back as it was, as protobuf messages do; those of other
-            types are tried when they have become part of a state.
-        self_describing: whether payloads name their fields, so that one of another type shows itself when it is
-            decoded. Then it is not remembered how a topic's payloads were declared before.
+            is processed again must give the same bytes.
+        self_checking: whether the type accepts only values that survive encoding, as protobuf messages do. States of
+            other codecs are decoded again to check them.
+        self_describing: whether payloads name their fields, so that decoding notices a payload of another type. Plans
+            then do not store how a topic's payloads were declared.
         python_type: type of the values.
     """
 
@@ -64,7 +64,7 @@ class Codec(ABC, Generic[Value]):
         self.python_type = python_type
 
     def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
-        """Codecs travel as their type, and are made again where they arrive."""
+        """Pickled as class and type, and created again on the other side."""
         return type(self), (self.python_type,)
 
     def __repr__(self) -> str:
@@ -72,29 +72,29 @@ class Codec(ABC, Generic[Value]):
 
     @abstractmethod
     def encode(self, value: Value) -> bytes:
-        """The bytes of a value. Whatever this raises is the fault of the value."""
+        """The bytes of a value. Any exception is treated as an error in the value."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Value:
-        """The value of these bytes. Whatever this raises is the fault of the bytes."""
+        """The value of these bytes. Any exception is treated as an error in the bytes."""
 
     @classmethod
     def takes(cls, python_type: type) -> bool:
-        """Whether values of this type are encoded by this codec when none is named."""
+        """Whether this codec is the default for values of this type."""
         del python_type
         return False
 
     @property
     def type_name(self) -> str:
-        """What envelopes say in their field `type`: ``codec:TypeName``."""
+        """The field `type` of envelopes: ``codec:TypeName``."""
         return f"{self.name}:{self.python_type.__name__}"
 
     def reads(self, type_name: str) -> bool:
-        """Whether payloads of envelopes that say this in their field `type` are read by this codec."""
+        """Whether this codec reads payloads of envelopes with this field `type`."""
         return type_name == self.type_name
 
     def new(self) -> Value:
-        """The state of a key that has none yet."""
+        """The initial state of a key."""
         return self.python_type()
 
     def copy(self, value: Value) -> Value:
@@ -102,51 +102,49 @@ class Codec(ABC, Generic[Value]):
         return self.decode(self.encode(value))
 
     def encode_state(self, state: Value) -> bytes:
-        """The bytes of a state, which are sure to give this state again.
+        """The bytes of a state, checked: they decode to an equal state.
 
         Raises:
-            ValueError: they would give another one, or none.
+            ValueError: they would decode to another one.
         """
         data = self.encode(state)
         if self.decode(data) != state:
-            raise ValueError(f"{state!r} would come back as {self.decode(data)!r}")
+            raise ValueError(f"{state!r} would be read back as {self.decode(data)!r}")
         return data
 
     def check_state(self) -> str:
-        """Why values of this type cannot be states, as the end of a sentence; empty when they can."""
+        """Why values of this type cannot be states, as the end of a sentence; empty if they can."""
         try:
             self.new()
         except Exception as error:  # noqa: BLE001 - a constructor may raise anything
             return f"a new key begins with {self.python_type.__name__}(), which fails: {type(error).__name__}: {error}"
         if self.python_type.__eq__ is object.__eq__:
-            return (
-                "its values do not compare (no __eq__), so it cannot be seen whether one comes back as it was"
-            )
+            return "its values do not compare (no __eq__), so it cannot be checked that one is read back unchanged"
         return "" if self.deterministic else f"codec {self.name!r} does not give the same bytes each time"
 
     def to_json(self, value: Value) -> Any:  # noqa: ANN401 - any JSON
-        """A value as people read it: dict, list, text, numbers."""
+        """A value for people, as JSON: dict, list, text, numbers."""
         return {"type": self.type_name, "hex": self.encode(value).hex()}
 
     def to_view(self, value: Value) -> Any:  # noqa: ANN401 - any JSON
-        """A value as views in stores show it."""
+        """A value as JSON for views in stores."""
         return self.to_json(value)
 
     def fields(self) -> tuple[Field, ...]:
-        """The fields of the type; empty where it has none that are known."""
+        """The fields of the type; empty if they are not known."""
         return ()
 
     def shape(self, known: Mapping[str, str] | None = None) -> Shape:
-        """What a plan remembers of the type, together with what an earlier plan knew of it."""
+        """The shape that a plan stores, merged with the one that an earlier plan stored."""
         del known
         return {}
 
     def misread(self, was: str, shape: Mapping[str, str]) -> str:
-        """What this codec would read wrongly of what was written before.
+        """Whether this codec would misread what was written before.
 
         Args:
-            was: `type_name` of the codec that wrote.
-            shape: its shape.
+            was: `type_name` of the codec that wrote it.
+            shape: the shape of that codec.
 
         Returns:
             The first difference that matters, in words; empty when there is none.
@@ -156,6 +154,6 @@ class Codec(ABC, Generic[Value]):
 
 
 def codec_name(type_name: str) -> str:
-    """The codec that an envelope's `type` tells: what stands before a colon; without one, it is protobuf."""
+    """The codec in an envelope's `type`: the part before the colon; without a colon it is protobuf."""
     name, colon, _ = type_name.partition(":")
     return name if colon else "protobuf"

@@ -17,7 +17,7 @@ from sqe_chain.errors import ConfigurationError
 Value = TypeVar("Value")
 
 PLAIN: tuple[type, ...] = (dict, list, str, int, float, bool, object)
-"""Types of values that are JSON as they stand; `object` is any of them."""
+"""Types whose values are JSON already; `object` is any of them."""
 _KINDS: dict[str, FieldKind] = {
     "int": "int64",
     "float": "float64",
@@ -28,15 +28,15 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Json(Codec[Value]):
-    """JSON of a `msgspec.Struct`, of a dataclass, or of plain values; read by the types of their fields.
+    """JSON of a `msgspec.Struct`, a dataclass, or plain values; decoding checks the types of fields.
 
-    Equal values give equal bytes: keys of dicts are sorted, sets too. Fields that a message has and the type has not
-    are left out. NaN and infinity have no form in JSON: they are refused.
+    Equal values give equal bytes: keys of dicts are sorted, sets too. Fields of a message that the type does not have
+    are ignored. NaN and infinity are refused, because JSON cannot express them.
 
     Args:
         python_type: a struct, a dataclass, dict, list, str, int, float, bool, or object for any plain value.
-        type_name: what envelopes say in their field `type`, without the codec; by default the name of the class,
-            nothing for plain values. Give it if your class has another name than the writer's.
+        type_name: the field `type` of envelopes, without the codec; by default the name of the class, and empty for
+            plain values. Needed if your class has another name than the writer's.
     """
 
     name: ClassVar[str] = "json"
@@ -45,7 +45,7 @@ class Json(Codec[Value]):
 
     def __init__(self, python_type: type[Value], *, type_name: str | None = None) -> None:
         super().__init__(python_type)
-        reason = _unfit(python_type)
+        reason = _why_unfit(python_type)
         if reason:
             raise ConfigurationError(f"codec 'json' cannot take {python_type!r}: {reason}")
         self._name = (
@@ -56,7 +56,7 @@ class Json(Codec[Value]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """See `Codec`; a decoder cannot be pickled."""
-        return _made, (self.python_type, self._name)
+        return _unpickle, (self.python_type, self._name)
 
     @classmethod
     def takes(cls, python_type: type) -> bool:
@@ -67,24 +67,24 @@ class Json(Codec[Value]):
         """The value as JSON.
 
         Raises:
-            TypeError: something in it has no form in JSON, or a dict has keys that are no text.
+            TypeError: it holds something that JSON cannot express, such as a dict with keys that are not text.
             ValueError: a number is NaN or infinite.
         """
         data = _encode(value)
-        # msgspec writes null for them, and a field of numbers would not take that back.
+        # msgspec writes null for NaN and infinity, which a field of numbers could not read back.
         if (
             self._floats
             and b"null" in data
             and not all(map(math.isfinite, _floats(msgspec.to_builtins(value))))
         ):
-            raise ValueError("NaN and infinity have no form in JSON")
+            raise ValueError("JSON cannot express NaN and infinity")
         return data
 
     def decode(self, data: bytes) -> Value:
         """The value, checked against the types of its fields.
 
         Raises:
-            msgspec.DecodeError: it is no JSON, lacks a field, or one has another type.
+            msgspec.DecodeError: it is not JSON, lacks a field, or a field has another type.
         """
         value: Value = msgspec.json.decode(data, type=form_of(self.python_type))
         return value
@@ -95,20 +95,18 @@ class Json(Codec[Value]):
         return f"{self.name}:{self._name}"
 
     def reads(self, type_name: str) -> bool:
-        """JSON of this name; if either says no name, any JSON."""
+        """Whether the names are equal; if either has no name, any JSON is read."""
         other = type_name.removeprefix(f"{self.name}:")
         return codec_name(type_name) == self.name and (not other or not self._name or other == self._name)
 
     def check_state(self) -> str:
-        """What can change in place and come back as it was."""
+        """A state must be mutable, and be read back unchanged."""
         if self.python_type in PLAIN and self.python_type not in (dict, list):
             return "a fold changes its state in place: take a struct, a dataclass, dict or list"
         if _is_frozen(self.python_type):
             return "it is frozen, and a fold changes its state in place"
         if issubclass(self.python_type, msgspec.Struct) and not self.python_type.__struct_config__.eq:
-            return (
-                "its values do not compare (eq=False), so it cannot be seen whether one comes back as it was"
-            )
+            return "its values do not compare (eq=False), so it cannot be checked that one is read back unchanged"
         return super().check_state()
 
     def to_json(self, value: Value) -> Any:  # noqa: ANN401 - see Codec
@@ -116,7 +114,7 @@ class Json(Codec[Value]):
         return msgspec.json.decode(_encode(value))
 
     def fields(self) -> tuple[Field, ...]:
-        """Those of the class; none for plain values."""
+        """The fields of the class; none for plain values."""
         if self.python_type in PLAIN:
             return ()
         found: Any = msgspec.inspect.type_info(self.python_type)
@@ -133,8 +131,8 @@ class Json(Codec[Value]):
         return misread(shape, self.shape(), (was, self.type_name))
 
 
-def _made(python_type: type[Value], type_name: str) -> Json[Value]:
-    """A codec again, where it was sent."""
+def _unpickle(python_type: type[Value], type_name: str) -> Json[Value]:
+    """Create the codec again: `pickle` passes positional arguments only."""
     return Json(python_type, type_name=type_name)
 
 
@@ -148,7 +146,7 @@ def _is_frozen(python_type: Any) -> bool:  # noqa: ANN401 - a struct or a datacl
     return is_dataclass(python_type) and bool(vars(python_type)["__dataclass_params__"].frozen)
 
 
-def _unfit(python_type: type) -> str:
+def _why_unfit(python_type: type) -> str:
     """Why a type cannot be written as JSON and read back; empty when it can."""
     if python_type not in PLAIN and not _is_record(python_type):
         return "it takes structs of msgspec, dataclasses, dict, list, str, int, float, bool, and object"
@@ -158,9 +156,9 @@ def _unfit(python_type: type) -> str:
         return f"{error}"
     for kind in sorted(kinds):
         if kind.startswith("custom."):
-            return f"msgspec knows no form of {kind.removeprefix('custom.')}; give the field another type"
+            return f"msgspec cannot encode {kind.removeprefix('custom.')}; give the field another type"
         if kind == "key":
-            return "keys of dicts must be str: JSON has no others"
+            return "keys of dicts must be str: JSON has no other keys"
     return ""
 
 
@@ -177,7 +175,7 @@ def _floats(value: object) -> Iterator[float]:
 
 
 def _field(name: str, info: Any) -> Field:  # noqa: ANN401 - one of msgspec's descriptions
-    """Numbers and text as they are, all else as JSON; a field that may be null as the other that it may be."""
+    """Numbers and text as they are, everything else as JSON; an optional field like its type without None."""
     kinds = [one for one in getattr(info, "types", (info,)) if not isinstance(one, msgspec.inspect.NoneType)]
     kind = _KINDS.get(type(kinds[0]).__name__.removesuffix("Type").lower()) if len(kinds) == 1 else None
     if kind is not None:

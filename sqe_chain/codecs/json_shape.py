@@ -1,12 +1,12 @@
-"""What a type looks like in JSON, as a short text, and whether another one reads what it wrote.
+"""The shape of a type in JSON, as a short text, and whether another type can read what it wrote.
 
-A shape is one text for each struct or dataclass that the type refers to, itself included: fields with their
+A shape has one text for each struct or dataclass that the type refers to, itself included: fields with their
 kinds, such as ``events:int !robot:str parts:list<.Part> note:none|str -screws:int``; ``!`` is required, ``-`` was
-there once and may still stand in what was written then.
+removed from the type, but may still be in values written before.
 
-The rules, which are also said in docs/payloads.md: a field may be added if it has a default, and removed; its type
-may become wider (int to float, more alternatives). A field that is gone *together with* a new one looks like a
-field under a new name, which would begin at its default again: so that is refused.
+The rules (also in docs/payloads.md): a field may be added if it has a default, and removed; its type may become
+wider (int to float, more alternatives). A field removed *together with* a new one looks like a renamed field,
+which would start at its default again, so that is refused.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import msgspec.inspect as mi
 from sqe_chain.codecs.codec import Shape
 
 LENGTH_LIMIT = 8_000
-"""Characters of a shape; classes that are met after so many are left out, and not compared."""
+"""Maximum length of a shape, in characters; classes beyond it are left out and not compared."""
 _TEXT = ("datetime", "date", "time", "timedelta", "uuid", "decimal", "bytes")
-"""What stands as text in JSON."""
+"""Kinds that are text in JSON."""
 _COLLECTIONS = (mi.CollectionType, mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
 
 
@@ -32,12 +32,12 @@ def shape_of(python_type: type, type_name: str, known: Mapping[str, str] | None 
 
     Args:
         python_type: a struct, a dataclass, or a plain type.
-        type_name: under which its fields stand.
-        known: the shape under which values were written before. Fields that it has and the type has no more are
-            kept as such: what was written then is still there, and a field that takes such a name has to fit.
+        type_name: the key of its fields in the shape.
+        known: the shape under which values were written before. Its fields that the type no longer has are kept,
+            marked as removed: old values still hold them, so a new field of that name must fit them.
 
     Returns:
-        Classes in the order in which they are met.
+        Classes in the order in which they are found.
     """
     found = dict(_alone(python_type, type_name))
     for name, text in found.items():
@@ -52,20 +52,20 @@ def shape_of(python_type: type, type_name: str, known: Mapping[str, str] | None 
 
 
 def form_of(python_type: type) -> Any:  # noqa: ANN401 - a type
-    """How msgspec calls a type."""
+    """The type as msgspec takes it: its name for `object` is Any."""
     return Any if python_type is object else python_type
 
 
 def kinds_of(python_type: type) -> set[str]:
-    """All kinds that stand anywhere in a type: "int", "float", "any", ...
+    """All kinds that occur anywhere in a type: "int", "float", "any", ...
 
-    "custom.X" is a class without a form in JSON, "key" a dict whose keys are no text.
+    "custom.X" is a class that JSON cannot express, "key" a dict whose keys are not text.
     """
     return {kind for _, info in _classes(python_type) for kind in _kinds(info)}
 
 
 def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
-    """What a type would read wrongly of what another one wrote.
+    """Whether a type would misread what another one wrote.
 
     Args:
         was: the shape under which values were written.
@@ -100,12 +100,13 @@ def _differences(
                 yield from _differences(was, now, pair, seen)
     if added and gone:
         yield (
-            f"{_told(gone)} gone and {_told(added)} new: if this is another name for the same field, keep the old one "
-            f"in JSON with msgspec.field(name={gone[0]!r}); if it is not, remove and add in two steps"
+            f"{_subject(gone)} gone and {_subject(added)} new: if a field was renamed, keep its old name in JSON with "
+            f"msgspec.field(name={gone[0]!r}); if not, remove and add in two releases"
         )
 
 
-def _told(fields: list[str]) -> str:
+def _subject(fields: list[str]) -> str:
+    """The names of fields, with the verb."""
     names = ", ".join(map(repr, fields))
     return f"field {names} is" if len(fields) == 1 else f"fields {names} are"
 
@@ -151,7 +152,7 @@ def _class_name(info: Any) -> str:  # noqa: ANN401 - msgspec's description
 
 
 def _parts(info: Any) -> tuple[Any, ...]:  # noqa: ANN401 - msgspec's description
-    """The descriptions that one is made of."""
+    """The descriptions that a description consists of."""
     if isinstance(info, mi.UnionType | mi.TupleType):
         return tuple(info.types if isinstance(info, mi.UnionType) else info.item_types)
     if isinstance(info, _COLLECTIONS):
@@ -184,7 +185,7 @@ def _kinds(info: Any) -> Iterator[str]:  # noqa: ANN401 - msgspec's description
 
 
 def _kind(info: Any) -> str:  # noqa: ANN401 - msgspec's description
-    """A kind as text, without blanks."""
+    """A kind as text, without spaces: they separate the fields of a shape."""
     match info:
         case mi.StructType() | mi.DataclassType():
             text = f".{_class_name(info)}"
@@ -214,7 +215,7 @@ def _reads(was: str, now: str) -> bool:
     if "|" in _outside(was) or "|" in _outside(now):
         return all(any(_reads(one, other) for other in _split(now, "|")) for one in _split(was, "|"))
     if was.startswith(".") and now.startswith("."):
-        return True  # their fields say it
+        return True  # their fields are compared on their own
     if was in _TEXT and now == "str":
         return True
     for kind in ("list<", "dict<"):
@@ -224,14 +225,14 @@ def _reads(was: str, now: str) -> bool:
 
 
 def _outside(kind: str) -> str:
-    """A kind without what stands in brackets."""
+    """A kind without the parts in brackets."""
     while "<" in kind:
         kind = re.sub(r"<[^<>]*>", "", kind)
     return kind
 
 
 def _split(kind: str, sign: str) -> list[str]:
-    """The parts of a kind between signs that stand outside brackets."""
+    """The parts of a kind between signs that are outside brackets."""
     parts, depth, begin = [], 0, 0
     for index, letter in enumerate(kind):
         depth += (letter == "<") - (letter == ">")

@@ -39,7 +39,7 @@ class Protobuf(Codec[M]):
         super().__init__(python_type)
         if not self.takes(python_type):
             raise ConfigurationError(f"codec 'protobuf' takes generated classes, not {python_type!r}")
-        # Bound once, without the methods below around them: both are called for every message.
+        # Bound directly, without the detour through the methods below: both are called for every message.
         vars(self).update(encode=_encoder(cast("Hashable", python_type)), decode=python_type.FromString)
 
     def encode(self, value: M) -> bytes:
@@ -68,15 +68,15 @@ class Protobuf(Codec[M]):
         return copy
 
     def encode_state(self, state: M) -> bytes:
-        """Its bytes: what protobuf lets be assigned comes back."""
+        """Its bytes, unchecked: protobuf accepts only values that are read back unchanged."""
         return self.encode(state)
 
     def check_state(self) -> str:
-        """Every message can be one."""
+        """Every message can be a state."""
         return ""
 
     def to_json(self, value: M) -> Any:  # noqa: ANN401 - see Codec
-        """Protobuf's JSON with numbers of 64 bits as numbers; see `as_plain`."""
+        """Protobuf's JSON with 64-bit integers as numbers; see `as_plain`."""
         return as_plain(value)
 
     def to_view(self, value: M) -> Any:  # noqa: ANN401 - see Codec
@@ -84,7 +84,7 @@ class Protobuf(Codec[M]):
         return as_dict(value)
 
     def fields(self) -> tuple[Field, ...]:
-        """Those of the .proto file."""
+        """The fields of the .proto file."""
         known: Iterable[FieldDescriptor] = self.python_type.DESCRIPTOR.fields  # type: ignore[assignment]  # the stubs know two
         return tuple(map(_field, known))
 
@@ -101,9 +101,10 @@ class Protobuf(Codec[M]):
 
 @cache
 def _encoder(python_type: type[Message]) -> Callable[[Any], bytes]:
-    """How messages of a type are serialized: the same bytes for the same content.
+    """The function that serializes messages of a type: equal content gives equal bytes.
 
-    Only maps have no order of their own; asking for one costs as much as serializing.
+    Only maps have no fixed order. `deterministic=True` sorts them, but costs as much again as serializing, so only
+    types that may hold maps get it.
     """
     if _has_order(python_type.DESCRIPTOR, set()):
         return python_type.SerializeToString
@@ -111,7 +112,7 @@ def _encoder(python_type: type[Message]) -> Callable[[Any], bytes]:
 
 
 def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two kinds of descriptor
-    """Whether a message type, and all below it, hold neither maps nor what may hold one."""
+    """Whether neither a message type nor any type inside it holds maps, or extensions that may hold one."""
     if descriptor.full_name in seen:
         return True
     seen.add(descriptor.full_name)
@@ -123,7 +124,7 @@ def _has_order(descriptor: Any, seen: set[str]) -> bool:  # noqa: ANN401 - two k
 
 
 def _field(field: FieldDescriptor) -> Field:
-    """Numbers, text and bytes as they are, enums by their names, all else as JSON."""
+    """Numbers, text and bytes as they are, enums by name, everything else as JSON."""
     name = field.name
     if field.is_repeated or field.message_type is not None:
         return Field(name, "other", lambda value: json.dumps(as_plain(value).get(name), ensure_ascii=False))

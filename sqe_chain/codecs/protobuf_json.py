@@ -1,7 +1,7 @@
-"""Protobuf's JSON of messages, for people and for programs that know no protobuf.
+"""Protobuf's JSON of messages, for people and for programs without protobuf.
 
-The forms are protobuf's own JSON mapping with the field names of the .proto: 64-bit numbers are strings, bytes
-are base64, fields without presence are there also when they are 0 or empty.
+It is protobuf's own JSON mapping with the field names of the .proto: 64-bit integers are strings, bytes are
+base64, fields without presence are included even when they are 0 or empty.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ from google.protobuf.message import Message
 
 _LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 _FREE = ("google.protobuf.Any", "google.protobuf.Struct", "google.protobuf.Value")
-"""Their JSON has no fields of their own."""
+"""Types whose JSON is not made of their own fields."""
 _WRAPPERS = ("google.protobuf.Int64Value", "google.protobuf.UInt64Value")
 
 
 def as_dict(state: Message) -> Any:  # noqa: ANN401 - the JSON of some of protobuf's own types is no object
-    """A state as protobuf's JSON mapping has it, with the field names of the .proto."""
+    """A state in protobuf's JSON mapping, with the field names of the .proto."""
     return MessageToDict(state, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 def as_plain(state: Message) -> Any:  # noqa: ANN401 - see as_dict
-    """The same with 64-bit integers as numbers, also within messages, lists and maps.
+    """`as_dict` with 64-bit integers as numbers instead of text, also inside messages, lists and maps.
 
-    What a view in a store has as text is a number here, as in any table. Keys of maps stay text, and so does what is
-    packed into protobuf's own types (Any, Struct, Timestamp, Duration). Readers whose numbers are doubles (JavaScript)
-    lose digits beyond 2**53.
+    Keys of maps stay text, and so does the content of protobuf's own types (Any, Struct, Timestamp, Duration). Readers
+    whose numbers are doubles (JavaScript) lose digits beyond 2**53.
     """
     return numbered(state, as_dict(state))
 

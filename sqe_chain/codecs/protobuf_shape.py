@@ -1,11 +1,12 @@
-"""What a protobuf type looks like on the wire, as a short text, and whether another one reads what it wrote.
+"""The shape of a protobuf type on the wire, as a short text, and whether another type can read what it wrote.
 
-A shape is one text for each message that the type refers to, itself included: field numbers with their
+A shape has one text for each message that the type refers to, itself included: field numbers with their
 kinds, such as ``1:int64 2:*string 3:.pkg.Other 4:map<string,int32>``; ``*`` is repeated, ``!`` required,
-and fields with the same ``|0`` at their end are alternatives (a oneof). Names of fields are no part of it, for they are not on the wire.
+and fields with the same ``|0`` at their end are alternatives (a oneof). Names of fields are not included:
+they are not on the wire.
 
-Two shapes are compared by protobuf's own rules, the strict reading of them: what parses without an error
-may still be read as nothing, which for a total means that it begins again at zero.
+Two shapes are compared by protobuf's own rules, strictly: bytes may parse without an error and still lose
+a field, so that a total would start again at zero.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Shape = dict[str, str]
 """Full name of a message -> its fields."""
 
 LENGTH_LIMIT = 8_000
-"""Characters of a shape; messages that are met after so many are left out, and not compared."""
+"""Maximum length of a shape, in characters; messages beyond it are left out and not compared."""
 
 _KINDS = {
     getattr(FieldDescriptor, f"TYPE_{kind.upper()}"): kind
@@ -39,7 +40,7 @@ _ALIKE = (
     {"fixed32", "sfixed32"},
     {"fixed64", "sfixed64"},
 )
-"""Kinds that read each other's values. bytes read strings, too, but not the other way round."""
+"""Kinds that can read each other's values. bytes can read strings, too, but not vice versa."""
 
 
 def shape_of(descriptor: Descriptor, known: Mapping[str, str] | None = None) -> Shape:
@@ -47,12 +48,11 @@ def shape_of(descriptor: Descriptor, known: Mapping[str, str] | None = None) -> 
 
     Args:
         descriptor: of the type.
-        known: the shape under which values were written before. Fields that it has and the type has no
-            more are kept: what was written under their numbers is still there, and a field that takes such
-            a number later has to fit.
+        known: the shape under which values were written before. Its fields that the type no longer has are
+            kept: old values still hold them, so a new field of that number must fit them.
 
     Returns:
-        Messages in the order in which they are met.
+        Messages in the order in which they are found.
     """
     alone = _alone(descriptor)
     return dict(alone) if not known or known == alone else _merged(descriptor, known)
@@ -80,7 +80,7 @@ def _merged(descriptor: Descriptor, known: Mapping[str, str]) -> Shape:
 
 
 def misread(was: Mapping[str, str], now: Mapping[str, str], names: tuple[str, str]) -> str:
-    """What a type would read wrongly of what another one wrote.
+    """Whether a type would misread what another one wrote.
 
     Args:
         was: the shape under which values were written.
@@ -117,14 +117,14 @@ def _differences(
 
 
 def _alternatives(before: Mapping[int, str], after: Mapping[int, str], name: str) -> Iterator[str]:
-    """Fields that could be set together, of which only one is read now."""
+    """Fields that are alternatives now (only one is read), but could be set together before."""
     first: dict[str, int] = {}
     for number in sorted(before.keys() & after.keys()):
         group = after[number].partition("|")[2]
         other = first.setdefault(group, number)
         was = before[number].partition("|")[2]
         if group and other != number and (not was or was != before[other].partition("|")[2]):
-            yield f"fields {other} and {number} of {name} are alternatives now, and were not"
+            yield f"fields {other} and {number} of {name} are alternatives now, and were not before"
 
 
 def _reads(was: str, now: str) -> bool:
@@ -136,7 +136,7 @@ def _reads(was: str, now: str) -> bool:
     if was.startswith("*") and now.startswith("*"):
         return _reads(was[1:], now[1:])
     if was.startswith(".") and now.startswith("."):
-        return True  # their fields say it
+        return True  # their fields are compared on their own
     return any(was in alike and now in alike for alike in _ALIKE)
 
 

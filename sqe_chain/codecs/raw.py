@@ -37,5 +37,5 @@ class Raw(Codec[bytes]):
         return f"{self.name}:"
 
     def check_state(self) -> str:
-        """None can be one."""
-        return "a fold changes its state in place, and bytes do not change"
+        """Bytes cannot be states."""
+        return "a fold changes its state in place, and bytes cannot be changed"

@@ -1,4 +1,4 @@
-"""Which codec takes which type: the built-in ones, those of other packages, and your own.
+"""Finds the codec for a type: built-in ones, those of other packages, and your own.
 
 >>> codec_for(dict).type_name, codec_for(bytes).type_name
 ('json:', 'bytes:')
@@ -28,18 +28,20 @@ ENTRY_POINTS: Final = "sqe_chain.codecs"
 
 _registered: dict[str, type[Codec[Any]]] = {}
 _shipped: dict[str, type] = {}
-"""Classes of scripts and notebooks, which a worker cannot import."""
+"""Classes of scripts and notebooks, sent with the flow because a worker cannot import them."""
 
 
 def register(codec: type[Codec[Any]]) -> type[Codec[Any]]:
-    """Make a codec known under its name. May decorate the class; on workers, importing its module must do it too.
+    """Register a codec under its name. Works as a decorator of the class.
+
+    Register it when its module is imported: workers import it, too, and need the codec.
 
     Raises:
         ConfigurationError: another codec has this name.
     """
     if codec.name in ("protobuf", "json", "bytes") or _registered.get(codec.name, codec) is not codec:
         raise ConfigurationError(
-            f"there is a codec {codec.name!r} already; give {codec.__name__} another name"
+            f"there is already a codec {codec.name!r}; give {codec.__name__} another name"
         )
     _registered[codec.name] = codec
     _default.cache_clear()
@@ -50,7 +52,7 @@ def codec_named(name: str) -> type[Codec[Any]]:
     """The codec of this name.
 
     Raises:
-        ConfigurationError: there is none; names those that there are.
+        ConfigurationError: there is none; the text lists the known ones.
     """
     if name == "protobuf":
         return Protobuf
@@ -70,10 +72,10 @@ def codec_for(python_type: type[Value], codec: Codec[Any] | str | None = None) -
 
     Args:
         python_type: type of the values.
-        codec: a codec, which is taken as it is; the name of one; or None: the one that takes this type.
+        codec: a codec, which is returned as it is; the name of one; or None for the default of this type.
 
     Raises:
-        ConfigurationError: there is no such codec, or none takes this type.
+        ConfigurationError: there is no such codec, or none for this type.
     """
     if isinstance(codec, Codec):
         return codec
@@ -89,6 +91,7 @@ def _default(python_type: type[Any]) -> Codec[Any]:
     for one in (*_registered.values(), *_installed().values()):
         if one.takes(python_type):
             return one(python_type)
+    # A struct can only exist if msgspec was imported; without it, do not demand the package for a foreign type.
     if python_type.__module__ == "builtins" or is_dataclass(python_type) or "msgspec" in sys.modules:
         json = _json()
         if json.takes(python_type):
@@ -101,7 +104,7 @@ def _default(python_type: type[Any]) -> Codec[Any]:
 
 def _json() -> type[Codec[Any]]:
     try:
-        from sqe_chain.codecs.json_codec import Json  # noqa: PLC0415 - who reads protobuf needs no msgspec
+        from sqe_chain.codecs.json_codec import Json  # noqa: PLC0415 - protobuf works without msgspec
     except ModuleNotFoundError as error:
         raise ConfigurationError("JSON needs the package 'msgspec': pip install 'sqe-chain[json]'") from error
     return Json
@@ -113,7 +116,7 @@ def _installed() -> dict[str, type[Codec[Any]]]:
 
 
 def tag_of(codec: Codec[Any]) -> str:
-    """Names a codec and its type to another process of the same job; see `codec_tagged`."""
+    """A name of a codec and its type, for another process of the same job; see `codec_tagged`."""
     if isinstance(codec, Protobuf):
         return codec.type_name
     python_type = codec.python_type
@@ -121,7 +124,7 @@ def tag_of(codec: Codec[Any]) -> str:
 
 
 def codec_tagged(tag: str) -> Codec[Any]:
-    """The codec that `tag_of` named, in any process that can import its type or was given it by `make_known`.
+    """The codec that `tag_of` named, in any process that can import its type or got it through `make_known`.
 
     Not remembered here: a notebook may define a class again under its name.
 
@@ -140,20 +143,20 @@ def codec_tagged(tag: str) -> Codec[Any]:
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
             raise ConfigurationError(
-                f"values of type {module}.{qualname} go from one stage to another, and a worker cannot find that class: "
-                f"{error}. Define it at the top of a module or script, not within a function"
+                f"values of type {module}.{qualname} go from one stage to another, but a worker cannot find that class: "
+                f"{error}. Define it at the top of a module or script, not inside a function"
             ) from error
     return codec_named(name)(found)
 
 
 def make_known(python_types: Iterable[type]) -> None:
-    """Types of a script or notebook that came to this worker with the flow."""
+    """Register types of a script or notebook, which this worker received with the flow."""
     for python_type in python_types:
         _shipped[tag_of(codec_for(python_type))] = python_type
 
 
 def classes_of_script() -> list[type]:
-    """The types with a codec that the running script or notebook defines at its top; workers cannot import them."""
+    """The types with a codec that the running script or notebook defines at top level; workers cannot import them."""
     script = sys.modules.get("__main__")
     return [
         one

@@ -1,7 +1,7 @@
-"""Structs that a script or notebook defines, on their way to workers that cannot import them.
+"""Sends structs that a script or notebook defines to workers, which cannot import them.
 
-Cloudpickle takes classes apart and builds them again, but the fields of a `msgspec.Struct` lie in C: they would be
-gone. So a struct is made again by `msgspec.defstruct`, first without what may refer to the class itself.
+Cloudpickle rebuilds a class from its attributes, but the fields of a `msgspec.Struct` are stored in C and would be
+lost. So a worker creates the struct with `msgspec.defstruct`, and adds whatever may refer to the class itself later.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ _OPTIONS = (
     *("forbid_unknown_fields", "weakref", "dict", "cache_hash", "tag", "tag_field"),
 )
 _EARLY = "__post_init__"
-"""Looked for by msgspec when the class is made, and not later."""
+"""msgspec looks for it when the class is created, and never again."""
 
 Reduced = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], None, None, Callable[[Any, Any], None]]
 
 
 def is_struct(found: object) -> bool:
-    """Whether this is a class of structs that a user has made."""
+    """Whether this is a user's subclass of `msgspec.Struct`."""
     return isinstance(found, type) and issubclass(found, msgspec.Struct) and found is not msgspec.Struct
 
 
-def reduced(struct: type[msgspec.Struct]) -> Reduced:
-    """What `pickle` needs to make the class again; see `pickle.Pickler.reducer_override`.
+def reduce_struct(struct: type[msgspec.Struct]) -> Reduced:
+    """The arguments with which `pickle` creates the class again; see `pickle.Pickler.reducer_override`.
 
     Raises:
-        ConfigurationError: only some of its fields are for keywords alone; that cannot be said again.
+        ConfigurationError: only some of its fields are keyword-only; `defstruct` cannot express that.
     """
     fields = {field.name: field for field in msgspec.structs.fields(struct)}
     own = [name for name in get_annotations(struct) if name in fields]
     keywords = set(own).difference(struct.__match_args__)
     if keywords and len(keywords) < len(own):
         raise ConfigurationError(
-            f"{struct.__qualname__} has fields for keywords only beside others: define it in a module, not in the script"
+            f"{struct.__qualname__} has keyword-only fields and others: define it in a module, not in the script"
         )
     config = struct.__struct_config__
     options = {name: getattr(config, name) for name in _OPTIONS} | {"kw_only": bool(keywords)}
@@ -55,7 +55,7 @@ def reduced(struct: type[msgspec.Struct]) -> Reduced:
     }
     later["__annotations__"] = {name: fields[name].type for name in own}
     arguments = (struct.__name__, made, struct.__bases__, struct.__module__, namespace, options)
-    return _made, arguments, later, None, None, _completed
+    return _create, arguments, later, None, None, _complete
 
 
 def _default(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def _default(field: msgspec.structs.FieldInfo) -> dict[str, Any]:
     return {}
 
 
-def _made(
+def _create(
     name: str,
     fields: list[tuple[str, dict[str, Any]]],
     bases: tuple[type, ...],
@@ -78,7 +78,7 @@ def _made(
     return msgspec.defstruct(name, described, bases=bases, module=module, namespace=namespace, **options)
 
 
-def _completed(struct: type[msgspec.Struct], later: dict[str, Any]) -> None:
-    """Methods and types of fields, which may refer to the class: msgspec asks for types when it first decodes."""
+def _complete(struct: type[msgspec.Struct], later: dict[str, Any]) -> None:
+    """Add methods and field types, which may refer to the class. In time: msgspec reads types at its first decode."""
     for name, value in later.items():
         setattr(struct, name, value)

@@ -1,4 +1,4 @@
-"""Envelopes: messages wrapped with the chain of messages they came from. The only room that knows their bytes."""
+"""Envelopes: messages wrapped with the chain of messages they came from. Only this package knows their bytes."""
 
 from sqe_chain.envelope.head import EnvelopeHead, check_head, parse_chain, parse_head
 from sqe_chain.envelope.message import Envelope, payloads_of, read, wrap

@@ -1,10 +1,10 @@
-"""The chain in Kafka headers: the record's value is the payload as it is, so anybody can read it.
+"""The chain in Kafka headers: the record's value is the plain payload, so any consumer can read it.
 
-The header `sqe-chain` holds the envelope without its payload; the record's value is that payload. Beside it stand the
-attributes of a CloudEvent in binary mode, for its readers. Whoever knows neither (Kafka Connect, ksqlDB, Flink SQL)
-reads the value and passes over the headers.
+The header `sqe-chain` holds the envelope without its payload; the record's value is the payload. Further headers hold
+the attributes of a CloudEvent in binary mode. Consumers that know neither (Kafka Connect, ksqlDB, Flink SQL) read the
+value and ignore the headers.
 
-A value that is an envelope is read as one, whatever its headers say: there is one way to read a record.
+A value that is an envelope is read as one, whatever its headers say: each record has exactly one reading.
 
 Source: CloudEvents 1.0, Kafka protocol binding.
 
@@ -41,10 +41,10 @@ CHAIN_HEADER: Final = "sqe-chain"
 """Name of the header that holds the envelope without its payload."""
 CONTENT_TYPE: Final = "content-type"
 ATTRIBUTE: Final = "ce_"
-"""What the names of CloudEvents attributes begin with."""
+"""Prefix of the names of CloudEvents attributes."""
 
 _DAY_BEFORE_LAST_YEAR: Final = 253_370_764_800_000
-"""First millisecond of the year 9999; RFC 3339 knows no later years, and few programs the last one."""
+"""First millisecond of the year 9999: RFC 3339 has no later years, and few programs accept the last one."""
 
 
 def chain_header(headers: Headers | None) -> bytes | None:
@@ -58,7 +58,7 @@ def chain_header(headers: Headers | None) -> bytes | None:
     found = [content for name, content in headers if name == CHAIN_HEADER]
     if len(found) > 1:
         raise MalformedField(
-            f"{len(found)} headers {CHAIN_HEADER!r}: which one belongs to the value is not known"
+            f"the record has {len(found)} headers {CHAIN_HEADER!r}: it is not known which one belongs to the value"
         )
     return found[0] or b"" if found else None
 
@@ -71,7 +71,8 @@ def open_carried(value: bytes | None, envelope: bytes) -> EnvelopeHead:
         envelope: content of its header `sqe-chain`.
 
     Raises:
-        EnvelopeError: the header is no envelope, has a payload of its own, or speaks of another kind of value.
+        EnvelopeError: the header is not an envelope, has a payload of its own, or says 'deleted' of a value
+            that is there (or does not, of a null one).
     """
     head = open_head(envelope)
     if head.payload or head.size or head.more:
@@ -79,7 +80,7 @@ def open_carried(value: bytes | None, envelope: bytes) -> EnvelopeHead:
     if value is None and not head.deleted:
         raise EmptyValue(f"the value is null, and header {CHAIN_HEADER!r} does not say 'deleted'")
     if value is not None and head.deleted:
-        raise MalformedField(f"header {CHAIN_HEADER!r} says 'deleted', and there is a value")
+        raise MalformedField(f"header {CHAIN_HEADER!r} says 'deleted', but there is a value")
     if value:
         head.payload = value
     return head
@@ -89,7 +90,7 @@ def find_head(value: bytes | None, headers: Headers | None) -> EnvelopeHead:
     """The fields of an envelope, wherever the record carries it.
 
     Raises:
-        EnvelopeError: it carries none, or a wrong one.
+        EnvelopeError: it carries none, or a malformed one.
     """
     envelope = None if is_enveloped(value) else chain_header(headers)
     head = open_head(value) if envelope is None else open_carried(value, envelope)
@@ -98,14 +99,14 @@ def find_head(value: bytes | None, headers: Headers | None) -> EnvelopeHead:
 
 
 def in_headers(value: bytes, *, source: str) -> tuple[bytes | None, Headers]:
-    """An envelope that `wrap` or `republish` gave, taken apart: what to produce as value, and as headers.
+    """Split an envelope from `wrap` or `republish` into the value and the headers to produce.
 
     Args:
         value: the envelope; with one payload.
-        source: who says so, a URI reference such as the name of the service; for readers of CloudEvents.
+        source: `ce_source` of the CloudEvent: a URI reference, such as the name of the service.
 
     Raises:
-        EnvelopeError: it is no envelope.
+        EnvelopeError: it is not an envelope.
         ValueError: it holds several payloads, or one that is itself an envelope.
     """
     head = open_head(value)
@@ -121,14 +122,14 @@ def in_headers(value: bytes, *, source: str) -> tuple[bytes | None, Headers]:
 
 
 def check_payload(payload: bytes | None) -> bytes | None:
-    """A payload that can be a record's value.
+    """Return the payload, if it can be a record's value.
 
     Raises:
         PoisonError: it would be read as an envelope.
     """
     if is_enveloped(payload):
         raise PoisonError(
-            "the payload begins as an envelope does: with its chain in headers it would be read as one"
+            "the payload begins like an envelope: with its chain in headers, readers would take it for one"
         )
     return payload
 
@@ -137,11 +138,11 @@ def headers_for(envelope: bytes, type_name: str, source: str, identity: bytes, t
     """The headers of a record.
 
     Args:
-        envelope: without its payload.
-        type_name: its type.
-        source: who says so.
-        identity: 16 bytes, the same in every replay.
-        timestamp_ms: the event's time; below 0 where it is not known.
+        envelope: the envelope without its payload.
+        type_name: type of the payload.
+        source: see `in_headers`.
+        identity: id of the event, 16 bytes, the same in every replay.
+        timestamp_ms: the event's time, milliseconds since 1970; below 0 if not known.
     """
     headers: Headers = [
         (CHAIN_HEADER, envelope),
@@ -156,7 +157,7 @@ def headers_for(envelope: bytes, type_name: str, source: str, identity: bytes, t
 
 @lru_cache(1_024)
 def _attributes(type_name: str, source: str) -> Headers:
-    """Those that are the same for all records of an output and type."""
+    """The headers that are the same for all records of an output and type."""
     return [
         ("ce_specversion", b"1.0"),
         ("ce_source", source.encode()),
@@ -174,7 +175,7 @@ def content_type(type_name: str) -> bytes:
     """The media type of payloads of a type."""
     try:
         return codec_named(codec_name(type_name)).content_type.encode()
-    except ConfigurationError:  # a codec that was handed over, and never registered
+    except ConfigurationError:  # a codec that was passed as an object and never registered
         return b"application/octet-stream"
 
 
@@ -183,10 +184,11 @@ def passed_on(headers: Headers | None, *, carrier: str) -> Headers | None:
 
     Args:
         headers: the input's.
-        carrier: the output's: "value" or "headers".
+        carrier: where the output carries its chain: "value" or "headers".
     """
     if not headers:
         return headers
+    # A CloudEvent that did not come through this library keeps its attributes, unless the output writes its own.
     own = carrier == "headers" or any(name == CHAIN_HEADER for name, _ in headers)
     return [header for header in headers if not (own and _describes(header[0]))]
 

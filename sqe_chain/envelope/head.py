@@ -1,7 +1,7 @@
 """The head of an envelope: the one rule of what an envelope is, and its fields with the chain left as bytes.
 
-Every way by which a message is read comes here, or has seen by other means that this would say yes
-(`sqe_chain.segment.columns`), so that all of them accept and refuse the same bytes.
+Every reader comes here, or has made sure by other means that this would accept the bytes
+(`sqe_chain.segment.columns`), so all readers accept and refuse the same bytes.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ __all__ = [
 
 EVENT_ID_LENGTH: Final = 16
 MAX_TIMESTAMP_MS: Final = (1 << 48) - 1
-"""Largest event time, in the year 10889: what a UUID of version 7 holds. The least is -1, for unknown."""
+"""Largest event time, in the year 10889: what a UUID of version 7 holds. The smallest is -1, for unknown."""
 OF_TAG: Final = 0x4D
 OF_LENGTH: Final = 5
 _head_from: Final = EnvelopeHead.FromString
@@ -66,7 +66,7 @@ _ORDINAL: Final = Struct(">I")
 _LAST_ROOT: Final = root_position(MAX_EPOCH, MAX_OFFSET)
 _SIGN_BIT: Final = 0x80
 _OFFSET_SIGN: Final = 4
-"""Where the offset begins in a position: its first bit is never set."""
+"""Where the offset begins in a position; its first bit is never set."""
 _POSITION_LENGTHS: Final = frozenset(
     ROOT_LENGTH + ORDINAL_LENGTH * links for links in range(1, MAX_LINKS + 1)
 )
@@ -79,15 +79,15 @@ def is_enveloped(value: bytes | None) -> bool:
 
 
 def parse_head(value: bytes | None) -> EnvelopeHead:
-    """The fields of an envelope, the chain left as bytes. The hot path: `read` is the friendly one.
+    """The fields of an envelope, the chain left as bytes. For hot paths; `read` is more convenient.
 
-    This is the one rule of what an envelope is, the same for every message of a lane and for every way by
-    which a message is read. What the links of the chain say is not looked at (`read(value, strict=True)`
-    does, and so do marks on the first message of a lane).
+    This is the one rule of what an envelope is, the same for every message of a lane and for every reader.
+    The links of the chain are not checked (`read(value, strict=True)` checks them, and so do marks on the
+    first message of a lane).
 
     Raises:
         EmptyValue, NotAnEnvelope, TruncatedEnvelope, TrailingBytes, WrongChecksum: before parsing.
-        EnvelopeError: after it; see `check_head`.
+        EnvelopeError: after parsing; see `check_head`.
     """
     head = open_head(value)
     check_head(head)
@@ -95,11 +95,11 @@ def parse_head(value: bytes | None) -> EnvelopeHead:
 
 
 def open_head(value: bytes | None) -> EnvelopeHead:
-    """The fields of an envelope with prefix and checksum checked, each there once; then `check_head`.
+    """The fields of an envelope: prefix and checksum are checked, and that no field repeats. Call `check_head` next.
 
     Raises:
         EmptyValue, NotAnEnvelope, TruncatedEnvelope, TrailingBytes, WrongChecksum: before parsing.
-        MalformedField: it does not parse, or a field stands twice.
+        MalformedField: it does not parse, or a field repeats.
     """
     if value is None or value[:5] != PREFIX or value[-5] != CHECKSUM_TAG or crc32(value) != RESIDUE:
         raise diagnose(value) or MalformedField("the last field is not the checksum")
@@ -107,7 +107,7 @@ def open_head(value: bytes | None) -> EnvelopeHead:
         head = _head_from(value)
     except DecodeError as error:
         raise MalformedField(
-            f"checksum and magic number are right, but it is no envelope: {error}"
+            f"checksum and magic number are right, but it is not an envelope: {error}"
         ) from error
     if head.ByteSize() != len(value):  # something stands there that parsing has left out
         check_once(value)
@@ -115,19 +115,19 @@ def open_head(value: bytes | None) -> EnvelopeHead:
 
 
 def check_head(head: EnvelopeHead) -> None:
-    """Check the required fields of an envelope, their lengths and bounds, and that they go together.
+    """Check the required fields of an envelope, their lengths and bounds, and that they fit together.
 
     Raises:
         MissingField, MalformedField, ChainTooLong: a field is absent, or has an impossible length.
-        InconsistentEnvelope: a field of republished envelopes stands alone, or in one of the origin.
-        OutOfBounds: the position or the time lies outside the bounds.
+        InconsistentEnvelope: only some of the fields of a republished envelope are there.
+        OutOfBounds: the position or the time is outside its bounds.
     """
     check_fields(head)
     check_values(head)
 
 
 def check_fields(head: EnvelopeHead) -> None:
-    """The required fields, and lengths that agree."""
+    """Check that the required fields are there, and that lengths fit together."""
     position = head.position
     if position:
         sound = len(position) in _POSITION_LENGTHS
@@ -138,7 +138,7 @@ def check_fields(head: EnvelopeHead) -> None:
 
 
 def check_values(head: EnvelopeHead) -> None:
-    """What fields say of each other, and their bounds."""
+    """Check that the fields do not contradict each other, and their bounds."""
     position, previous = head.position, head.previous
     if bool(head.lane) != bool(position) or (previous and len(previous) != len(position)):
         raise _incoherent(head)
@@ -149,8 +149,8 @@ def check_values(head: EnvelopeHead) -> None:
         (ordinal,) = _ORDINAL.unpack(position[-ORDINAL_LENGTH:])
         if position[_OFFSET_SIGN] >= _SIGN_BIT or position[:ROOT_LENGTH] > _LAST_ROOT or ordinal >= of:
             raise OutOfBounds(
-                f"the position {position.hex()} is not one: the root's leader epoch is at most {MAX_EPOCH}, its "
-                f"offset at most {MAX_OFFSET}, and the last ordinal below the {of} envelopes made of the input"
+                f"the position {position.hex()} is out of bounds: the root's leader epoch is at most {MAX_EPOCH}, its "
+                f"offset at most {MAX_OFFSET}, and the last ordinal below the {of} envelopes made from the input"
             )
     check_timestamp(head.timestamp_ms)
 
@@ -160,46 +160,46 @@ def check_timestamp(timestamp_ms: int) -> None:
     if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise OutOfBounds(
             f"the event time is {timestamp_ms} ms, allowed are milliseconds since 1970 from 0 to {MAX_TIMESTAMP_MS}, "
-            "or -1 where it is not known: has the writer taken another unit, or another year 0?"
+            "or -1 for unknown: does the writer use another unit, or another epoch?"
         )
 
 
 def check_consistent(head: EnvelopeHead) -> Chain:
-    """The chain, after a check that lane, position and the last `of` are what it says.
+    """The parsed chain, after a check that lane, position and the last `of` match it.
 
     Raises:
-        InconsistentEnvelope: they are not.
+        InconsistentEnvelope: they do not match.
         EnvelopeError: the chain does not parse, or is outside the bounds.
     """
     chain = parse_chain(head.chain)
     if chain.lane() != head.lane:
         raise InconsistentEnvelope(
-            f"the lane is {head.lane:016x}, but {chain.lane():016x} by its chain {chain}"
+            f"the lane is {head.lane:016x}, but its chain gives {chain.lane():016x}: {chain}"
         )
     if chain.position() != head.position:
         raise InconsistentEnvelope(
-            f"the position is {head.position.hex()}, but {chain.position().hex()} by its chain {chain}"
+            f"the position is {head.position.hex()}, but its chain gives {chain.position().hex()}: {chain}"
         )
     if chain and last_of(head.chain) != chain.links[-1].of:
-        raise InconsistentEnvelope(f"the chain does not end with `of` of its last link: {chain}")
+        raise InconsistentEnvelope(f"the chain does not end with the `of` of its last link: {chain}")
     if (head.previous and len(head.previous) != len(head.position)) or (chain and head.event_id):
         raise _incoherent(head)
     return chain
 
 
 def last_of(chain: bytes) -> int:
-    """How many envelopes the last republisher made from its input, read from the chain's last bytes.
+    """How many envelopes the last republisher made from its input; read from the chain's last bytes, without parsing.
 
     Raises:
-        MissingField: the chain does not end with this number.
+        MissingField: the chain does not end with this field.
     """
     if len(chain) >= OF_LENGTH and chain[-OF_LENGTH] == OF_TAG:
         return int(_UINT32.unpack_from(chain, len(chain) - _UINT32.size)[0])
-    raise MissingField("the chain does not end with `of` of its last link")
+    raise MissingField("the chain does not end with the `of` of its last link")
 
 
 def parse_chain(chain: bytes) -> Chain:
-    """The links of a chain's bytes, root first; every bound checked.
+    """The links of a serialized chain, root first; every bound is checked.
 
     Raises:
         MalformedField: the bytes do not parse.
@@ -230,13 +230,13 @@ def _link(message: LinkMessage) -> Link:
 
 
 def _malformed(head: EnvelopeHead) -> EnvelopeError:
-    """The name of what `parse_head` found wrong."""
+    """The error for what `check_fields` found."""
     if not head.type:
-        return MissingField("the envelope has no type: the full protobuf name of its payloads")
+        return MissingField("the envelope has no type (the full protobuf name of its payloads)")
     if len(head.more) != (head.size or 1) - 1:
         return MalformedField(f"size is {head.size or 'absent'}, but there are {len(head.more) + 1} payloads")
     if head.position:
-        return _no_position(len(head.position))
+        return _wrong_length(len(head.position))
     if head.chain:
         return MissingField("the envelope has a chain but no position")
     if head.event_id:
@@ -244,12 +244,12 @@ def _malformed(head: EnvelopeHead) -> EnvelopeError:
     return MissingField("the envelope has neither a position nor an event id")
 
 
-def _no_position(length: int) -> EnvelopeError:
-    """The name of a position's wrong length."""
+def _wrong_length(length: int) -> EnvelopeError:
+    """The error for a position of this length."""
     links, rest = divmod(length - ROOT_LENGTH, ORDINAL_LENGTH)
     if links > MAX_LINKS and not rest:
         return ChainTooLong(
-            f"the position is that of {links} links, at most {MAX_LINKS} are allowed: probably services republish in a loop"
+            f"the position has {links} links, at most {MAX_LINKS} are allowed: probably services republish in a loop"
         )
     return MalformedField(
         f"the position has {length} bytes, allowed are {ROOT_LENGTH} and {ORDINAL_LENGTH} for each of 1 to {MAX_LINKS} links"
@@ -257,25 +257,27 @@ def _no_position(length: int) -> EnvelopeError:
 
 
 def _incoherent(head: EnvelopeHead) -> EnvelopeError:
-    """The name of what a field says against another one."""
+    """The error for fields that contradict each other."""
     if head.position and head.event_id:
         return InconsistentEnvelope(
             "a republished envelope carries an event id: lane and position are its id"
         )
     if head.previous and len(head.previous) != len(head.position):
         return InconsistentEnvelope(
-            f"previous has {len(head.previous)} bytes, the position {len(head.position)}: they name one lane"
+            f"previous has {len(head.previous)} bytes, the position {len(head.position)}: they are of one lane, so of one length"
         )
     found = {"chain": bool(head.chain), "lane": bool(head.lane), "position": bool(head.position)}
     present = ", ".join(name for name, there in found.items() if there)
     return InconsistentEnvelope(
-        f"the envelope has {present} only: a republished one has chain, lane and position, one of the origin none of them"
+        f"the envelope has only {present}: a republished one has chain, lane and position, one wrapped at the origin has none of them"
     )
 
 
 def parse(cls: type[M], serialized: bytes) -> M:
-    """The message that these bytes are. Raises MalformedField."""
+    """Parse a protobuf message. Raises MalformedField."""
     try:
         return cls.FromString(serialized)
     except DecodeError as error:
-        raise MalformedField(f"{len(serialized)} bytes are no {cls.DESCRIPTOR.full_name}: {error}") from error
+        raise MalformedField(
+            f"{len(serialized)} bytes do not parse as {cls.DESCRIPTOR.full_name}: {error}"
+        ) from error

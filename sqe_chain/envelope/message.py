@@ -1,7 +1,6 @@
-"""Bytes <-> Envelope: wrap messages at the origin, read them anywhere, republish them.
+"""Bytes <-> Envelope: wrap messages at the origin, read them anywhere.
 
-Needs protobuf alone, and is the only reader of the generated code. The format is described in
-`proto/sqe_chain/v1/envelope.proto`.
+Needs only protobuf. The format is described in `proto/sqe_chain/v1/envelope.proto`.
 
     >>> from google.protobuf.wrappers_pb2 import StringValue
     >>> value = wrap(StringValue(value="3 screws"), key="robot-7", timestamp_ms=1_700_000_000_000)
@@ -9,7 +8,7 @@ Needs protobuf alone, and is the only reader of the generated code. The format i
     >>> envelope.key, envelope.payload_as(StringValue).value, len(envelope.chain)
     (b'robot-7', '3 screws', 0)
 
-What is made of it is published by `sqe_chain.envelope.template.republish`.
+To publish what is made of it, use `sqe_chain.envelope.template.republish`.
 """
 
 from __future__ import annotations
@@ -70,20 +69,20 @@ Payload = TypeVar("Payload")
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """What one enveloped message says.
+    """The content of one enveloped message.
 
     Attributes:
         event_id: 16 bytes; random for a message wrapped at the origin, derived from lane and position
             (so the same in every replay) for a republished one.
-        timestamp_ms: milliseconds since 1970, of the first cause.
+        timestamp_ms: event time of the root, milliseconds since 1970.
         key: None and b"" are two different keys.
         type: full protobuf name of the payloads; of other codecs ``codec:Name``, such as ``json:Order``.
         payloads: one, or the parts of a collection; None says "deleted".
-        lane: as its writer stated it, without the place of reading; 0 when the chain is empty.
+        lane: as its writer stated it, without the partition it is read from; 0 when the chain is empty.
         position: the place on the lane; b"" when the chain is empty.
         previous: the highest position written before on this lane and output partition in the same
             batch; b"" for the first.
-        chain_bytes: the chain as it stands on the wire.
+        chain_bytes: the chain, serialized.
     """
 
     event_id: bytes
@@ -98,7 +97,7 @@ class Envelope:
 
     @property
     def chain(self) -> Chain:
-        """The links, root first; parsed when asked for. Raises EnvelopeError."""
+        """The links, root first; parsed on every access. Raises EnvelopeError."""
         return parse_chain(self.chain_bytes)
 
     def payload_as(self, cls: builtins.type[Payload], codec: Codec[Payload] | str | None = None) -> Payload:
@@ -106,7 +105,7 @@ class Envelope:
 
         Args:
             cls: its type: a protobuf message, a struct, a dataclass, dict, ...
-            codec: a codec, or its name; by default the one that takes this type.
+            codec: a codec, or its name; by default the one registered for this type.
 
         Raises:
             WrongPayloadType: it is of another type, deleted, or one of several (`payloads_as`).
@@ -128,7 +127,7 @@ class Envelope:
 
         Args:
             cls: their type; see `payload_as`.
-            codec: see there.
+            codec: see `payload_as`.
 
         Raises:
             WrongPayloadType: they are of another type.
@@ -136,7 +135,7 @@ class Envelope:
         """
         found = codec_for(cls, codec)
         if not found.reads(self.type):
-            raise WrongPayloadType(f"the payload is a {self.type}, expected was a {found.type_name}")
+            raise WrongPayloadType(f"the payload is a {self.type}, expected a {found.type_name}")
         return tuple(None if payload is None else _decoded(found, payload) for payload in self.payloads)
 
 
@@ -144,7 +143,7 @@ def _decoded(codec: Codec[Payload], payload: bytes) -> Payload:
     try:
         return codec.decode(payload)
     except Exception as error:
-        raise MalformedField(f"the payload is no {codec.type_name}: {error}") from error
+        raise MalformedField(f"the payload is not a {codec.type_name}: {error}") from error
 
 
 def wrap(
@@ -157,8 +156,8 @@ def wrap(
 ) -> bytes:
     """The value to produce for a message at its origin: its chain is empty.
 
-    What Kafka's own producer retries needs `enable.idempotence`: two records of one value are two
-    events, since each is its own root.
+    Produce it with `enable.idempotence`: if a retry of Kafka's producer stored the value twice, the two records
+    would be two events, since each is its own root.
 
     Args:
         payload: a protobuf message, a struct, a dataclass, a dict, text, a number or bytes; a list or another
@@ -166,12 +165,12 @@ def wrap(
         key: the record's key; str as UTF-8.
         timestamp_ms: milliseconds since 1970.
         event_id: 16 bytes; by default random and ordered by time (UUID version 7).
-        codec: a codec, or its name; by default the one that takes the type of the payload.
+        codec: a codec, or its name; by default the one registered for the type of the payload.
 
     Raises:
         ValueError: no payload, payloads of several types, or an event id of another length.
         ConfigurationError: there is no codec for a payload.
-        OutOfBounds: the time is not one that an envelope can have; see `MAX_TIMESTAMP_MS`.
+        OutOfBounds: an envelope cannot have this time; see `MAX_TIMESTAMP_MS`.
     """
     check_timestamp(timestamp_ms)
     return wrap_unchecked(payload, key=key, timestamp_ms=timestamp_ms, event_id=event_id, codec=codec)
@@ -185,7 +184,7 @@ def wrap_unchecked(
     event_id: bytes | None = None,
     codec: Codec[Any] | str | None = None,
 ) -> bytes:
-    """`wrap` for any 64-bit time: to see what becomes of what a faulty producer writes."""
+    """`wrap` without the check of the time: for tests of what a faulty producer writes."""
     if event_id is None:
         event_id = _random_id(timestamp_ms)
     if len(event_id) != EVENT_ID_LENGTH:
@@ -206,15 +205,15 @@ def wrap_unchecked(
 
 
 def serialized(payload: object, codec: Codec[Any] | str | None = None) -> tuple[str, list[bytes]]:
-    """What envelopes say of the type of payloads, and their bytes.
+    """The type name of payloads, as envelopes state it, and their bytes.
 
     Args:
         payload: one, or a sequence of them.
-        codec: a codec, or its name; by default the one that takes their type.
+        codec: a codec, or its name; by default the one registered for their type.
 
     Raises:
-        ValueError: there is none, or they are of several types.
-        ConfigurationError: there is no codec for one.
+        ValueError: no payload, or payloads of several types.
+        ConfigurationError: there is no codec for a payload.
     """
     several = isinstance(payload, Sequence) and not isinstance(payload, str | bytes)
     payloads = list(payload) if several else [payload]  # type: ignore[call-overload]  # it is a sequence
@@ -250,11 +249,11 @@ def read(value: bytes | None, *, headers: Headers | None = None, strict: bool = 
         value: a record's value.
         headers: the record's headers, where the chain may be in them (`to(..., carrier="headers")`).
         strict: also check every bound of the chain, that lane and position agree with it, and the
-            order of the fields. Receivers compare only lane and position, so a writer that states
-            them wrongly is found here, or when the first message of a lane reaches its marks.
+            order of the fields. Otherwise readers trust the stated lane and position; marks check them
+            on the first message of a lane.
 
     Raises:
-        EnvelopeError: one named error for each thing that can be wrong.
+        EnvelopeError: one subclass for each thing that can be wrong.
     """
     carried = None if is_enveloped(value) else chain_header(headers)
     head = open_head(value) if carried is None else open_carried(value, carried)

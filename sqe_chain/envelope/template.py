@@ -1,8 +1,8 @@
 """Republishing from template bytes: the hot path of every service that writes envelopes.
 
 Building an envelope field by field costs 4 µs. But on one lane and output nearly all bytes of chain,
-link, lane and type stay the same, so they are kept, and only what changes is packed between them.
-The bytes are exactly those that protobuf writes (a property test compares them).
+link, lane and type stay the same, so they are cached, and only what changes is packed between them.
+The result is byte for byte what protobuf writes (a property test compares them).
 
 `republish` is the same for one message at a time:
 
@@ -42,34 +42,34 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Frame = tuple[bytes, bytes, bytes, bytes]
-"""What the envelopes made from one input have in common: up to the link's ordinal; the time; lane and
-position without the last ordinal; the same position as the field `previous`."""
+"""The bytes shared by all envelopes made from one input: from the start to the link's ordinal; the time; lane and
+position without the last ordinal; that position as the field `previous`."""
 
 _LINK_PLACE: Final = Struct("<BQBI")
-"""offset and leader epoch of a link, each behind its tag."""
+"""Offset and leader epoch of a link, each after its tag."""
 _LINK_COUNTS: Final = Struct("<BIBI")
-"""ordinal and `of`, which end the link, each behind its tag."""
+"""Ordinal and `of`, which end the link, each after its tag."""
 _ORDINAL: Final = Struct(">I")
 _FEW: Final = 33
 _ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
 _COUNTS: Final = tuple(
     tuple(_LINK_COUNTS.pack(0x45, ordinal, 0x4D, of) for ordinal in range(of)) for of in range(_FEW)
 )
-"""The end of the link for few envelopes: `_COUNTS[of][ordinal]`."""
+"""The packed end of the link, for up to 32 envelopes: `_COUNTS[of][ordinal]`."""
 _FIXED64: Final = Struct("<Q")
 _SHORT: Final = 4096
 _LENGTHS: Final = tuple(varint(length) for length in range(_SHORT))
 _LOW_BITS: Final = 14
 _LOW_TIMES: Final = tuple(bytes((low & 0x7F | 0x80, low >> 7 | 0x80)) for low in range(1 << _LOW_BITS))
-"""The first two bytes of the varint of a time: they change every millisecond, the rest every 16 s."""
+"""The first two bytes of a time's varint: they change every millisecond, the others every 16 s."""
 _LOW_MASK: Final = (1 << _LOW_BITS) - 1
 
 
 class OutputTemplate:
-    """Encodes what one output makes of the messages of one lane.
+    """Encodes what one output makes from the messages of one lane.
 
-    Made once for each (lane, output, shard) of an input partition and used for all its messages; it
-    keeps a little state and is not to be shared among threads.
+    Create one for each (lane, output, shard) of an input partition and use it for all its messages. It caches
+    bytes, so threads must not share it.
 
     Attributes:
         lane: the lane that the envelopes state.
@@ -104,14 +104,14 @@ class OutputTemplate:
 
         Args:
             lane: the lane that the inputs *state* (0 for raw messages and those wrapped at the origin).
-            topic: where the inputs are read.
+            topic: the topic the inputs are read from.
             topic_id: its UUID, 16 bytes.
-            partition: where the inputs are read.
+            partition: the partition the inputs are read from.
             output: permanent name of flow and output.
             shard: the state partition that publishes; None when no keyed stage precedes.
 
         Raises:
-            OutOfBounds: one of them is outside the format's bounds.
+            OutOfBounds: an argument is outside the format's bounds.
         """
         check_link(Link(topic, topic_id, partition, 0, output=output, shard=shard))
         self.lane = written_lane(read_lane(lane, topic, topic_id, partition), output, shard)
@@ -148,15 +148,15 @@ class OutputTemplate:
         payloads: Sequence[bytes | None],
         previous: bytes = b"",
     ) -> tuple[bytes, bytes]:
-        """One envelope, and the position it has.
+        """One envelope, and its position.
 
         Args:
             chain: the input's chain as bytes; b"" when it is its own root.
             offset: the input's offset.
-            leader_epoch: the input's, plus one; 0 for none.
+            leader_epoch: the input's leader epoch plus one; 0 for none.
             ordinal: which of the envelopes made from the input by this output and shard this is.
-            of: how many those are; known before the first is encoded.
-            position: the input's; `root_position(leader_epoch, offset)` when it is its own root.
+            of: how many those are; must be known before the first is encoded.
+            position: the input's position; `root_position(leader_epoch, offset)` when it is its own root.
             timestamp_ms: the input's time.
             key: None and b"" are two different keys.
             type: full protobuf name of the payloads.
@@ -166,8 +166,7 @@ class OutputTemplate:
 
         Raises:
             ChainTooLong: the input has 32 links already.
-            ValueError: no payload, or a `previous` of another length than the new position: a
-                mistake of the caller.
+            ValueError: no payload, or `previous` has another length than the new position.
         """
         frame = self.frame(chain, offset, leader_epoch, position, timestamp_ms)
         new_position = position + _ORDINAL.pack(ordinal)
@@ -181,14 +180,14 @@ class OutputTemplate:
     def frame(
         self, chain: bytes, offset: int, leader_epoch: int, position: bytes, timestamp_ms: int
     ) -> Frame:
-        """What all envelopes made from one input have in common; for `encode_in`.
+        """The bytes shared by all envelopes made from one input; for `encode_in`.
 
         Raises:
             ChainTooLong: the input has 32 links already.
         """
         if len(chain) != self._chain_length or len(position) != self._position_length:
             self._prepare(chain, position)
-        high = timestamp_ms >> _LOW_BITS
+        high = timestamp_ms >> _LOW_BITS  # the high part changes every 16 s: cached
         if high != self._high_time:
             self._high_time = high
             self._high_time_bytes = varint(high)
@@ -214,17 +213,17 @@ class OutputTemplate:
         payloads: Sequence[bytes | None],
         previous: bytes,
     ) -> tuple[bytes, bytes]:
-        """One envelope of an input, and the field `previous` that a later one may carry.
+        """One envelope, and the field `previous` for a later one.
 
         Args:
-            frame: the input's, from `frame`.
+            frame: of the input, from `frame`.
             ordinal: see `encode`.
             of: see `encode`.
             key_bytes: the field of the key, from `key_field`.
             type: see `encode`.
             payloads: see `encode`.
-            previous: what this method gave for the highest position before on this lane and output
-                partition in this batch; b"" for the first. Such fields compare as their positions do.
+            previous: the field that this method returned for the highest position before on this lane and output
+                partition in this batch; b"" for the first. Such fields compare like their positions.
         """
         start, time, end, witness = frame
         if type != self._type:
@@ -259,7 +258,7 @@ class OutputTemplate:
         return body + CHECKSUM.pack(crc32(body)), witness + last
 
     def _prepare(self, chain: bytes, position: bytes) -> None:
-        """Lengths that are the same for all messages of a lane, and are looked at once."""
+        """Cache the bytes that depend on lengths, which are the same for nearly all messages of a lane."""
         links = (len(position) - ROOT_LENGTH) // ORDINAL_LENGTH + 1
         if links > MAX_LINKS:
             message = (
@@ -289,15 +288,15 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
     timestamp_ms: int | None = None,
     codec: Codec[Any] | str | None = None,
 ) -> bytes:
-    """The value to produce for what was made of a message: the chain grows by one link.
+    """The value to produce for what was made from a message: its chain has one link more.
 
     A message processed again must give the same outputs, in the same order, under the same names:
-    that is how receivers know the replay. (For services of many messages a second there is `Flow`,
-    or `OutputTemplate`.)
+    that is how receivers recognise a replay. (For services with many messages per second use `Flow`, or
+    `OutputTemplate`.)
 
     Args:
-        source: the input; None when it is a raw message without envelope.
-        at: where the input was read.
+        source: the input; None when it is a raw message, without an envelope.
+        at: where the input was read from.
         payload: one, or several of one type as a collection; see `wrap`.
         output: permanent name of what publishes, "flow/output".
         key: the record's key; str as UTF-8.
@@ -305,19 +304,19 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         ordinal: which of the envelopes made from this input this is, from 0.
         of: how many envelopes are made from this input by this output and shard.
         previous: highest position written before on the same lane and output partition in the same
-            batch (see `Envelope.previous`); b"" gives up this witness.
-        timestamp_ms: by default the input's; required for a raw one.
+            batch (see `Envelope.previous`); with b"" readers cannot notice a missing message.
+        timestamp_ms: by default the input's; required for a raw input.
         codec: as for `wrap`.
 
     Raises:
         ChainTooLong: the input has 32 links already.
-        OutOfBounds: a coordinate, name, number or time outside the format's bounds.
+        OutOfBounds: a coordinate, name, number or time is outside the format's bounds.
         ValueError: no payload, payloads of several types, or no time.
         ConfigurationError: there is no codec for a payload.
     """
     if timestamp_ms is None:
         if source is None:
-            message = "a raw input has no time of its own: pass timestamp_ms, the record's"
+            message = "a raw input has no event time: pass timestamp_ms, for example the record's"
             raise ValueError(message)
         timestamp_ms = source.timestamp_ms
     link = Link(at.topic, at.topic_id, at.partition, at.offset, at.leader_epoch, output, shard, ordinal, of)
@@ -349,17 +348,17 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
 
 
 def _rare_time(timestamp_ms: int) -> bytes:
-    """Times before 1970-01-01 00:00:16.384, none at all, and negative ones."""
+    """The time field for what `_LOW_TIMES` does not cover: before 1970-01-01 00:00:16.384, 0 (absent), negative."""
     return b"\x20" + varint(timestamp_ms) if timestamp_ms else b""
 
 
 def key_field(key: bytes | None) -> bytes:
-    """The field of an envelope's key; nothing for None."""
+    """The key as a field of an envelope; b"" for None."""
     return b"" if key is None else b"\x2a" + varint(len(key)) + key
 
 
 def _rare_payloads(payloads: Sequence[bytes | None]) -> tuple[bytes, bytes]:
-    """Fields of a collection, of an empty payload, of a null one; and the field of deleted indexes."""
+    """The fields of a collection, or of one empty or null payload; and the field of deleted indexes."""
     if not payloads:
         message = "an envelope has at least one payload"
         raise ValueError(message)

@@ -1,7 +1,7 @@
-"""The envelope's bytes: what can be said about them without parsing, and what is wrong with them.
+"""The envelope's bytes: checks that need no parsing, and the diagnosis of damaged ones.
 
-`sqe_chain.envelope.message` looks at the first and last bytes and at the checksum of every message; only
-when these do not agree does it come here, to find the name of the error by walking the fields.
+`sqe_chain.envelope.head` checks the first and last bytes and the checksum of every message. Only if one of
+them is wrong does it call `diagnose`, which walks the fields to find out what is wrong.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MAGIC: Final = 0xFF455153
 PREFIX: Final = b"\x0dSQE\xff"
 """Field 1 with its tag: the first bytes of every envelope, and of no UTF-8 text."""
 CHECKSUM_TAG: Final = 0x7D
-"""Tag of field 15, the last; it stands five bytes before the end."""
+"""Tag of field 15, the last: five bytes before the end."""
 RESIDUE: Final = 0x2144DF1C
-"""CRC-32 of any bytes followed by their own CRC-32."""
+"""CRC-32 of any bytes followed by their own CRC-32: one pass checks a whole envelope."""
 CHECKSUM: Final = Struct("<I")
 _MORE: Final = 9
 _DELETED: Final = 13
@@ -36,7 +36,7 @@ _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 
 
 def varint(number: int) -> bytes:
-    """The number as protobuf writes it; negative ones as 64-bit two's complement.
+    """The number in protobuf's encoding; negative ones as 64-bit two's complement.
 
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
@@ -51,20 +51,20 @@ def varint(number: int) -> bytes:
 
 
 def sealed(body: bytes) -> bytes:
-    """The body, which must begin with PREFIX, with the last field behind it."""
+    """The body, which must begin with PREFIX, followed by the checksum field."""
     body += b"\x7d"
     return body + CHECKSUM.pack(crc32(body))
 
 
 def diagnose(value: bytes | None) -> EnvelopeError | None:
-    """Why a value is no whole, undamaged envelope; None when it is one.
+    """Why a value is not a complete, undamaged envelope; None when it is one.
 
-    Prefix and checksum decide; what the fields hold is not looked at. Truncation is recognised at
-    any length, as long as the prefix or a part of it is there.
+    Only prefix and checksum count, not the content of fields. Truncation is recognised at any length, if
+    at least a part of the prefix is there.
     """
     if not value:
         return EmptyValue(
-            "the value is null: a tombstone is no envelope"
+            "the value is null: a tombstone is not an envelope"
             if value is None
             else "the value is empty, an envelope never is"
         )
@@ -73,22 +73,22 @@ def diagnose(value: bytes | None) -> EnvelopeError | None:
             return TruncatedEnvelope(f"the value ends after {len(value)} bytes, within the magic number")
         return NotAnEnvelope(
             f"the value begins with {value[:5].hex(' ')}, an envelope with {PREFIX.hex(' ')}: it is another "
-            "message type, or was never wrapped (then read the topic as a raw source)"
+            "message type, or was never wrapped (then declare the topic as a raw source)"
         )
     return _diagnose_fields(value)
 
 
 def _diagnose_fields(value: bytes) -> EnvelopeError | None:
-    place = 0
-    while place < len(value):
-        number, end = next_field(value, place)
+    index = 0
+    while index < len(value):
+        number, end = next_field(value, index)
         if number == 0:
-            return WrongChecksum(f"the bytes are damaged: at byte {place} no field begins")
+            return WrongChecksum(f"the bytes are damaged: no field begins at byte {index}")
         if end > len(value):
             return TruncatedEnvelope(f"the value ends after {len(value)} bytes, within field {number}")
-        if value[place] == CHECKSUM_TAG:
+        if value[index] == CHECKSUM_TAG:
             return _diagnose_end(value, end)
-        place = end
+        index = end
     return TruncatedEnvelope(f"the value ends after {len(value)} bytes, before its checksum")
 
 
@@ -97,7 +97,7 @@ def _diagnose_end(value: bytes, end: int) -> EnvelopeError | None:
     computed = crc32(value[: end - CHECKSUM.size])
     if stated != computed:
         return WrongChecksum(
-            f"the checksum is {stated:08x}, computed over the {len(value)} bytes it is {computed:08x}: "
+            f"the stated checksum is {stated:08x}, that of the bytes before it {computed:08x}: "
             "the bytes were changed after they were written"
         )
     if end < len(value):
@@ -105,13 +105,13 @@ def _diagnose_end(value: bytes, end: int) -> EnvelopeError | None:
     return None
 
 
-def next_field(value: bytes, place: int) -> tuple[int, int]:
-    """Number and end of the field that begins at a place.
+def next_field(value: bytes, index: int) -> tuple[int, int]:
+    """Number and end of the field that begins at an index.
 
     Returns:
-        The end is beyond the value when the field is cut off; number 0 when no field can begin so.
+        The end is beyond the value when the field is cut off; the number is 0 when these bytes do not begin a field.
     """
-    tag, start = _read_varint(value, place)
+    tag, start = _read_varint(value, index)
     if start > len(value):
         return tag >> 3 or 1, start
     number, kind = tag >> 3, tag & 7
@@ -127,48 +127,46 @@ def next_field(value: bytes, place: int) -> tuple[int, int]:
     return 0, start
 
 
-def _read_varint(value: bytes, place: int) -> tuple[int, int]:
+def _read_varint(value: bytes, start: int) -> tuple[int, int]:
     number = 0
     for index in range(_MAX_VARINT):
-        if place + index >= len(value):
+        if start + index >= len(value):
             return number, len(value) + 1
-        byte = value[place + index]
+        byte = value[start + index]
         number |= (byte & _SEVEN_BITS) << 7 * index
         if byte <= _SEVEN_BITS:
-            return number, place + index + 1
-    return 0, place + _MAX_VARINT
+            return number, start + index + 1
+    return 0, start + _MAX_VARINT
 
 
 def check_order(value: bytes) -> None:
-    """Refuse a whole envelope whose fields are not in ascending order, each once but for `more`.
+    """Refuse a complete envelope unless its fields are in ascending order, each once except `more`.
 
     Raises:
-        MalformedField: names the field and its place.
+        MalformedField: names the field and where it begins.
     """
-    place = last = 0
-    while place < len(value):
-        number, end = next_field(value, place)
+    index = last = 0
+    while index < len(value):
+        number, end = next_field(value, index)
         if number < last or (number == last and number != _MORE):
-            message = (
-                f"field {number} at byte {place} follows field {last}: fields stand in ascending order, once"
-            )
+            message = f"field {number} at byte {index} follows field {last}: fields must be in ascending order, each once"
             raise MalformedField(message)
-        last, place = number, end
+        last, index = number, end
 
 
 def check_once(value: bytes) -> None:
-    """Refuse a whole envelope in which a field stands twice that may stand once.
+    """Refuse a complete envelope that repeats a field which may occur once.
 
-    Of such a field protobuf keeps the last, and joins two chains into one: readers would not agree.
+    Protobuf keeps the last of them, and merges two chains into one: readers would not agree.
 
     Raises:
-        MalformedField: names the field and its place.
+        MalformedField: names the field and where it begins.
     """
-    place, seen = 0, set[int]()
-    while place < len(value):
-        number, end = next_field(value, place)
+    index, seen = 0, set[int]()
+    while index < len(value):
+        number, end = next_field(value, index)
         if number in seen:
-            raise MalformedField(f"field {number} stands again at byte {place}: it may stand once")
+            raise MalformedField(f"field {number} is repeated at byte {index}: it may occur once")
         if number not in (_MORE, _DELETED):
             seen.add(number)
-        place = end
+        index = end

@@ -1,13 +1,13 @@
-"""What a topic refuses, however often it is sent: known before a batch is sealed.
+"""Records that a topic refuses permanently, found before a batch is sealed.
 
-After the seal a batch is published by whoever comes, so a record that its topic refuses for good would hold
-a flow for ever. What depends on the input alone is therefore asked here, where the record is made, and goes
-to the poison policy: a size (`OutputTooLarge`), a key that is missing in a compacted topic, and the time of a
-bare output. It is asked with the clock of the batch, which is the same in every attempt.
+A sealed batch must be published, if need be by another run, so a record that its topic always refuses would
+block the flow forever. Whatever depends on the input alone is therefore checked when the record is made, and
+goes to the poison policy: a size (`OutputTooLarge`), a missing key in a compacted topic, the time of a bare
+output. The check uses the clock of the batch, which is the same in every attempt.
 
-The time of an *envelope* is never a reason: the event's time stands within it, nobody reads Kafka's own, so a
-record whose time the topic does not accept carries the time of sending. The writer does the same for a bare
-output that was accepted at the seal and has grown too old since.
+The time of an *envelope* is never a reason to refuse: the event's time is inside it and nobody reads Kafka's
+own, so a record whose time the topic does not accept gets the time of sending. The writer does the same for a
+bare output that was accepted at the seal and has become too old since.
 
 Source: KIP-937 (`message.timestamp.before.max.ms`, `message.timestamp.after.max.ms`).
 """
@@ -17,14 +17,13 @@ from __future__ import annotations
 from sqe_chain.ports import NO_LIMIT, TopicInfo
 
 MARGIN_MS = 300_000
-"""Clocks of brokers and services may differ by this, and a record may be on its way for so long."""
+"""Allowance for clocks of brokers and services that differ, and for the time a record takes to arrive."""
 
 
 def window(info: TopicInfo, now_ms: int) -> tuple[int, int]:
-    """The first and the last timestamp that a topic surely accepts: its limits, less a margin.
+    """The first and last timestamp that a topic certainly accepts: its limits, less a margin.
 
-    The margin is `MARGIN_MS`, for limits that are smaller than twice that the half of them. Times before 1970
-    are none.
+    The margin is `MARGIN_MS`, but at most half of the limit. Times before 1970 are not accepted.
 
     Args:
         info: the topic.
@@ -40,13 +39,14 @@ def window(info: TopicInfo, now_ms: int) -> tuple[int, int]:
 
 
 def refusal(info: TopicInfo, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> str | None:
-    """Why a topic would refuse a record, as the end of a sentence that begins with the topic; None: it does not.
+    """Why a topic would refuse a record, as the end of a sentence that begins with the topic; None: it would not.
 
     Args:
         info: the topic.
         key: the record's key.
-        timestamp_ms: the record's time, milliseconds since 1970; below 0: it has none. None: any time will do.
-        now_ms: the time now.
+        timestamp_ms: the record's time, milliseconds since 1970; below 0: it has none. None: its time does not
+            matter, as for envelopes.
+        now_ms: the time now, milliseconds since 1970.
 
     >>> refusal(TopicInfo("t", b"", 1, compacted=True), None, None, 0)
     'is compacted (cleanup.policy) and takes no record without a key; give outputs a key, or take another topic'

@@ -17,7 +17,7 @@ Output = tuple[str, int, bytes | None, bytes | None, Headers | None, int]
 
 
 class Message(Protocol):
-    """One record as a log gives it. The methods are those of confluent-kafka's Message."""
+    """One record, as a log returns it. The methods are those of confluent-kafka's Message."""
 
     def topic(self) -> str:
         """Topic name."""
@@ -38,19 +38,19 @@ class Message(Protocol):
         """Headers; None when there are none."""
 
     def timestamp(self) -> tuple[int, int]:
-        """Kind of timestamp, and milliseconds since 1970 (-1 unknown)."""
+        """Kind of timestamp, and milliseconds since 1970 (-1: unknown)."""
 
     def leader_epoch(self) -> int | None:
         """Leader epoch of the record's own batch; None in old message formats."""
 
 
 NO_LIMIT = (1 << 63) - 1
-"""A time limit of a topic that refuses nothing, in milliseconds: Kafka's own way to say so."""
+"""Kafka's value for "no limit" in a topic's time limits (Long.MAX_VALUE), in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a broker says of a topic: what it is, and what it refuses.
+    """What a broker says about a topic: what it is, and which records it refuses.
 
     Attributes:
         name: topic name.
@@ -61,11 +61,11 @@ class TopicInfo:
             `max.message.bytes` and `segment.bytes`.
         replicas: replication factor.
         min_insync_replicas: replicas that must acknowledge a write.
-        before_max_ms: how far behind the broker's clock a record's time may lie
+        before_max_ms: how much older than the broker's clock a record's time may be
             (`message.timestamp.before.max.ms`).
-        after_max_ms: how far ahead of it (`message.timestamp.after.max.ms`).
+        after_max_ms: how much newer (`message.timestamp.after.max.ms`).
         append_time: the broker sets the time of every record itself (`message.timestamp.type` is
-            LogAppendTime), so it refuses none for it.
+            LogAppendTime), so it refuses no record for its time.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Bounds:
     """Where a partition's log begins and how far it is stable.
 
     Attributes:
-        begin: first offset that retention has left.
+        begin: first offset that retention has not deleted.
         stable_end: last stable offset: one past the last record that a read-committed reader may see.
     """
 
@@ -104,7 +104,7 @@ class Range:
         start: first offset to read.
         stop: one past the last offset to read; equal to start for an idle partition.
         leader_epoch: leader epoch plus one of the last record before `start`; 0 when unknown.
-            A reader announces it to the broker, so that a truncated log is noticed.
+            A reader sends it to the broker, which then notices a truncated log.
     """
 
     topic: str
@@ -127,16 +127,16 @@ class Writer(Protocol):
     """Publishes records. Used by one thread."""
 
     def write(self, outputs: Sequence[Output]) -> None:
-        """Hand over records; per topic and partition they land in the order given, without holes.
+        """Send records; each partition receives its records in the order given, without holes.
 
         Blocks while the client's buffer is full. A record whose time its topic does not accept gets the
-        time of sending (`sqe_chain.ports.accepting.window`), for what is sealed must be published.
+        time of sending (`sqe_chain.ports.accepting.window`), because what is sealed must be published.
 
         Raises:
-            OutputTooLarge: a record is larger than its topic accepts; nothing of it was sent.
-            OutputRefused: the broker refuses a record however often it is sent; the writer must be closed.
-            Unavailable: the broker refused or lost a record for good; what was written before may or
-                may not have landed, and the writer must be closed.
+            OutputTooLarge: a record is larger than its topic accepts; it was not sent.
+            OutputRefused: the broker refuses a record permanently; the writer must be closed.
+            Unavailable: sending a record failed; records written before may or may not have been
+                stored, and the writer must be closed.
         """
 
     def flush(self) -> None:
@@ -144,29 +144,29 @@ class Writer(Protocol):
 
         Raises:
             OutputRefused: as `write`.
-            Unavailable: not within the bounded time (minimum in-sync replicas not met, broker away).
+            Unavailable: not within the time limit (minimum in-sync replicas not met, broker down).
         """
 
     def close(self) -> None:
-        """Give the writer back. After an error its client is thrown away, else kept for the process."""
+        """Release the writer. After an error its client is discarded, otherwise kept for this process."""
 
 
 class Log(Protocol):
     """Kafka, as seen by a service: topics, ranges of records, group commits."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
-        """What the broker knows of these topics; a topic that does not exist is absent.
+        """What the broker knows about these topics; a topic that does not exist is absent.
 
         Raises:
             Unavailable: no answer.
-            ConfigurationError: the broker gives no topic ids, or refuses the login.
+            ConfigurationError: the broker has no topic ids, or refuses the login.
         """
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Create a topic with the broker's default replication; one that exists is left as it is."""
+        """Create a topic with the broker's default replication; an existing topic is left as it is."""
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic with all that is in it; one that does not exist is no error."""
+        """Delete a topic and everything in it; no error if it does not exist."""
 
     def delete_group(self, group: str) -> None:
         """Delete a group's commits; no error if there are none, `ConfigurationError` if it has members."""
@@ -175,17 +175,17 @@ class Log(Protocol):
         """Where each partition begins and how far it is stable now (read committed)."""
 
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
-        """Every committed record of a range, in offset order, in blocks of at most some 1,000.
+        """Every committed record of a range, in offset order, in blocks of about 1,000 at most.
 
-        Guarantees: complete when the iterator ends: the reader's own position (or an
-        end-of-partition event's own offset) reached `stop`. Offsets may be sparse (transactions,
-        compaction). Records at or beyond `stop` are never given.
+        When the iterator ends, the range is complete: the consumer's position (or the offset of an
+        end-of-partition event) has reached `stop`. Offsets may be sparse (transactions, compaction).
+        Records at or after `stop` are never returned.
 
         Raises:
             LostOffsets: the log now begins after `start`.
-            TruncatedInput: the log ends before `stop`, or was truncated behind `leader_epoch`.
+            TruncatedInput: the log ends before `stop`, or was truncated since `leader_epoch`.
             RecreatedTopic: the topic has another id now.
-            Unavailable: no answer within the bounded time.
+            Unavailable: no answer within the time limit.
         """
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
@@ -195,9 +195,9 @@ class Log(Protocol):
         """Commit offsets with metadata for a group that has no members."""
 
     def writer(self) -> Writer:
-        """A writer of this process, idempotent, acknowledged by all in-sync replicas."""
+        """A writer of this process: idempotent, every record acknowledged by all in-sync replicas."""
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
-        """First offset whose record's time is at or after the timestamp; the stable end if none is."""
+        """First offset of a record at or after the timestamp; the stable end if there is none."""

@@ -1,9 +1,9 @@
-"""New or replay: the marks that remember how far each lane was counted, and what decides with them.
+"""New or replay: marks remember how far each lane was counted, and decide for each message.
 
-`ReplayFilter` decides for consumers without a flow. SQE's record keys, which filters and outputs of flows know as well,
-are for migrating from SQE (JW Player's Storm query engine), and for feeding a topology that still runs: read its topics
-with `drop_replays()`; or write `SqeKey(...).to_bytes()` as the key, to partition `destination(N)`, with the source's
-coordinates. Vectors for other languages: proto/sqe_vectors.json.
+`ReplayFilter` is for consumers without a flow. SQE's record keys are for migrating from SQE (JW Player's Storm query
+engine): flows read its topics with `drop_replays()`. To feed a topology that still runs, write `SqeKey(...).to_bytes()`
+as the key, to partition `destination(N)`, with the source's coordinates. Test vectors for other languages:
+proto/sqe_vectors.json.
 """
 
 from sqe_chain.replays.filter import ReplayFilter

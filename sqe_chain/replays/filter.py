@@ -1,8 +1,8 @@
 """Ignoring replays in a plain consumer, without Spark and without a flow.
 
-The marks must be stored together with what was made of the messages (in one transaction, one row,
-one file renamed into place): marks that are behind count twice, marks that are ahead count never.
-Marks kept in memory alone forget at a restart.
+Store the marks together with what was computed from the messages (in one transaction, one row, one
+file renamed into place): with marks that are older than the result, messages count twice; with marks
+that are newer, never. Marks kept only in memory are lost at a restart.
 
     >>> replays = ReplayFilter({"robot.raw": bytes(16)})
     >>> replays.accept(message), replays.accept(message)
@@ -31,13 +31,13 @@ _FORMAT: Final = 1
 
 
 class ReceivedMessage(Protocol):
-    """What is asked of a message; confluent_kafka.Message has it."""
+    """The methods of a message that the filter calls; confluent_kafka.Message has them."""
 
     def topic(self) -> str | None:
-        """Where it was read."""
+        """The topic it was read from."""
 
     def partition(self) -> int | None:
-        """Where it was read."""
+        """The partition it was read from."""
 
     def offset(self) -> int | None:
         """Its offset."""
@@ -46,19 +46,20 @@ class ReceivedMessage(Protocol):
         """Leader epoch of its batch; None or negative when it has none."""
 
     def value(self) -> bytes | None:
-        """What it holds."""
+        """Its value; None for a tombstone."""
 
     def headers(self) -> Headers | None:
         """Its headers; None when there are none."""
 
     def error(self) -> object | None:
-        """None, unless it is no message but an event of the client."""
+        """None for a message; something else for an event of the client."""
 
 
 class ReplayFilter:
     """Tells new messages from replays, for any number of topics and partitions.
 
-    Topics may hold envelopes (in values, or with the chain in headers) or raw messages, not both. For one consumer in one thread.
+    A topic may hold envelopes (in values, or with the chain in headers) or raw messages, not both. For one
+    consumer in one thread.
     """
 
     def __init__(
@@ -73,10 +74,10 @@ class ReplayFilter:
         """A filter that has seen nothing.
 
         Args:
-            topic_ids: Kafka's UUID, 16 bytes, of every topic that is read (the admin client's
-                `describe_topics` gives them).
+            topic_ids: Kafka's UUID, 16 bytes, of every topic that is read (from `describe_topics` of the
+                admin client).
             raw: topics whose messages were never wrapped.
-            compacted: topics in which records may be missing by intent.
+            compacted: topics from which compaction removes records, so missing ones are no error.
             max_lanes: limit of lanes for one input partition.
             recreated: see `PartitionMarks`.
 
@@ -99,20 +100,20 @@ class ReplayFilter:
     def accept(self, message: ReceivedMessage) -> bool:
         """Whether a message is new; if so its lane's mark moves to it.
 
-        A partition whose first message here is not at offset 0 counts as entered in the middle.
+        If the first message of a partition is not at offset 0, the partition counts as entered in the middle.
 
         Returns:
-            False for a replay: it was counted, ignore it.
+            False for a replay: it was counted before, ignore it.
 
         Raises:
-            EnvelopeError: the value is no envelope. Nothing has moved; call `undecodable` to go on
-                behind it.
+            EnvelopeError: the value is not an envelope. No mark has moved; call `undecodable` to go on
+                after it.
             ServiceStopped: going on could count something twice or never; the text says why. Also when
                 a topic declared as raw holds an envelope.
-            ConfigurationError: the topic has no id here.
-            ValueError: the message is an event of the client; look at `message.error()` first.
+            ConfigurationError: `topic_ids` has no id of the topic.
+            ValueError: the message is an event of the client; check `message.error()` first.
         """
-        topic, partition, offset = _place_of(message)
+        topic, partition, offset = _coordinates(message)
         marks = self._marks_of(topic, partition, offset)
         epoch = stored_epoch(message.leader_epoch())
         value = message.value()
@@ -122,21 +123,24 @@ class ReplayFilter:
         if is_enveloped(value) or chain_header(headers) is not None:
             raise ServiceStopped(
                 f"{topic}[{partition}]@{offset} is an envelope, or has a chain in its headers, but the topic is declared as raw: "
-                "its chain would be lost; leave it out of `raw`"
+                "its chain would be ignored; remove the topic from `raw`"
             )
         return marks.accept_raw(offset, epoch)
 
     def undecodable(self, message: ReceivedMessage) -> None:
-        """Go on behind a message that is no valid envelope: witnesses that it may have broken are waived."""
-        topic, partition, offset = _place_of(message)
+        """Go on after a message that is not a valid envelope; it excuses one gap on each lane.
+
+        It may have belonged to any lane, so the next message of each may name it as its `previous`.
+        """
+        topic, partition, offset = _coordinates(message)
         self._marks_of(topic, partition, offset).undecodable(offset)
 
     def marks(self, topic: str, partition: int) -> PartitionMarks:
-        """The marks of one partition. Raises KeyError when nothing of it was read."""
+        """The marks of one partition. Raises KeyError when no message of it was read."""
         return self._partitions[topic, partition]
 
     def notices(self) -> list[str]:
-        """Texts worth a warning since the last call, such as a root topic that was created again."""
+        """Warnings since the last call, for example that a root topic was created again."""
         texts = []
         for marks in self._partitions.values():
             texts += marks.notices
@@ -144,7 +148,7 @@ class ReplayFilter:
         return texts
 
     def export(self) -> str:
-        """All marks as JSON text, to be stored together with what was made of the messages."""
+        """All marks as JSON text, to be stored together with what was computed from the messages."""
         records = [marks.to_json() for _, marks in sorted(self._partitions.items())]
         return json.dumps({"format": _FORMAT, "partitions": records}, separators=(",", ":"))
 
@@ -159,17 +163,19 @@ class ReplayFilter:
         max_lanes: int = DEFAULT_MAX_LANES,
         recreated: Recreated = "stop",
     ) -> ReplayFilter:
-        """The filter whose marks `export` gave, under these settings.
+        """A filter with the marks that `export` wrote, and these settings.
 
         Raises:
             RecreatedTopic: a topic has another id now.
-            ConfigurationError: the text was not made by `export`, or a topic has no id here.
+            ConfigurationError: the text was not made by `export`, or `topic_ids` has no id of a topic.
         """
         replays = cls(topic_ids, raw=raw, compacted=compacted, max_lanes=max_lanes, recreated=recreated)
         try:
             stored = json.loads(text)
             if stored["format"] != _FORMAT:
-                raise ConfigurationError(f"marks of format {stored['format']}, known is {_FORMAT}")
+                raise ConfigurationError(
+                    f"the marks have format {stored['format']}, this version reads format {_FORMAT}"
+                )
             loaded = [
                 PartitionMarks.from_json(
                     record,
@@ -180,13 +186,15 @@ class ReplayFilter:
                 for record in stored["partitions"]
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigurationError(f"these are no exported marks: {error!r}") from error
+            raise ConfigurationError(
+                f"these are not marks written by ReplayFilter.export: {error!r}"
+            ) from error
         for marks in loaded:
             now = replays._topic_id(marks.topic)
             if now != marks.topic_id:
                 raise RecreatedTopic(
                     f"topic {marks.topic} has id {now.hex()}, the marks are for {marks.topic_id.hex()}: it was "
-                    "deleted and created again; leave its marks out to begin anew"
+                    "deleted and created again; remove its marks to start over"
                 ).at(marks.topic, marks.partition)
             replays._partitions[marks.topic, marks.partition] = marks
         return replays
@@ -212,9 +220,9 @@ class ReplayFilter:
         return topic_id
 
 
-def _place_of(message: ReceivedMessage) -> tuple[str, int, int]:
+def _coordinates(message: ReceivedMessage) -> tuple[str, int, int]:
     if message.error() is not None:
-        raise ValueError(f"this is no message but an event of the client: {message.error()}")
+        raise ValueError(f"this is not a message but an event of the client: {message.error()}")
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
         raise ValueError("the message was not read from Kafka: it has no topic, partition and offset")

@@ -1,4 +1,4 @@
-"""One lane's mark, the last message accepted on it, and marks as they are stored in plans and commits."""
+"""The mark of one lane, and the form in which plans and commits store marks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class MarkRecord(TypedDict):
 
 
 class MarksRecord(TypedDict):
-    """What `PartitionMarks.to_json` gives; integers beyond 2^53 and bytes are hexadecimal.
+    """What `PartitionMarks.to_json` returns; integers beyond 2^53 and bytes are hexadecimal.
 
-    `excused` holds the lanes that have used their excuse; absent when there are none.
+    `excused`: the lanes that have used their one excuse for a gap; absent when there are none.
     """
 
     topic: str
@@ -40,8 +40,8 @@ class Mark:
         position: its position.
         offset: its offset in the input partition.
         head: its envelope; None when the mark was loaded.
-        path: the lane without the ids of the topics in between (`chain.path_hash`).
-        excused: a witness beyond it was let pass once, for the partition was entered in the middle.
+        path: the lane without the ids of the topics after the root (`chain.path_hash`).
+        excused: one gap was already accepted on this lane, because the partition was entered in the middle.
     """
 
     __slots__ = ("_of", "excused", "head", "offset", "path", "position")
@@ -57,7 +57,7 @@ class Mark:
     @property
     def of(self) -> int:
         """How many envelopes the last republisher made from the same input; 0 at the origin."""
-        if self.head is not None:  # found when asked for: most messages are not, and it costs a third
+        if self.head is not None:  # computed on demand: seldom needed, and it would cost a third of the time
             self._of = last_of(self.head.chain) if self.head.chain else 0
         return self._of
 

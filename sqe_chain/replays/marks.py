@@ -1,12 +1,12 @@
-"""Marks: how far each lane of one input partition was accepted. What is not beyond is a replay.
+"""Marks: how far each lane of one input partition was accepted. A message that is not beyond its mark is a replay.
 
-Pure: no clock, no driver. Two witnesses in every envelope are compared on the way, because a mark
-alone cannot see them (each stops the service, by name):
+Pure: no clock, no driver. Two witnesses in every envelope are compared as well, because they show what a
+mark alone cannot (each stops the service with an error of its own):
 
-* `previous`, what the writer wrote before on the lane: if it lies beyond the mark, messages are
-  missing, or two changed places.
-* `of`, how many envelopes were made from one input: if it differs between two of them, the writer
-  changed its mind between two attempts, and no position says which of its outputs were counted.
+* `previous`, the position that the writer wrote before on the lane: if it is beyond the mark, messages
+  are missing or out of order.
+* `of`, how many envelopes were made from one input: if two of them differ, the writer gave other outputs
+  in another attempt, and no position says which of them were counted.
 
     >>> marks = PartitionMarks("robot.raw", bytes(16), 0)
     >>> [marks.accept_raw(offset) for offset in (0, 1, 0, 1, 2)]
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_MAX_LANES", "Mark", "MarksRecord", "PartitionMarks", "Recreated"]
 
 Recreated = Literal["stop", "count", "skip"]
-"""What to do with old roots that come again through a topic that was created again: see DESIGN."""
+"""What to do with old roots that arrive again through a topic that was created again: see `PartitionMarks`."""
 
 DEFAULT_MAX_LANES: Final = 10_000
-"""Lanes of one input partition. Every hop's partitions multiply them."""
+"""Lanes of one input partition. Each hop multiplies them by its partitions."""
 
 
 class PartitionMarks:
     """The marks of one input partition, and the decision about each of its messages.
 
-    Lanes are told apart as their writers state them: topic, id and partition of the place of reading,
-    which `chain.read_lane` adds, are the same for all of them here.
+    Lanes are identified as their writers state them. What `chain.read_lane` adds (topic, id and partition
+    they are read from) is the same for all lanes here.
 
     Attributes:
         topic: the input topic.
         topic_id: its UUID, 16 bytes.
         partition: the input partition.
-        entered_in_middle: reading did not begin at the partition's first record, so lanes may come up
-            that have a history.
-        undecodable_offset: offset of the last record that was no valid envelope; -1 for none.
-        compacted: records may be missing by intent, so `previous` is not looked at.
+        entered_in_middle: reading did not begin at the partition's first record, so the first message seen
+            of a lane may have predecessors.
+        undecodable_offset: offset of the last record that was not a valid envelope; -1 for none.
+        compacted: compaction removes records, so `previous` is not checked.
         max_lanes: limit of lanes.
         recreated: policy for old roots through a topic created again: `stop`; `count` them once more;
             or `skip` what is not beyond the highest position that was counted on the path.
-        notices: texts worth a warning (a root topic created again); whoever reads them clears them.
+        notices: warnings (a root topic created again); whoever reports them clears the list.
     """
 
     __slots__ = (
@@ -104,8 +104,8 @@ class PartitionMarks:
     def accept(self, head: EnvelopeHead, offset: int, leader_epoch: int = 0) -> bool:
         """Whether an enveloped message is new; if so the mark of its lane moves to it.
 
-        A message that is excluded later (poison) but could be decoded is accepted all the same: its
-        mark moves. When an error is raised nothing has moved.
+        A message that could be decoded is accepted even if it is excluded later (poison): the mark moves.
+        When an error is raised, no mark has moved.
 
         Args:
             head: from `envelope.parse_head`.
@@ -116,9 +116,9 @@ class PartitionMarks:
             False for a replay.
 
         Raises:
-            ChangedRepublisher, GapError: by the witnesses; the latter on new messages only.
+            ChangedRepublisher, GapError: a witness disagrees; GapError on new messages only.
             TooManyLanes, RecreatedTopic: on the first message of a lane.
-            EnvelopeError: the first message of a lane states a lane or position that its chain denies.
+            EnvelopeError: the first message of a lane states a lane or position that does not match its chain.
         """
         mark = self._marks.get(head.lane)
         position = head.position
@@ -142,7 +142,7 @@ class PartitionMarks:
         return True
 
     def accept_raw(self, offset: int, leader_epoch: int = 0) -> bool:
-        """Whether a message without envelope is new; if so the mark moves to it. See `accept`."""
+        """Whether a message without an envelope is new; if so the mark moves to it. See `accept`."""
         position = root_position(leader_epoch, offset)
         mark = self._marks.get(0)
         if mark is None:
@@ -155,7 +155,7 @@ class PartitionMarks:
         return True
 
     def undecodable(self, offset: int) -> None:
-        """Note a record that is no valid envelope: what it was on which lane cannot be known."""
+        """Note a record that is not a valid envelope: it may have belonged to any lane."""
         self.undecodable_offset = max(self.undecodable_offset, offset)
 
     def __len__(self) -> int:
@@ -168,11 +168,11 @@ class PartitionMarks:
 
     @property
     def lanes(self) -> dict[int, Mark]:
-        """Lane as its writers state it -> mark. Who moves a mark must do all that `accept` does."""
+        """Lane as its writers state it -> mark. Code that moves a mark must check all that `accept` checks."""
         return self._marks
 
     def __getitem__(self, lane: int) -> Mark:
-        """The mark of a lane as its writer states it; 0 for raw messages and those of the origin."""
+        """The mark of a lane as its writer states it; 0 for raw messages and those wrapped at the origin."""
         return self._marks[lane]
 
     def __eq__(self, other: object) -> bool:
@@ -182,15 +182,15 @@ class PartitionMarks:
     __hash__ = None  # type: ignore[assignment] # marks move
 
     def copy(self) -> PartitionMarks:
-        """Marks that move on their own, with the same settings."""
+        """An independent copy, with the same settings."""
         return PartitionMarks.from_json(
             self.to_json(), compacted=self.compacted, max_lanes=self.max_lanes, recreated=self.recreated
         )
 
     def to_json(self) -> MarksRecord:
-        """What the marks say, ready for json.dumps; the same for the same marks (lanes are sorted).
+        """The marks for json.dumps; equal marks give equal JSON (lanes are sorted).
 
-        Settings (compacted, max_lanes, recreated) and notices are no part of it.
+        Settings (compacted, max_lanes, recreated) and notices are not included.
         """
         record: MarksRecord = {
             "topic": self.topic,
@@ -227,7 +227,7 @@ class PartitionMarks:
         max_lanes: int = DEFAULT_MAX_LANES,
         recreated: Recreated = "stop",
     ) -> PartitionMarks:
-        """The marks that `to_json` wrote, under these settings.
+        """The marks that `to_json` wrote, with these settings.
 
         Raises:
             KeyError, ValueError: the record was not written by `to_json`.
@@ -253,7 +253,7 @@ class PartitionMarks:
         return marks
 
     def _accept_first(self, head: EnvelopeHead, position: bytes, offset: int) -> bool:
-        """The first message of a lane: the only one whose chain is walked."""
+        """Accept the first message of a lane: the only one whose chain is parsed and checked."""
         chain = check_consistent(head)
         of = last_of(head.chain) if chain else 0
         path = path_hash(chain, self.topic, self.topic_id, self.partition)
@@ -271,10 +271,10 @@ class PartitionMarks:
     def _accept_again(
         self, head: EnvelopeHead, position: bytes, offset: int, chain: Chain, counted: Mark
     ) -> bool:
-        """The first message of a lane that goes on where another one of its path has ended.
+        """Accept the first message of a lane that continues another lane of the same path.
 
-        A position says the same on all lanes of a path, so the highest that was counted is the mark; what is
-        beyond it was not counted, be it made from the same root.
+        Positions mean the same on all lanes of a path, so the highest that was counted is the mark. What is
+        beyond it was not counted, even if it was made from the same root.
         """
         of = last_of(head.chain) if chain else 0
         if position[:-ORDINAL_LENGTH] == counted.position[:-ORDINAL_LENGTH] and of != counted.of:
@@ -289,9 +289,9 @@ class PartitionMarks:
     def _add(self, lane: int, position: bytes, of: int, offset: int, chain: Chain) -> Mark:
         if len(self._marks) >= self.max_lanes:
             raise TooManyLanes(
-                f"{self._place(offset)}: another lane, but {len(self._marks)} are known and {self.max_lanes} "
+                f"{self._where(offset)}: another lane, but {len(self._marks)} are known and {self.max_lanes} "
                 "allowed. Each hop multiplies lanes by its partitions, a shuffle by its state partitions. "
-                f"Raise the limit, or see why the way {chain} is new"
+                f"Raise the limit, or find out why the path {chain} is new"
             ).at(self.topic, self.partition, offset)
         mark = Mark(position, of, offset, path_hash(chain, self.topic, self.topic_id, self.partition))
         root = chain.root
@@ -304,7 +304,7 @@ class PartitionMarks:
         if topic_id not in known:
             if known:
                 self.notices.append(
-                    f"{self._place(offset)}: root {topic}[{partition}] has id {topic_id.hex()}, known was "
+                    f"{self._where(offset)}: root {topic}[{partition}] has id {topic_id.hex()}, known was "
                     f"{known[-1].hex()}: the topic was created again; its messages count as new"
                 )
             known.append(topic_id)
@@ -313,13 +313,14 @@ class PartitionMarks:
         return mark
 
     def _check_gap(self, mark: Mark | None, head: EnvelopeHead, offset: int) -> bool:
-        """Stop when the writer's witness lies beyond the mark, unless something excuses the hole.
+        """Stop when `previous` is beyond the mark, unless something excuses the gap.
 
-        Where a partition was entered in the middle, what is before a lane's first message stands before the entry. And
-        the batch that was being written then may go on after others: so each lane has one excuse later, and only one.
+        Where a partition was entered in the middle, a lane's first message may have predecessors before the entry.
+        And the batch that was being written at that moment may continue after other batches, so each lane has one
+        excuse later, and only one.
 
         Returns:
-            Whether it was that one.
+            Whether the lane's one excuse was used.
         """
         if self.compacted or (mark.offset if mark else -1) < self.undecodable_offset:
             return False
@@ -329,34 +330,34 @@ class PartitionMarks:
             return True
         known = f"position {mark.position.hex()} (offset {mark.offset})" if mark else "nothing of this lane"
         raise GapError(
-            f"{self._place(offset)}: position {head.position.hex()} says that {head.previous.hex()} was written before "
-            f"it, but read was {known}: records are missing, or changed places. Look for them in "
+            f"{self._where(offset)}: position {head.position.hex()} says that {head.previous.hex()} was written before "
+            f"it, but the last one read was {known}: records are missing or out of order. Look for them in "
             f"{self.topic}[{self.partition}] before offset {offset} (retention, a writer without idempotence); "
-            f"when they are lost for good, {START_OVER} with --start earliest"
+            f"if they are lost for good, {START_OVER} with --start earliest"
         ).at(self.topic, self.partition, offset)
 
     def _wrong_length(self, mark: Mark, head: EnvelopeHead, offset: int) -> MalformedField:
         return MalformedField(
-            f"{self._place(offset)}: the position has {len(head.position)} bytes, all others of its lane have "
+            f"{self._where(offset)}: the position has {len(head.position)} bytes, all others of its lane have "
             f"{len(mark.position)}: the service that writes {self.topic} does not follow the format"
         ).at(self.topic, self.partition, offset)
 
     def _changed(self, mark: Mark, head: EnvelopeHead, offset: int) -> ChangedRepublisher:
         return ChangedRepublisher(
-            f"{self._place(offset)}: position {head.position.hex()} is one of {last_of(head.chain)} envelopes made from its input, "
+            f"{self._where(offset)}: position {head.position.hex()} is one of {last_of(head.chain)} envelopes made from its input, "
             f"but at offset {mark.offset} they were {mark.of}: the service that writes {self.topic} gave other "
-            "outputs when it did the same input again (its code changed before it had finished, or is not "
+            "outputs when it processed the same input again (its code changed before it had finished, or is not "
             f"deterministic). Run its old code until it has finished; if that is too late, {START_OVER}"
         ).at(self.topic, self.partition, offset)
 
     def _recreated(self, chain: Chain, position: bytes, highest: bytes, offset: int) -> RecreatedTopic:
         between = ", ".join(link.topic for link in chain.links[1:]) or self.topic
         return RecreatedTopic(
-            f"{self._place(offset)}: root position {position[:ROOT_LENGTH].hex()} was counted already (up to "
-            f"{highest.hex()}) on the same way, but with other topic ids: one of {between} was deleted and "
-            f"created again. The way is {chain}. Declare Flow(recreated='skip') to ignore what was counted, "
-            "or recreated='count' if these are other facts"
+            f"{self._where(offset)}: root position {position[:ROOT_LENGTH].hex()} was counted already (up to "
+            f"{highest.hex()}) on the same path, but with other topic ids: one of {between} was deleted and "
+            f"created again. The path is {chain}. Declare Flow(recreated='skip') to ignore what was counted, "
+            "or recreated='count' if these messages are new"
         ).at(self.topic, self.partition, offset)
 
-    def _place(self, offset: int) -> str:
+    def _where(self, offset: int) -> str:
         return f"{self.topic}[{self.partition}]@{offset}"

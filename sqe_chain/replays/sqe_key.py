@@ -1,8 +1,8 @@
 """The record key of SQE (JW Player's Storm query engine): who produced a record, from which source offset.
 
 20 bytes, big-endian: process id (int64), partition (int32) and offset (int64) of the source. The process id
-names the producer and its source: MurmurHash64A over the text of topology name, stream name, ZooKeeper hosts
-and ZooKeeper path, one behind the other.
+names the producer and its source: MurmurHash64A over topology name, stream name, ZooKeeper hosts and
+ZooKeeper path, concatenated.
 
     >>> key = SqeKey(process_id("test-topo", "test-stream", "brokers", "path"), partition=6, offset=41)
     >>> key.to_bytes().hex(" ", -4)
@@ -12,7 +12,7 @@ and ZooKeeper path, one behind the other.
 
 To migrate *from* SQE, read its topics with `drop_replays()` and write envelopes; to feed a topology that still
 runs, write `SqeKey(...).to_bytes()` as the key, to partition `destination(N)`, with the source's coordinates.
-Vectors for other languages: proto/sqe_vectors.json.
+Test vectors for other languages: proto/sqe_vectors.json.
 
 Source: SQE's `StreamMetadata`, `StreamAdapter.createPid` and `SourcePartitionPartitioner`.
 """
@@ -26,7 +26,7 @@ from typing import NamedTuple
 from sqe_chain.errors import OutOfBounds
 
 KEY_LENGTH = 20
-"""Bytes of a key; what is longer or shorter is no key of SQE's."""
+"""Bytes of a key; anything longer or shorter is not a key of SQE's."""
 SEED = 0xE17A1465
 """Seed of the process id's hash (stream-lib's default)."""
 
@@ -39,7 +39,7 @@ _WORD = 8
 
 
 class SqeKey(NamedTuple):
-    """Where a record comes from, as SQE says it. Every combination of numbers is a key.
+    """Where a record comes from, in SQE's terms. Every combination of numbers is a valid key.
 
     Attributes:
         process_id: names the producer and its source, signed as Java's long; see `process_id`.
@@ -61,8 +61,8 @@ class SqeKey(NamedTuple):
             return _KEY.pack(*self)
         except StructError as error:
             raise OutOfBounds(
-                f"{self} is no key of SQE's: process id and offset are signed 64-bit numbers, the partition a "
-                "signed 32-bit one (a process id shown as unsigned hexadecimal has to be made signed)"
+                f"{self} is not a key of SQE's: process id and offset are signed 64-bit numbers, the partition a "
+                "signed 32-bit one (convert a process id shown as unsigned hexadecimal to a signed number)"
             ) from error
 
     def destination(self, partitions: int) -> int:
@@ -79,15 +79,15 @@ class SqeKey(NamedTuple):
         if self.partition < 0 or partitions < 1:
             raise OutOfBounds(
                 f"no destination for source partition {self.partition} among {partitions} partitions: "
-                "a source partition is 0 or more, and a topic has at least one; look at what made the key"
+                "a source partition is 0 or more, and a topic has at least one; check what made the key"
             )
         return self.partition % partitions
 
 
 def read_sqe_key(key: bytes | None) -> SqeKey | None:
-    """The key of a record, or None where it is null or not 20 bytes long.
+    """The key of a record; None if it is null or not 20 bytes long.
 
-    Any other key of 20 bytes is read as one, too: the format has nothing to tell it by.
+    A foreign key of 20 bytes is read as one, too: nothing in the format would tell them apart.
     """
     if key is None or len(key) != KEY_LENGTH:
         return None
@@ -97,7 +97,7 @@ def read_sqe_key(key: bytes | None) -> SqeKey | None:
 def process_id(topology: str, stream: str, zookeeper_hosts: str, zookeeper_path: str = "") -> int:
     """SQE's process id of a stream of a topology, signed as Java's long.
 
-    Nothing separates the four, so ("ab", "c") and ("a", "bc") are one producer; that is SQE's format.
+    The four are joined without a separator, so ("ab", "c") and ("a", "bc") are one producer; that is SQE's format.
 
     Args:
         topology: name of the topology.

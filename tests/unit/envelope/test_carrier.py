@@ -64,7 +64,7 @@ def test_several_payloads_have_no_room() -> None:
 
 def test_a_payload_that_is_an_envelope_would_be_read_as_one() -> None:
     inner = wrap("a", key=None, timestamp_ms=0)
-    with pytest.raises(PoisonError, match="begins as an envelope does"):
+    with pytest.raises(PoisonError, match="begins like an envelope"):
         in_headers(wrap(inner, key=None, timestamp_ms=0), source="robots")
 
 
@@ -105,7 +105,7 @@ def test_a_deleted_one_has_no_value() -> None:
     value, headers = in_headers(deleted, source="x")
     assert value is None
     assert read(value, headers=headers).payloads == (None,)
-    with pytest.raises(MalformedField, match="says 'deleted', and there is a value"):
+    with pytest.raises(MalformedField, match="says 'deleted', but there is a value"):
         read(b"x", headers=headers)
 
 

@@ -162,9 +162,9 @@ def test_payloads_of_several_types_or_none_are_refused() -> None:
 
 
 def test_a_wrong_payload_type_is_named() -> None:
-    with pytest.raises(WrongPayloadType, match=r"StringValue, expected was a google\.protobuf\.BytesValue"):
+    with pytest.raises(WrongPayloadType, match=r"StringValue, expected a google\.protobuf\.BytesValue"):
         read(origin()).payload_as(BytesValue)
-    with pytest.raises(MalformedField, match=r"no google\.protobuf\.StringValue"):
+    with pytest.raises(MalformedField, match=r"not a google\.protobuf\.StringValue"):
         read(edited(origin(), payload=b"\xff")).payload_as(StringValue)
 
 
@@ -416,7 +416,7 @@ def test_trailing_bytes_are_named(more: bytes) -> None:
 
 def test_a_wrong_checksum_is_named_with_both_numbers() -> None:
     value = hop()
-    with pytest.raises(WrongChecksum, match=r"checksum is [0-9a-f]{8}, computed"):
+    with pytest.raises(WrongChecksum, match=r"stated checksum is [0-9a-f]{8}, that of"):
         parse_head(value[:-1] + bytes((value[-1] ^ 1,)))
     with pytest.raises(WrongChecksum, match="no field begins"):
         parse_head(value[:5] + b"\x07" + value[6:])
@@ -461,8 +461,8 @@ def test_a_whole_envelope_has_no_diagnosis() -> None:
         (edited(origin(), more=[b"lost"]), MalformedField, "size is absent, but there are 2"),
         (edited(origin(), size=3, more=[b"a"]), MalformedField, "size is 3, but there are 2"),
         (edited(origin(), size=2, more=[b"a"], deleted=[2]), MalformedField, "payload 2 of 2"),
-        (sealed(b"\x0dSQE\xff\x0f"), MalformedField, "no envelope"),
-        (sealed(b"\x0dSQE\xff\x32\x01\xff"), MalformedField, "no envelope"),
+        (sealed(b"\x0dSQE\xff\x0f"), MalformedField, "not an envelope"),
+        (sealed(b"\x0dSQE\xff\x32\x01\xff"), MalformedField, "not an envelope"),
     ],
 )
 def test_wrong_fields_are_named_although_the_checksum_is_right(
@@ -605,7 +605,7 @@ def test_a_field_that_stands_twice_is_refused_for_readers_would_not_agree() -> N
         start = end
     for number, field in fields.items():
         for twice in (body + field, body[: len(PREFIX)] + field + body[len(PREFIX) :]):
-            with pytest.raises(MalformedField, match=f"field {number} stands again"):
+            with pytest.raises(MalformedField, match=f"field {number} is repeated"):
                 parse_head(sealed(twice))
     assert parse_head(sealed(body + b"\x70\x05")) is not None, "a field of a later version of the format"
 

@@ -17,7 +17,7 @@ from sqe_chain.testing import Rehearsal
 
 
 class Odd(Exception):
-    """Its text cannot be had."""
+    """Its `__str__` raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -157,7 +157,7 @@ def test_texts_that_cannot_be_had_or_written_stop_nothing(function: Any, where: 
     [
         (ValueError("plain"), "plain"),
         (ValueError("half \udc80"), "half \\udc80"),
-        (Odd(), "(its text cannot be had: RuntimeError)"),
+        (Odd(), "(no text: its __str__ raised RuntimeError)"),
     ],
 )
 def test_text_of_an_error_can_always_be_written(error: Exception, text: str) -> None:
