@@ -1,7 +1,7 @@
-"""Kafka, through confluent-kafka (librdkafka): the only place of the package that imports it.
+"""Kafka, through confluent-kafka (librdkafka). No other package imports the driver.
 
-`_settings` says which properties exactness depends on, `_reader` holds the hot loop of reading,
-`_writer` that of publishing, `_admin` the questions, `_group` commits, `_errors` the table of error codes.
+`_settings` lists the properties that exactness depends on, `_reader` has the hot loop of reading, `_writer`
+that of publishing, `_admin` asks about topics and offsets, `_group` commits, `_errors` maps error codes.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ __all__ = ["KafkaLog", "load_config"]
 class KafkaLog:
     """A Kafka cluster; see `sqe_chain.ports.Log` for what its methods guarantee.
 
-    An address: it can be pickled (the pickle carries the configuration, secrets included; `repr` and
-    errors never do), compares by its settings, and opens clients when they are first needed, once per
-    process.
+    It is only an address: it can be pickled (the pickle contains the configuration with its secrets; `repr`
+    and errors never do), compares by its settings, and opens clients on first use, once per process.
 
     Args:
         bootstrap: `host:port` of one or more brokers, separated by commas.
-        config: further librdkafka properties, for SASL and TLS above all; `load_config` reads them from a
-            file. Those that exactness depends on are refused by name.
+        config: further librdkafka properties, mostly for SASL and TLS; `load_config` reads them from a file.
+            Properties that exactness depends on are refused.
         timeout_s: how long a broker may be silent before `Unavailable` is raised.
-        flush_s: how long a flush, or a full buffer, may take before `Unavailable` is raised.
+        flush_s: how long a flush may take, or the client's buffer stay full, before `Unavailable` is raised.
 
     Raises:
         ConfigurationError: a property is refused, or no broker is given.
@@ -64,7 +63,7 @@ class KafkaLog:
         return _admin.admin(self._settings).describe(topics)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """Topic ids alone, at half the cost of `describe`; a topic that does not exist is absent."""
+        """Topic ids only, at half the cost of `describe`; a topic that does not exist is absent."""
         return _admin.admin(self._settings).topic_ids(topics)
 
     def create_topic(self, topic: str, partitions: int) -> None:

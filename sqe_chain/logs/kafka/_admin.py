@@ -1,4 +1,4 @@
-"""Questions to the broker: topics and ends of partitions."""
+"""Asks brokers about topics and offsets; creates and deletes topics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.errors import ConfigurationError, Unavailable
-from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._clients import Pool, connect
 from sqe_chain.logs.kafka._errors import mapped
 from sqe_chain.ports import NO_LIMIT, Bounds, TopicInfo, TopicPartition
 
@@ -32,22 +32,22 @@ _NONE = -1
 """The offset of a time after the last record."""
 
 _ATTEMPTS = 3
-"""A question may go to a broker that has just died, and is not asked elsewhere by the driver."""
+"""A request may go to a broker that has just died, and the driver does not send it to another one."""
 
-_SURE = 3
-_SURE_S = 0.02
-"""Answers in a row, and the time between them, after which a new topic counts as known."""
+_CONFIRMATIONS = 3
+_CONFIRMATION_S = 0.02
+"""A new topic counts as known after this many answers in a row, and the time between them."""
 
 _SLICE_S = 0.1
-"""How often a wait looks at what the client's threads report."""
+"""How often a wait checks what the client's threads report."""
 
 
 _UNKNOWN = {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
-"""What the driver answers itself from what it has heard so far: partitions may have been added since."""
+"""Errors that the driver raises itself, from its cached metadata: partitions may have been added since."""
 
 
-class _Unheard(ConfigurationError):
-    """The driver's client has not heard of a partition; a new one may have."""
+class _StaleMetadata(ConfigurationError):
+    """The client's cached metadata lacks a partition; a new client may find it."""
 
 
 class Admin:
@@ -59,30 +59,32 @@ class Admin:
         self._renew()
 
     def _renew(self) -> None:
-        self._driver, self._faults = made(driver.AdminClient, self._settings.client({}, {}), self._settings)
+        self._driver, self._faults = connect(
+            driver.AdminClient, self._settings.client({}, {}), self._settings
+        )
 
     def close(self) -> None:
-        """Nothing to end: the driver's client ends with its last reference."""
+        """Nothing to close: the driver closes its client with the last reference."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Log.describe`."""
         names = sorted(set(topics))
-        return self._patiently(lambda: self._described(names))
+        return self._retry(lambda: self._describe_now(names))
 
-    def _described(self, names: list[str]) -> dict[str, TopicInfo]:
+    def _describe_now(self, names: list[str]) -> dict[str, TopicInfo]:
         found = self._descriptions(names)
         if not found:
             return {}
         configs = {
-            name: self._settled(answer, f"Reading the configuration of topic {name}")
+            name: self._result(answer, f"Reading the configuration of topic {name}")
             for name, answer in self._configs(found).items()
         }
         return {name: self._info(about, configs[name]) for name, about in found.items()}
 
     def _info(self, about: Any, entries: Mapping[str, Any]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
-        """What a description and the topic's settings say together."""
+        """A `TopicInfo` from a description and the topic's settings."""
         config = {name: entry.value for name, entry in entries.items() if entry.value is not None}
-        # Brokers before 3.6 have one limit for both directions; 3.x heeds it where the newer one is not set.
+        # Brokers before 3.6 have one limit for both directions; 3.x uses it where the newer one is not set.
         either = int(config.get("message.timestamp.difference.max.ms", NO_LIMIT))
         before_ms = int(config.get("message.timestamp.before.max.ms", NO_LIMIT))
         after_ms = int(config.get("message.timestamp.after.max.ms", NO_LIMIT))
@@ -102,9 +104,9 @@ class Admin:
         )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """The ids of those of these topics that exist; half the cost of `describe`."""
+        """Topic ids only, at half the cost of `describe`; a topic that does not exist is absent."""
         names = sorted(set(topics))
-        found = self._patiently(lambda: self._descriptions(names))
+        found = self._retry(lambda: self._descriptions(names))
         return {name: self.topic_id(about) for name, about in found.items()}
 
     def topic_id(self, about: Any) -> bytes:  # noqa: ANN401 - the driver's TopicDescription
@@ -113,27 +115,27 @@ class Admin:
         if halves == (0, 0):
             raise ConfigurationError(
                 f"Kafka at {self._settings.bootstrap} gives no topic id for {about.name}: a topic deleted and "
-                "created again could not be told from the old one. Use brokers of version 2.8 or later."
+                "created again would look like the old one. Use brokers of version 2.8 or later."
             )
         return b"".join(half.to_bytes(8, "big", signed=True) for half in halves)
 
     def _descriptions(self, names: list[str]) -> dict[str, Any]:
         if not names:
             return {}
-        answers = self._asked(
+        answers = self._send(
             lambda: self._driver.describe_topics(TopicCollection(names), request_timeout=self._attempt_s),
             "Describing topics",
         )
         found = {}
         for name, answer in answers.items():
-            about = self._unless({"UNKNOWN_TOPIC_OR_PART"}, answer, f"Describing topic {name}")
+            about = self._result_unless({"UNKNOWN_TOPIC_OR_PART"}, answer, f"Describing topic {name}")
             if about is not None:
                 found[name] = about
         return found
 
     def _configs(self, names: Iterable[str]) -> dict[str, Future[Any]]:
         resources = [driver.ConfigResource(driver.ConfigResource.Type.TOPIC, name) for name in names]
-        answers = self._asked(
+        answers = self._send(
             lambda: self._driver.describe_configs(resources, request_timeout=self._attempt_s),
             "Reading topic configurations",
         )
@@ -141,36 +143,37 @@ class Admin:
 
     def create_topic(self, topic: str, partitions: int) -> None:
         """See `Log.create_topic`."""
-        answers = self._asked(
+        answers = self._send(
             lambda: self._driver.create_topics(
                 [driver.NewTopic(topic, num_partitions=partitions)], request_timeout=self._settings.timeout_s
             ),
             f"Creating topic {topic}",
         )
-        self._unless({"TOPIC_ALREADY_EXISTS"}, answers[topic], f"Creating topic {topic}")
+        self._result_unless({"TOPIC_ALREADY_EXISTS"}, answers[topic], f"Creating topic {topic}")
         deadline = time.monotonic() + self._settings.timeout_s
-        known = 0
-        while known < _SURE:  # brokers learn of a new topic one by one, and any of them may be asked
-            known = known + 1 if self._has_leaders(topic) else 0
+        confirmed = 0
+        # Brokers learn of a new topic one after another, and any of them may answer: one "yes" is not enough.
+        while confirmed < _CONFIRMATIONS:
+            confirmed = confirmed + 1 if self._has_leaders(topic) else 0
             if time.monotonic() > deadline:
-                raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._waited()}.")
-            time.sleep(_SURE_S)
+                raise Unavailable(f"Topic {topic} was created, but has no leaders after {self._timeout()}.")
+            time.sleep(_CONFIRMATION_S)
 
     def delete_topic(self, topic: str) -> None:
-        """See `Log.delete_topic`. Brokers forget it one by one."""
-        answers = self._asked(
+        """See `Log.delete_topic`. Some brokers may still report the topic for a moment."""
+        answers = self._send(
             lambda: self._driver.delete_topics([topic], request_timeout=self._settings.timeout_s),
             f"Deleting topic {topic}",
         )
-        self._unless({"UNKNOWN_TOPIC_OR_PART"}, answers[topic], f"Deleting topic {topic}")
+        self._result_unless({"UNKNOWN_TOPIC_OR_PART"}, answers[topic], f"Deleting topic {topic}")
 
     def delete_group(self, group: str) -> None:
         """See `Log.delete_group`."""
-        answers = self._asked(
+        answers = self._send(
             lambda: self._driver.delete_consumer_groups([group], request_timeout=self._settings.timeout_s),
             f"Deleting group {group}",
         )
-        self._unless({"GROUP_ID_NOT_FOUND"}, answers[group], f"Deleting group {group}")
+        self._result_unless({"GROUP_ID_NOT_FOUND"}, answers[group], f"Deleting group {group}")
 
     def _has_leaders(self, topic: str) -> bool:
         about = self._descriptions([topic]).get(topic)
@@ -183,8 +186,10 @@ class Admin:
         asked = list(partitions)
         begins = self._offsets(asked, driver.OffsetSpec.earliest())
         ends = self._offsets(asked, driver.OffsetSpec.latest())
+        # Two requests, perhaps to two leaders: their answers need not agree.
         return {
-            place: Bounds(begin=begins[place], stable_end=max(begins[place], ends[place])) for place in asked
+            partition: Bounds(begin=begins[partition], stable_end=max(begins[partition], ends[partition]))
+            for partition in asked
         }
 
     def offsets_at(
@@ -193,20 +198,20 @@ class Admin:
         """See `Log.offsets_at`."""
         asked = list(partitions)
         found = self._offsets(asked, driver.OffsetSpec.for_timestamp(timestamp_ms))
-        without = [place for place in asked if found[place] < 0]
+        without = [partition for partition in asked if found[partition] < 0]  # no record that late: the end
         return {**found, **(self._offsets(without, driver.OffsetSpec.latest()) if without else {})}
 
     def _offsets(self, partitions: Sequence[TopicPartition], which: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - the driver's OffsetSpec
         if not partitions:
             return {}
-        return self._patiently(lambda: self._offsets_now(partitions, which))
+        return self._retry(lambda: self._offsets_now(partitions, which))
 
     def _offsets_now(
         self,
         partitions: Sequence[TopicPartition],
         which: Any,  # noqa: ANN401 - the driver's OffsetSpec
     ) -> dict[TopicPartition, int]:
-        answers = self._asked(
+        answers = self._send(
             lambda: self._driver.list_offsets(
                 {DriverPartition(topic, partition): which for topic, partition in partitions},
                 isolation_level=IsolationLevel.READ_COMMITTED,
@@ -215,32 +220,32 @@ class Admin:
             "Asking for offsets",
         )
         found = {}
-        for place, answer in answers.items():
-            doing = f"Asking for the ends of {place.topic}[{place.partition}]"
-            result = self._settled(answer, doing)
-            # A request that timed out comes back as a success with an offset of -1001.
+        for partition, answer in answers.items():
+            doing = f"Asking for the ends of {partition.topic}[{partition.partition}]"
+            result = self._result(answer, doing)
+            # librdkafka reports a request that timed out as a success with offset -1001.
             if result.offset < _NONE:
-                raise Unavailable(f"{doing}: {self._silence()}")
-            found[place.topic, place.partition] = int(result.offset)
+                raise Unavailable(f"{doing}: {self._no_answer()}")
+            found[partition.topic, partition.partition] = int(result.offset)
         return found
 
-    def _patiently(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask, and ask again with a new client if there was no good answer and there is time."""
+    def _retry(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask until there is an answer or the time is up, each time with a new client."""
         deadline = time.monotonic() + self._settings.timeout_s - self._attempt_s / 2
         while True:
             try:
                 return ask()
-            except (Unavailable, _Unheard) as error:
+            except (Unavailable, _StaleMetadata) as error:
                 if time.monotonic() > deadline:
-                    if isinstance(error, _Unheard):
+                    if isinstance(error, _StaleMetadata):
                         raise ConfigurationError(str(error)) from None
                     raise
-            # The driver does not ask again who leads a partition since which epoch, whether a broker still
-            # lives, nor which partitions were added (librdkafka 2.16): a new client does.
+            # A client does not refresh its metadata for such requests: which partitions there are, who leads
+            # them, which brokers are alive (librdkafka 2.16). Only a new client asks again.
             time.sleep(_SLICE_S)
             self._renew()
 
-    def _asked(
+    def _send(
         self, ask: Callable[[], dict[_Key, Future[_Answer]]], doing: str
     ) -> dict[_Key, Future[_Answer]]:
         try:
@@ -250,15 +255,17 @@ class Admin:
         except (ValueError, TypeError) as error:
             raise ConfigurationError(self._settings.scrub(f"{doing}: {error}.")) from None
 
-    def _settled(self, answer: Future[_Answer], doing: str) -> _Answer:
-        result = self._unless(frozenset(), answer, doing)
+    def _result(self, answer: Future[_Answer], doing: str) -> _Answer:
+        result = self._result_unless(frozenset(), answer, doing)
         if result is None:
             raise Unavailable(f"{doing}: Kafka at {self._settings.bootstrap} gave an empty answer.")
         return result
 
-    def _unless(self, codes: AbstractSet[str], answer: Future[_Answer], doing: str) -> _Answer | None:
-        """The answer; None when it is one of these error codes."""
-        deadline = time.monotonic() + self._settings.timeout_s + 1  # the driver's own comes first
+    def _result_unless(self, codes: AbstractSet[str], answer: Future[_Answer], doing: str) -> _Answer | None:
+        """The result of a request; None if it failed with one of these error codes."""
+        deadline = (
+            time.monotonic() + self._settings.timeout_s + 1
+        )  # the driver's own timeout should come first
         while True:
             try:
                 result = answer.result(_SLICE_S)
@@ -266,16 +273,18 @@ class Admin:
                 self._serve()
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
-                    raise Unavailable(f"{doing}: {self._silence()}") from None
+                    raise Unavailable(f"{doing}: {self._no_answer()}") from None
             except KafkaException as error:
                 self._serve()
                 if error.args[0].name() in codes:
                     return None
                 self._faults.raise_refusal()
                 if error.args[0].name() in {"_TIMED_OUT", "_TRANSPORT", "_TIMED_OUT_QUEUE"}:
-                    raise Unavailable(f"{doing}: {self._silence()}") from None
+                    raise Unavailable(f"{doing}: {self._no_answer()}") from None
                 refused = mapped(error, doing, self._settings)
-                raise (_Unheard(str(refused)) if error.args[0].name() in _UNKNOWN else refused) from None
+                raise (
+                    _StaleMetadata(str(refused)) if error.args[0].name() in _UNKNOWN else refused
+                ) from None
             else:
                 return result
 
@@ -286,12 +295,12 @@ class Admin:
         except KafkaException as error:
             raise mapped(error, "Asking", self._settings) from None
 
-    def _waited(self) -> str:
+    def _timeout(self) -> str:
         return f"{self._settings.timeout_s:g} s"
 
-    def _silence(self) -> str:
+    def _no_answer(self) -> str:
         return (
-            f"Kafka at {self._settings.bootstrap} did not answer within {self._waited()}."
+            f"Kafka at {self._settings.bootstrap} did not answer within {self._timeout()}."
             f"{self._faults.why()} Is it running, and reachable from here?"
         )
 

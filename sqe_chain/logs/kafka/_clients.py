@@ -1,4 +1,4 @@
-"""Clients of this process: made when first needed, kept, never inherited by a forked child."""
+"""Clients of this process: created on first use, then kept; a forked child does not use its parent's."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("sqe_chain.logs.kafka")
 
 
-class _NoNews(logging.Filter):
-    """Drops what is no news of librdkafka's own log.
+class _DropNoise(logging.Filter):
+    """Drops useless lines of librdkafka's own log.
 
-    Settings that are meant though experimental or another kind of client's; and, unless debugging, the
-    failed connections of which it writes ten lines a second: errors raised here name the latest.
+    These are warnings about settings that are intended (experimental, or for another kind of client); and,
+    unless debugging, failed connections, ten lines per second: errors raised here contain the latest one.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -37,11 +37,11 @@ class _NoNews(logging.Filter):
         )
 
 
-logger.addFilter(_NoNews())
+logger.addFilter(_DropNoise())
 
 
 class Faults:
-    """What a client's own threads report: kept for the error that names the cause of a silence."""
+    """Collects what a client's threads report: if a broker does not answer, the error names the cause."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class Faults:
         self._latest = ""
 
     def __call__(self, error: KafkaError) -> None:
-        """Take one report; librdkafka calls this while the client is polled."""
+        """Store one report; librdkafka calls this while the client is polled."""
         if error.name() in {"_AUTHENTICATION", "_SSL"}:
             self._refused = error
         elif error.name() != "_ALL_BROKERS_DOWN":
@@ -69,13 +69,13 @@ class Faults:
 _Driver = TypeVar("_Driver")
 
 
-def made(
+def connect(
     make: Callable[..., _Driver], config: dict[str, object], settings: Settings
 ) -> tuple[_Driver, Faults]:
-    """A client of the driver, and what its threads will report.
+    """Create a client of the driver, with a collector for the reports of its threads.
 
     Raises:
-        ConfigurationError: a property is unknown or has a value the driver does not take.
+        ConfigurationError: a property is unknown, or the driver does not accept its value.
     """
     faults = Faults(settings)
     try:
@@ -87,10 +87,10 @@ def made(
 
 
 class Closable(Protocol):
-    """Something with an end."""
+    """A client that a `Pool` can close."""
 
     def close(self) -> None:
-        """End it."""
+        """Close it."""
 
 
 _Client = TypeVar("_Client", bound=Closable)
@@ -99,8 +99,8 @@ _Client = TypeVar("_Client", bound=Closable)
 class Pool(Generic[_Client]):
     """Idle clients of this process by key.
 
-    A client is used by one thread at a time, so two readers at once are two clients. Entries made by
-    a parent process stay, unused: destroying a client in a forked child would hang.
+    One thread uses a client at a time, so two concurrent readers need two clients. Clients of a parent
+    process stay in the pool, unused: destroying one in a forked child would hang.
     """
 
     def __init__(self) -> None:
@@ -112,11 +112,11 @@ class Pool(Generic[_Client]):
         return idle.pop() if idle else make()
 
     def give_back(self, key: Hashable, client: _Client) -> None:
-        """Keep a client that is in order."""
+        """Keep a client that works for the next `take`."""
         self._idle[os.getpid(), key].append(client)
 
     def close(self, chosen: Callable[[Hashable], bool] = lambda _: True) -> None:
-        """Close this process's idle clients whose key is chosen."""
+        """Close the idle clients of this process whose key is chosen."""
         for pid, key in list(self._idle):
             if pid == os.getpid() and chosen(key):
                 for client in self._idle.pop((pid, key)):

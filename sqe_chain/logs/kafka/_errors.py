@@ -1,4 +1,4 @@
-"""Kafka's error codes to this project's errors: the one place where that is decided."""
+"""Maps Kafka's error codes to errors of this library."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ CONFIGURATION = frozenset(
         "_UNSUPPORTED_FEATURE",
     }
 )
-"""Codes that trying again does not help with, and settings or rights do."""
+"""Codes for which retrying does not help, but changing settings or permissions does."""
 
 REFUSALS = MappingProxyType(
     {
-        "INVALID_TIMESTAMP": "its time lies outside message.timestamp.before.max.ms and .after.max.ms, though the clock "
-        "here says that it does not: set the clocks of brokers and services right, or widen the limits",
+        "INVALID_TIMESTAMP": "its time is outside message.timestamp.before.max.ms and .after.max.ms, but inside by the "
+        "clock here: correct the clocks of brokers and services, or widen the limits",
         "INVALID_RECORD": "a topic with cleanup.policy=compact takes no record without a key: set the policy to delete, "
         "or give outputs a key",
         "RECORD_LIST_TOO_LARGE": "its batch is larger than segment.bytes: raise that above max.message.bytes",
-        "INVALID_MSG_SIZE": "its batch has a size that the broker does not take: look at max.message.bytes",
-        "POLICY_VIOLATION": "a policy of the brokers forbids it: ask who runs them",
-        "_INVALID_DIFFERENT_RECORD": "another record of its batch was refused: look at cleanup.policy (keyless records "
-        "are refused where it is compact)",
+        "INVALID_MSG_SIZE": "the broker does not accept the size of its batch: check max.message.bytes",
+        "POLICY_VIOLATION": "a policy of the brokers forbids it: ask whoever runs them",
+        "_INVALID_DIFFERENT_RECORD": "another record of its batch was refused: check cleanup.policy (with compact, "
+        "records without a key are refused)",
     }
 )
-"""Codes by which a broker refuses a record however often it is sent, and what to do about it."""
+"""Codes with which a broker refuses a record permanently, and what to do about it."""
 
 _RIGHTS = MappingProxyType(
     {
@@ -84,11 +84,11 @@ _RIGHTS = MappingProxyType(
         "GROUP_AUTHORIZATION_FAILED": "grant the user READ on the group, which has the flow's name",
         "CLUSTER_AUTHORIZATION_FAILED": "grant the user what it asked for on the cluster (IDEMPOTENT_WRITE on brokers "
         "before 2.8)",
-        "SASL_AUTHENTICATION_FAILED": "look at sasl.mechanism, user and password in --kafka-config",
-        "_AUTHENTICATION": "look at sasl.mechanism, user and password in --kafka-config",
-        "_SSL": "look at security.protocol and the ssl properties in --kafka-config",
+        "SASL_AUTHENTICATION_FAILED": "check sasl.mechanism, user and password in --kafka-config",
+        "_AUTHENTICATION": "check sasl.mechanism, user and password in --kafka-config",
+        "_SSL": "check security.protocol and the ssl properties in --kafka-config",
         "UNSUPPORTED_COMPRESSION_TYPE": "choose another compression.type in --kafka-config",
-        "UNSUPPORTED_VERSION": "the broker is too old for what it is asked; 2.8 or later is needed",
+        "UNSUPPORTED_VERSION": "the broker is too old for this request; 2.8 or later is needed",
         "OFFSET_METADATA_TOO_LARGE": "raise the brokers' offset.metadata.max.bytes, or shorten the names of outputs",
     }
 )
@@ -99,18 +99,19 @@ MEMBERS = frozenset({"ILLEGAL_GENERATION", "NON_EMPTY_GROUP", "REBALANCE_IN_PROG
 
 
 def mapped(error: KafkaError | KafkaException, doing: str, settings: Settings) -> ChainError:
-    """The error to raise for one of the driver's.
+    """The error to raise for an error of the driver.
 
-    A test fails when the driver gains a code that nobody has judged yet.
+    A code in neither table counts as transient. A test fails when the driver gains a code that nobody has
+    classified.
 
     Args:
-        error: what the driver gave.
-        doing: what was tried, to begin a sentence with: "Reading t[0] at offset 5".
-        settings: names the broker, and knows what must not be shown.
+        error: the driver's error.
+        doing: what was tried, as the start of a sentence: "Reading t[0] at offset 5".
+        settings: for the broker's address, and to remove secrets from the text.
     """
     if isinstance(error, KafkaException):
         error = error.args[0]
-    if not isinstance(error, KafkaError):  # a bad property makes a plain ValueError or text
+    if not isinstance(error, KafkaError):  # for a bad property the driver gives a plain ValueError or text
         return ConfigurationError(settings.scrub(f"{doing} on Kafka at {settings.bootstrap}: {error}"))
     name = error.name()
     text = settings.scrub(f"{doing} on Kafka at {settings.bootstrap} failed: {error.str()} ({name})")
@@ -120,7 +121,7 @@ def mapped(error: KafkaError | KafkaException, doing: str, settings: Settings) -
         )
     if name in REFUSALS:
         return OutputRefused(
-            f"{text}: {REFUSALS[name]}. What is sealed is published when the service starts again."
+            f"{text}: {REFUSALS[name]}. The sealed batch is published when the service starts again."
         )
     if name not in CONFIGURATION:
         return Unavailable(f"{text}.")

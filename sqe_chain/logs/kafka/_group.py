@@ -1,7 +1,7 @@
-"""Commits of a group that has no members: by a consumer that never joins.
+"""Commits for a group without members, through a consumer that never joins.
 
-Not by the admin client: in librdkafka 2.16 its calls about groups, when they time out while the
-coordinator is looked up, end the whole process by a failed assertion as soon as the late answer comes.
+Not through the admin client: if one of its group requests times out while the coordinator is looked up,
+librdkafka 2.16 aborts the whole process with a failed assertion when the late answer arrives.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.errors import ChainError, Unavailable
-from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._clients import Pool, connect
 from sqe_chain.logs.kafka._errors import mapped
 from sqe_chain.logs.kafka._settings import READER, Settings
 from sqe_chain.ports import Commit, TopicPartition
@@ -32,11 +32,11 @@ _RETRY = {
     "_TRANSPORT",
     "_WAIT_COORD",
 }
-"""What is said of a coordinator that is looked for, starts, or has just moved."""
+"""Transient errors: the coordinator is being looked up, is starting, or has just moved."""
 
 
 class Group:
-    """A consumer with one group's name."""
+    """A consumer with the name of one group."""
 
     def __init__(self, settings: Settings, name: str) -> None:
         self._settings = settings
@@ -47,41 +47,41 @@ class Group:
             **READER,
             "group.id": name,
             "socket.timeout.ms": timeout_ms,
-            # How long a commit is kept back while there is no coordinator; the end of the client waits for it.
+            # The driver holds a commit back for this time while there is no coordinator, and closing waits for it.
             "session.timeout.ms": timeout_ms,
         }
         self._consumer: Any
-        self._consumer, self._faults = made(
-            Consumer, {**settings.client(fixed, {}), "on_commit": self._replied}, settings
+        self._consumer, self._faults = connect(
+            Consumer, {**settings.client(fixed, {}), "on_commit": self._on_commit}, settings
         )
 
     def close(self) -> None:
-        """End the consumer."""
-        # Not close(): that would wait for a commit whose broker is silent. This one never joined.
+        """Drop the consumer."""
+        # Not its close(): that would wait for a commit to a broker that does not answer. There is no group to leave.
         self._consumer = None
 
-    def committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Commit]:
+    def committed(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""
         doing = f"Reading the commits of group {self._name}"
-        asked = [DriverPartition(topic, partition) for topic, partition in places]
+        asked = [DriverPartition(topic, partition) for topic, partition in partitions]
         deadline = time.monotonic() + self._settings.timeout_s
-        slice_s = 1.0  # short at first, to see a refused login soon
+        slice_s = 1.0  # short at first, so that a refused login is reported soon
         while True:
             left = deadline - time.monotonic()
             try:
                 answer = self._consumer.committed(asked, timeout=max(min(slice_s, left), _SLICE_S))
             except KafkaException as error:
-                self._again(error.args[0], doing, deadline)
+                self._check_retry(error.args[0], doing, deadline)
                 slice_s *= 2
                 continue
-            failed = next((place.error for place in answer if place.error is not None), None)
+            failed = next((one.error for one in answer if one.error is not None), None)
             if failed is None:
                 return {
-                    (place.topic, place.partition): Commit(place.offset, place.metadata or "")
-                    for place in answer
-                    if place.offset >= 0
+                    (one.topic, one.partition): Commit(one.offset, one.metadata or "")
+                    for one in answer
+                    if one.offset >= 0
                 }
-            self._again(failed, doing, deadline)
+            self._check_retry(failed, doing, deadline)
 
     def commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
         """See `Log.commit`."""
@@ -94,31 +94,33 @@ class Group:
         while True:
             self._replies.clear()
             try:
-                self._consumer.commit(offsets=offsets, asynchronous=True)  # the other way has no timeout
+                self._consumer.commit(
+                    offsets=offsets, asynchronous=True
+                )  # a synchronous commit has no timeout
             except KafkaException as error:
                 raise mapped(error, doing, self._settings) from None
             while not self._replies:
                 self._serve(_SLICE_S, doing)
                 self._faults.raise_refusal()
                 if time.monotonic() > deadline:
-                    raise self._silent(doing)
+                    raise self._no_answer(doing)
             whole, answer = self._replies.pop()
-            failed = whole or next((place.error for place in answer if place.error is not None), None)
+            failed = whole or next((one.error for one in answer if one.error is not None), None)
             if failed is None:
                 return
-            self._again(failed, doing, deadline)
+            self._check_retry(failed, doing, deadline)
 
-    def _replied(self, error: KafkaError | None, places: Sequence[DriverPartition]) -> None:
-        self._replies.append((error, places))
+    def _on_commit(self, error: KafkaError | None, partitions: Sequence[DriverPartition]) -> None:
+        self._replies.append((error, partitions))
 
-    def _again(self, error: KafkaError, doing: str, deadline: float) -> None:
-        """Return if it is worth trying again within the bounded time, else raise."""
+    def _check_retry(self, error: KafkaError, doing: str, deadline: float) -> None:
+        """Return if a retry may help and there is time left, else raise."""
         self._serve(0, doing)
         self._faults.raise_refusal()
         if error.name() not in _RETRY:
             raise mapped(error, doing, self._settings)
         if time.monotonic() > deadline:
-            raise self._silent(doing)
+            raise self._no_answer(doing)
         time.sleep(_SLICE_S)
 
     def _serve(self, wait_s: float, doing: str) -> None:
@@ -128,7 +130,7 @@ class Group:
         except KafkaException as error:
             raise mapped(error, doing, self._settings) from None
 
-    def _silent(self, doing: str) -> Unavailable:
+    def _no_answer(self, doing: str) -> Unavailable:
         return Unavailable(
             f"{doing}: Kafka at {self._settings.bootstrap} did not answer within "
             f"{self._settings.timeout_s:g} s.{self._faults.why()} Is it running, and reachable from here?"
@@ -143,12 +145,12 @@ def committed(
     settings: Settings, name: str, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, Commit]:
     """See `Log.committed`."""
-    places = list(partitions)
-    if not places:
+    asked = list(partitions)
+    if not asked:
         return {}
     group = POOL.take((settings, name), lambda: Group(settings, name))
     try:
-        found = group.committed(places)
+        found = group.committed(asked)
     except ChainError:
         group.close()
         raise

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as DriverPartition
 
 from sqe_chain.errors import START_OVER, ChainError, LostOffsets, RecreatedTopic, TruncatedInput, Unavailable
 from sqe_chain.logs.kafka._admin import admin
-from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._clients import Pool, connect
 from sqe_chain.logs.kafka._errors import mapped
 from sqe_chain.logs.kafka._settings import READER, READER_TUNING, Settings
 
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from sqe_chain.ports import Bounds, Message, Range
 
 BLOCK = 1000
-"""Records a block holds at most: 250 to 2,000 are fastest, more leave the processor's cache."""
+"""Records of a block at most: 250 to 2,000 are fastest, more do not fit the processor's cache."""
 
 _ATTEMPTS = 10
-"""How often one range may turn out to go on in a later leader epoch."""
+"""How often reading one range is resumed because the log continues in a later leader epoch."""
 
 _SEEKS = 200
-"""How often a seek is tried, a millisecond apart, before the partition is assigned anew."""
+"""How often a seek is tried, a millisecond apart, before the partition is assigned again."""
 
-_PATIENCE_S = 0.01
+_CONSUME_S = 0.01
 """How long one call waits for a full block. It returns early only when the block is full."""
 
 _error = DriverMessage.error
@@ -44,7 +44,7 @@ _END_OF_EPOCH = re.compile(r"broker end offset is (\d+)")
 
 
 class _Unreadable(Exception):
-    """The partition cannot be read on from `position`; the reason is still to be found."""
+    """The partition cannot be read from `position` on; `Reader._explain` finds the reason."""
 
     def __init__(self, error: KafkaError, position: int) -> None:
         super().__init__(error.str())
@@ -60,15 +60,15 @@ class Reader:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._consumer: Any
-        self._consumer, self._faults = made(Consumer, settings.client(READER, READER_TUNING), settings)
+        self._consumer, self._faults = connect(Consumer, settings.client(READER, READER_TUNING), settings)
 
     def close(self) -> None:
-        """End the consumer."""
+        """Close the consumer."""
         with suppress(KafkaException, RuntimeError):
             self._consumer.close()
 
     def rest(self) -> None:
-        """Stop fetching, and forget what was fetched ahead."""
+        """Stop fetching, and discard what was fetched ahead."""
         self._consumer.unassign()
 
     def read(self, wanted: Range) -> Iterator[Sequence[Message]]:
@@ -85,7 +85,7 @@ class Reader:
             else:
                 self.rest()
                 return
-        raise Unavailable(f"{_place(wanted)}: the leader changed {_ATTEMPTS} times meanwhile.")
+        raise Unavailable(f"{_doing(wanted)}: the leader changed {_ATTEMPTS} times during the read.")
 
     def _blocks(
         self, wanted: Range, position: int, *, validate: bool
@@ -95,16 +95,16 @@ class Reader:
             return
         self._assign(wanted, position, validate=validate)
         stop, timeout_s, consume = wanted.stop, self._settings.timeout_s, self._consumer.consume
-        end = -1  # the end of the partition, as the latest event told
+        end = -1  # end of the partition, from the latest event
         deadline = time.monotonic() + timeout_s
         while position < stop:
             # In a dense log this is the rest of the range exactly, so the call does not wait.
-            block = consume(min(BLOCK, stop - position), _PATIENCE_S)
-            if any(map(_error, block)):  # before anyone looks at a value: it would be the error's text
+            block = consume(min(BLOCK, stop - position), _CONSUME_S)
+            if any(map(_error, block)):  # check first: the value of an event is the text of its error
                 block, end = self._without_events(wanted, block, position)
             if block:
                 if block[0].offset() < position or block[0].partition() != wanted.partition:
-                    raise Unavailable(f"{_place(wanted)}: got offset {block[0].offset()} at {position}.")
+                    raise Unavailable(f"{_doing(wanted)}: got offset {block[0].offset()} at {position}.")
                 position = block[-1].offset() + 1
                 if position >= stop:
                     self.rest()  # fetch nothing while the caller works on the last block
@@ -116,29 +116,28 @@ class Reader:
                 self._faults.raise_refusal()
                 if end < stop and time.monotonic() > deadline:
                     self._give_up(wanted, position, end)
-            if end >= stop:  # an end below may lag behind a change of leader: read on
+            if end >= stop:  # a lower end may be that of a new leader that lags behind: keep reading
                 return
 
     def _assign(self, wanted: Range, position: int, *, validate: bool) -> None:
         epoch = wanted.leader_epoch - 1 if validate else -1
-        place = DriverPartition(wanted.topic, wanted.partition, position, leader_epoch=epoch)
-        self._consumer.assign([place])
+        start = DriverPartition(wanted.topic, wanted.partition, position, leader_epoch=epoch)
+        self._consumer.assign([start])
         if epoch < 0:
             return
         # assign() alone does not compare epochs (librdkafka #5158); seek() does, before it fetches.
         deadline = time.monotonic() + self._settings.timeout_s
         for attempt in itertools.count(1):
             try:
-                if (
-                    attempt % _SEEKS == 0
-                ):  # a fetch that was refused before the seek has stopped the partition
-                    self._consumer.assign([place])
-                self._consumer.seek(place)
+                # A fetch that failed before the seek stops the partition, and then no seek ever succeeds.
+                if attempt % _SEEKS == 0:
+                    self._consumer.assign([start])
+                self._consumer.seek(start)
             except KafkaException as error:
-                if error.args[0].name() != "_STATE":  # the assignment has not begun yet
-                    raise mapped(error, _place(wanted), self._settings) from None
+                if error.args[0].name() != "_STATE":  # _STATE: the assignment is not active yet
+                    raise mapped(error, _doing(wanted), self._settings) from None
                 if time.monotonic() > deadline:
-                    raise mapped(error, _place(wanted), self._settings) from None
+                    raise mapped(error, _doing(wanted), self._settings) from None
                 time.sleep(0.001)
             else:
                 return
@@ -146,7 +145,7 @@ class Reader:
     def _without_events(
         self, wanted: Range, block: Sequence[DriverMessage], position: int
     ) -> tuple[list[DriverMessage], int]:
-        """The records of a block and the end of the partition, if one of the events tells it."""
+        """The records of a block without its events; and the end of the partition, -1 if no event has it."""
         records, end = [], -1
         for message in block:
             error = message.error()
@@ -158,39 +157,39 @@ class Reader:
                 raise _Unreadable(error, position)
             else:
                 if "UNKNOWN_TOPIC" in error.name():
-                    self._bounds(wanted)  # tells a topic that was deleted
-                raise mapped(error, f"{_place(wanted)}, at {position},", self._settings)
+                    self._bounds(wanted)  # raises RecreatedTopic if the topic was deleted
+                raise mapped(error, f"{_doing(wanted)}, at {position},", self._settings)
         return records, end
 
     def _give_up(self, wanted: Range, position: int, end: int) -> None:
-        """Nothing came for the whole bounded time: say what it is."""
+        """Raise the reason why nothing came within the time limit."""
         try:
             bounds = self._bounds(wanted)
         except Unavailable as error:
-            raise Unavailable(f"{_place(wanted)}: nothing since offset {position}. {error}") from None
+            raise Unavailable(f"{_doing(wanted)}: no records since offset {position}. {error}") from None
         if bounds.begin > position:
             raise _lost(wanted, position, bounds)
         if bounds.stable_end < wanted.stop:
             raise _truncated(wanted, f"its stable end is {bounds.stable_end}, below the end of the range")
         raise Unavailable(
-            f"{_place(wanted)}: nothing since offset {position} within {self._settings.timeout_s:g} s, "
-            f"though the partition is stable up to {bounds.stable_end} (last end seen: {end})."
+            f"{_doing(wanted)}: no records since offset {position} within {self._settings.timeout_s:g} s, "
+            f"although the partition is stable up to {bounds.stable_end} (last end seen: {end})."
             f"{self._faults.why()}"
         )
 
     def _explain(self, wanted: Range, unreadable: _Unreadable) -> None:
-        """Raise what made the partition unreadable; return if it can be read on after all."""
+        """Raise the reason why the partition is unreadable; return if reading can continue."""
         bounds = self._bounds(wanted)
         if bounds.begin > unreadable.position:
             raise _lost(wanted, unreadable.position, bounds)
         first, position = unreadable.end_of_epoch, unreadable.position
         if not unreadable.epoch_differs or first is None or bounds.stable_end < position:
             raise _truncated(wanted, str(unreadable))
-        # The log goes on in a later epoch from `first`, before our position. That is no truncation if
-        # what lies between cannot be seen: the marker of a transaction that outlived a change of leader,
-        # aborted records, compacted ones. Whatever can be seen there is not what was read before.
+        # A later epoch begins at `first`, before our position. That is not a truncation if everything between
+        # is invisible: the marker of a transaction that outlived a change of leader, aborted records, compacted
+        # ones. A visible record there is not the one that was read before.
         hidden = replace(wanted, start=max(first, bounds.begin), stop=position, leader_epoch=0)
-        between = Reader(self._settings)
+        between = Reader(self._settings)  # this one is in the middle of a read
         try:
             for block in between.read(hidden):
                 seen = f"offset {block[0].offset()} holds a record that was written later, in another epoch"
@@ -199,26 +198,26 @@ class Reader:
             between.close()
 
     def _bounds(self, wanted: Range) -> Bounds:
-        asker = admin(self._settings)
-        now = asker.topic_ids([wanted.topic]).get(wanted.topic)
+        client = admin(self._settings)
+        now = client.topic_ids([wanted.topic]).get(wanted.topic)
         if now is None or (wanted.topic_id and now != wanted.topic_id):
             found = (
-                f"the id of {wanted.topic} is {now.hex()} now" if now else f"{wanted.topic} does not exist"
+                f"the id of {wanted.topic} is now {now.hex()}" if now else f"{wanted.topic} does not exist"
             )
             raise RecreatedTopic(
-                f"{_place(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
-                f"Its offsets belong to another topic. The only way on is to {START_OVER}"
+                f"{_doing(wanted)}: {found}, expected {wanted.topic_id.hex()}. "
+                f"The offsets belong to another topic. The only way to continue is to {START_OVER}"
             ).at(wanted.topic, wanted.partition, wanted.start)
-        return asker.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
+        return client.bounds([(wanted.topic, wanted.partition)])[wanted.topic, wanted.partition]
 
 
-def _place(wanted: Range) -> str:
+def _doing(wanted: Range) -> str:
     return f"Reading {wanted.topic}[{wanted.partition}] from {wanted.start} to {wanted.stop}"
 
 
 def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
     return LostOffsets(
-        f"{_place(wanted)}: the log begins at {bounds.begin} now; offsets {position} to {bounds.begin - 1} "
+        f"{_doing(wanted)}: the log now begins at {bounds.begin}; offsets {position} to {bounds.begin - 1} "
         f"were deleted before they were read. Raise the topic's retention; restore them, or {START_OVER} with --start earliest"
     ).at(wanted.topic, wanted.partition, position)
 
@@ -226,7 +225,7 @@ def _lost(wanted: Range, position: int, bounds: Bounds) -> LostOffsets:
 def _truncated(wanted: Range, found: str) -> TruncatedInput:
     epoch = f" in leader epoch {wanted.leader_epoch - 1}" if wanted.leader_epoch else ""
     return TruncatedInput(
-        f"{_place(wanted)}: the log was truncated: {found}. Everything before {wanted.start} was read{epoch} "
+        f"{_doing(wanted)}: the log was truncated: {found}. Everything before {wanted.start} was read{epoch} "
         "and counted. Find out which broker lost its data before going on."
     ).at(wanted.topic, wanted.partition, wanted.start)
 
@@ -243,7 +242,7 @@ def read(settings: Settings, wanted: Range) -> Iterator[Sequence[Message]]:
     except GeneratorExit:
         try:
             reader.rest()
-        except KafkaException:  # nobody wants to hear of it any more
+        except KafkaException:  # the caller has stopped reading: no one needs this error
             reader.close()
         else:
             POOL.give_back(settings, reader)
@@ -253,5 +252,5 @@ def read(settings: Settings, wanted: Range) -> Iterator[Sequence[Message]]:
         raise
     except KafkaException as error:
         reader.close()
-        raise mapped(error, _place(wanted), settings) from None
+        raise mapped(error, _doing(wanted), settings) from None
     POOL.give_back(settings, reader)

@@ -1,4 +1,4 @@
-"""What a client is made from: addresses, the user's properties, and the ones exactness depends on."""
+"""The settings of clients: addresses, the user's properties, and the ones exactness depends on."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ REFUSED = {
     "acks": "an output counts as written when all in-sync replicas have it",
     "auto.offset.reset": "a lost position must stop the service, not jump",
     "check.crcs": "a damaged record must be noticed",
-    "delivery.report.only.error": "the writer counts on it",
+    "delivery.report.only.error": "the writer depends on it",
     "delivery.timeout.ms": "a record given up in the middle would be a hole",
     "enable.auto.commit": "offsets are committed last, by the protocol",
     "enable.auto.offset.store": "offsets are committed last, by the protocol",
     "enable.gapless.guarantee": "outputs must land without holes",
     "enable.idempotence": "outputs must land in order and once",
-    "enable.partition.eof": "the reader counts on it",
+    "enable.partition.eof": "the reader depends on it",
     "fetch.message.max.bytes": "set max.partition.fetch.bytes instead",
     "group.id": "the group is the flow's name",
     "group.instance.id": "partitions are assigned by the driver",
@@ -36,7 +36,7 @@ REFUSED = {
     "message.timeout.ms": "a record given up in the middle would be a hole",
     "metadata.broker.list": "brokers are given by --kafka",
     "bootstrap.servers": "brokers are given by --kafka",
-    "on_delivery": "the writer counts on it",
+    "on_delivery": "the writer depends on it",
     "queuing.strategy": "outputs must keep their order",
     "request.required.acks": "an output counts as written when all in-sync replicas have it",
     "retries": "a record given up in the middle would be a hole",
@@ -49,8 +49,8 @@ _SECRET = re.compile(
 )
 
 _COMMON = {
-    "log.connection.close": "false",  # brokers close idle connections; that is no news
-    "reconnect.backoff.max.ms": "1000",  # a broker that returns is noticed within a second
+    "log.connection.close": "false",  # brokers close idle connections: not worth a line
+    "reconnect.backoff.max.ms": "1000",  # notice within a second that a broker is back
 }
 
 READER = {
@@ -59,14 +59,14 @@ READER = {
     "check.crcs": "true",
     "isolation.level": "read_committed",
     "enable.partition.eof": "true",
-    "group.id": "sqe-chain-reader",  # librdkafka wants one; this consumer never joins or commits
+    "group.id": "sqe-chain-reader",  # librdkafka requires one; this consumer never joins or commits
 }
 READER_TUNING = {
     "fetch.queue.backoff.ms": "2",  # the default, 1,000, caps a consumer at 0.3 M messages/s
-    "queued.min.messages": "2000",  # what is fetched beyond the end of a range is thrown away
+    "queued.min.messages": "2000",  # records fetched beyond the end of a range are discarded
     "queued.max.messages.kbytes": "32768",
     "max.partition.fetch.bytes": "1048576",
-    "fetch.wait.max.ms": "3",  # the end of a partition is told by an empty answer; don't wait 500 for it
+    "fetch.wait.max.ms": "3",  # an empty answer signals the end of a partition; do not wait 500 ms for it
     "fetch.error.backoff.ms": "50",
     "max.poll.interval.ms": "86400000",  # a cached consumer is idle between batches
 }
@@ -75,7 +75,7 @@ WRITER = {
     "enable.idempotence": "true",
     "enable.gapless.guarantee": "true",
     "max.in.flight.requests.per.connection": "1",
-    "message.timeout.ms": "0",  # never give up one record and go on with the next; flush is bounded
+    "message.timeout.ms": "0",  # never drop one record and send the next; the flush has its own time limit
 }
 WRITER_TUNING = {
     "linger.ms": "5",
@@ -88,12 +88,12 @@ WRITER_TUNING = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Settings:
-    """Everything a client of one log is made from; hashable, the key of the caches of a process.
+    """All settings of the clients of one log; hashable: the key in the pools of a process.
 
     Attributes:
         bootstrap: `host:port`, several separated by commas.
         config: the user's librdkafka properties, sorted; may hold secrets.
-        timeout_s: how long a question to the broker may take.
+        timeout_s: how long a request to the broker may take.
         flush_s: how long a flush may take.
     """
 
@@ -114,7 +114,7 @@ class Settings:
         return text
 
     def client(self, fixed: Mapping[str, str], tuning: Mapping[str, str]) -> dict[str, object]:
-        """Properties of one client: tuning gives way to the user's, the user's to what is fixed."""
+        """The properties of one client: the user's override tuning, and fixed ones override the user's."""
         return {
             **_COMMON,
             **tuning,
@@ -125,10 +125,10 @@ class Settings:
 
 
 def settings(bootstrap: str, config: Mapping[str, str], timeout_s: float, flush_s: float) -> Settings:
-    """Checked settings.
+    """Settings, checked.
 
     Raises:
-        ConfigurationError: no broker, a bound that is not positive, or a property that is refused.
+        ConfigurationError: no broker, a timeout that is not positive, or a property that is refused.
     """
     if not bootstrap.strip():
         raise ConfigurationError("No Kafka broker given; expected host:port, several separated by commas.")
@@ -149,9 +149,8 @@ _NAME = re.compile(r"\$\{(\w+)\}")
 def load_config(path: str | Path) -> dict[str, str]:
     """Read librdkafka properties from a file.
 
-    One `name=value` a line; empty lines and lines that begin with `#` are skipped; `${NAME}` in a
-    value is replaced by the environment variable of that name, so that a secret need not stand in
-    the file.
+    One `name=value` per line; empty lines and lines that begin with `#` are skipped; `${NAME}` in a
+    value is replaced by the environment variable of that name, so that secrets can stay out of the file.
 
     Args:
         path: the file, UTF-8.
@@ -160,8 +159,8 @@ def load_config(path: str | Path) -> dict[str, str]:
         The properties, ready for `KafkaLog`.
 
     Raises:
-        ConfigurationError: the file cannot be read, or a line is not of that form; names the line,
-            never its value.
+        ConfigurationError: the file cannot be read, or a line is not of that form; the text contains the
+            line number, never the value.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
@@ -172,19 +171,19 @@ def load_config(path: str | Path) -> dict[str, str]:
         text = line.strip()
         if not text or text.startswith("#"):
             continue
-        place = f"Kafka configuration {path}, line {number}"
+        where = f"Kafka configuration {path}, line {number}"
         found = _LINE.fullmatch(text)
         if found is None:
-            raise ConfigurationError(f"{place}: expected name=value.")
+            raise ConfigurationError(f"{where}: expected name=value.")
         name, value = found.groups()
         if name in config:
-            raise ConfigurationError(f"{place}: {name} is set a second time.")
+            raise ConfigurationError(f"{where}: {name} is set twice.")
         if not value:
-            raise ConfigurationError(f"{place}: {name} has no value.")
+            raise ConfigurationError(f"{where}: {name} has no value.")
         for variable in _NAME.findall(value):
             if variable not in os.environ:
                 raise ConfigurationError(
-                    f"{place}: the environment variable {variable} for {name} is not set."
+                    f"{where}: the environment variable {variable} for {name} is not set."
                 )
         config[name] = _NAME.sub(lambda match: os.environ[match.group(1)], value)
     return config

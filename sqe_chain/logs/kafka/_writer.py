@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, Producer
 
 from sqe_chain.errors import ChainError, ConfigurationError, OutputTooLarge, Unavailable
 from sqe_chain.logs.kafka._admin import admin
-from sqe_chain.logs.kafka._clients import Pool, made
+from sqe_chain.logs.kafka._clients import Pool, connect
 from sqe_chain.logs.kafka._errors import mapped
 from sqe_chain.logs.kafka._settings import WRITER, WRITER_TUNING, Settings
 from sqe_chain.ports.accepting import window
@@ -34,9 +34,9 @@ _LAST_REPORTS_S = 5.0
 
 
 def largest_record_bytes(max_message_bytes: int) -> int:
-    """What librdkafka may count for one record of a topic with this `max.message.bytes`.
+    """Size limit for one record of a topic with this `max.message.bytes`, as librdkafka counts sizes.
 
-    It counts key, value, headers with their lengths, and 36 bytes for the fields between them.
+    It counts key, value, headers with their lengths, and 36 bytes for the other fields.
     """
     return min(max_message_bytes - BATCH_OVERHEAD, _LARGEST)
 
@@ -49,15 +49,15 @@ class Sender:
         self._settings = settings
         self._failed: ChainError | None = None
         self._weight = 0
-        # A record larger than its topic accepts is refused by produce(), before anything is sent,
-        # and batches stay below the topic's limit too: librdkafka does not split a refused one.
+        # With this limit produce() refuses a record larger than its topic accepts before anything is sent, and
+        # batches stay below the topic's limit: librdkafka does not split a batch that was refused.
         fixed = {**WRITER, "message.max.bytes": str(largest)}
-        reports = {"on_delivery": self._delivered, "delivery.report.only.error": True}
+        reports = {"on_delivery": self._on_delivery, "delivery.report.only.error": True}
         config = {**settings.client(fixed, WRITER_TUNING), **reports}
         self.driver: Any
-        self.driver, self._faults = made(Producer, config, settings)
+        self.driver, self._faults = connect(Producer, config, settings)
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         if error is None:
             return
         found = mapped(error, f"Writing {message.topic()}[{message.partition()}]", self._settings)
@@ -66,20 +66,20 @@ class Sender:
             self._failed, self._weight = found, weight
 
     def serve(self, wait_s: float) -> None:
-        """Serve reports for at most this time; raise what they tell."""
-        self._served(self.driver.poll, wait_s)
+        """Serve delivery reports for at most this time; raise the error they report."""
+        self._call(self.driver.poll, wait_s)
         self._raise()
 
     def flush(self, deadline: float) -> None:
         """Wait until everything is acknowledged."""
-        while self._served(self.driver.flush, _SLICE_S):
+        while self._call(self.driver.flush, _SLICE_S):  # in slices, to raise errors before the deadline
             self._raise()
             if time.monotonic() > deadline:
-                raise self.silent(f"{len(self.driver)} records were not acknowledged")
+                raise self.timed_out(f"{len(self.driver)} records were not acknowledged")
         self._raise()
 
     def explain(self, error: KafkaException) -> ChainError:
-        """What made a producer end (it does when a record is refused): the reports that are still to come say it."""
+        """Why the producer failed for good, as it does when a record is refused: later delivery reports say it."""
         with suppress(KafkaException):
             self.driver.purge()
         deadline = time.monotonic() + _LAST_REPORTS_S
@@ -88,8 +88,8 @@ class Sender:
                 self.driver.poll(_ROOM_S)
         return self._failed or mapped(error, "Writing", self._settings)
 
-    def _served(self, serve: Callable[[float], int], wait_s: float) -> int:
-        """Call the driver's poll or flush, which raise what ends a producer for good."""
+    def _call(self, serve: Callable[[float], int], wait_s: float) -> int:
+        """Call the driver's poll or flush; they raise when the producer has failed for good."""
         try:
             return serve(wait_s)
         except KafkaException as error:
@@ -100,22 +100,22 @@ class Sender:
             raise self._failed
         self._faults.raise_refusal()
 
-    def silent(self, found: str) -> Unavailable:
-        """The error for a wait that was too long."""
+    def timed_out(self, found: str) -> Unavailable:
+        """The error after waiting too long."""
         return Unavailable(
             f"Writing to Kafka at {self._settings.bootstrap}: {found} within {self._settings.flush_s:g} s."
             f"{self._faults.why()} Are the brokers up, and enough replicas in sync (min.insync.replicas)?"
         )
 
     def close(self) -> None:
-        """End the producer, giving up what is not acknowledged."""
+        """Close the producer; records that are not acknowledged are dropped."""
         with suppress(KafkaException):
             self.driver.purge()
             self.driver.flush(0)
 
 
 def _weight(error: KafkaError, found: ChainError) -> int:
-    """Of several reports the one that says most is raised: a lasting one, and of these the record to blame."""
+    """Rank of a report; the highest is raised: permanent before transient errors, and first the record to blame."""
     if isinstance(found, Unavailable):
         return 0
     return 1 if error.name() == "_INVALID_DIFFERENT_RECORD" else 2
@@ -134,21 +134,21 @@ class KafkaWriter:
         self._senders: dict[int, Sender] = {}
         self._by_topic: dict[str, Sender] = {}
         self._infos: dict[str, TopicInfo] = {}
-        self._sound = True
+        self._failed = False
         self._flushed = True
 
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
         self._flushed = False
         produce = {topic: self._producing(topic) for topic in self._by_topic}
-        with self._unsound_after_errors():
+        with self._note_failure():
             for topic, partition, key, value, headers, timestamp_ms in outputs:
                 if topic not in produce:
                     self._sender(topic)
                     produce[topic] = self._producing(topic)
                 send, first, last = produce[topic]
-                # A timestamp of 0 is the time of sending. By position, for speed: topic, value, key,
-                # partition, callback, on_delivery, timestamp, headers.
+                # A timestamp of 0 means the time of sending. Positional arguments, because they are faster:
+                # topic, value, key, partition, callback, on_delivery, timestamp, headers.
                 stamp = timestamp_ms if first <= timestamp_ms <= last else 0
                 record = (topic, value, key, partition, None, None, stamp, headers)
                 try:
@@ -161,14 +161,14 @@ class KafkaWriter:
                 sender.serve(0)
 
     def _producing(self, topic: str) -> tuple[Callable[..., None], int, int]:
-        """How to send to a topic, and the first and last time that it takes now."""
+        """The `produce` method for a topic, and the first and last timestamp that it accepts now."""
         first, last = window(self._infos[topic], time.time_ns() // 1_000_000)
         return self._by_topic[topic].driver.produce, first, last
 
     def flush(self) -> None:
         """See `Writer.flush`."""
         deadline = time.monotonic() + self._settings.flush_s
-        with self._unsound_after_errors():
+        with self._note_failure():
             for sender in self._senders.values():
                 sender.flush(deadline)
         self._flushed = True
@@ -176,7 +176,7 @@ class KafkaWriter:
     def close(self) -> None:
         """See `Writer.close`."""
         for limit, sender in self._senders.items():
-            if self._sound and self._flushed:
+            if not self._failed and self._flushed:
                 POOL.give_back((self._settings, limit), sender)
             else:
                 sender.close()
@@ -184,15 +184,15 @@ class KafkaWriter:
         self._by_topic.clear()
 
     @contextmanager
-    def _unsound_after_errors(self) -> Iterator[None]:
+    def _note_failure(self) -> Iterator[None]:
         try:
             yield
         except OutputTooLarge:
             raise
         except ChainError:
-            self._sound = False
+            self._failed = True
             for topic in self._by_topic:
-                _TOPICS.pop((self._settings, topic), None)  # perhaps it was changed
+                _TOPICS.pop((self._settings, topic), None)  # its settings may have changed
             raise
 
     def _sender(self, topic: str) -> Sender:
@@ -216,7 +216,7 @@ class KafkaWriter:
         return self._by_topic[topic]
 
     def _wait_for_room(self, record: tuple[Any, ...]) -> None:
-        """The client's buffer is full: wait until the broker has taken some."""
+        """Send a record when the client's full buffer has room again."""
         sender = self._by_topic[record[0]]
         deadline = time.monotonic() + self._settings.flush_s
         while True:
@@ -225,7 +225,7 @@ class KafkaWriter:
                 sender.driver.produce(*record)
             except BufferError:
                 if time.monotonic() > deadline:
-                    raise sender.silent("the full buffer was not taken") from None
+                    raise sender.timed_out("the client's buffer stayed full") from None
             except KafkaException as error:
                 raise self._refused(error, record) from None
             else:
@@ -241,7 +241,7 @@ class KafkaWriter:
                 if fatal
                 else mapped(error, f"Writing {topic}[{partition}]", self._settings)
             )
-        _TOPICS.pop((self._settings, topic), None)  # perhaps it is raised before the next attempt
+        _TOPICS.pop((self._settings, topic), None)  # the limit may be raised before the next attempt
         return OutputTooLarge(
             f"An output for {topic}[{partition}] has {len(key or b'') + len(value or b''):,} bytes of key and "
             f"value; its topic takes records of {self._by_topic[topic].largest:,} with headers and overhead. Raise the topic's "

@@ -1,6 +1,6 @@
 """A broker in memory: deterministic, one process, for tests and notebooks.
 
-It has what real logs do to a reader: sparse offsets, leader epochs, open and aborted transactions,
+It can do to a reader what real logs do: sparse offsets, leader epochs, open and aborted transactions,
 compaction, retention, truncation, topics deleted and created again.
 """
 

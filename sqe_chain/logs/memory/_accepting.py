@@ -1,4 +1,4 @@
-"""What a broker in memory refuses: the same as Kafka, record by record."""
+"""Records that a broker in memory refuses: the same ones as Kafka."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Content = tuple[bytes | None, bytes | None, Headers | None]
 _OVERHEAD_BYTES = 97  # of a batch and of a record in it, as Kafka's client counts
 
 
-def accepted(
+def accept(
     info: TopicInfo, where: str, content: Content, timestamp_ms: int, now_ms: Callable[[], int]
 ) -> int:
-    """The time that a record gets.
+    """Check a record as a broker does, and return the timestamp that it gets.
 
     Args:
         info: the topic.
         where: topic and partition, for errors.
         content: the record.
-        timestamp_ms: the time its writer gave it.
-        now_ms: the broker's clock; asked only where the topic has limits for the time, or sets it.
+        timestamp_ms: the timestamp from its writer.
+        now_ms: the broker's clock; called only if the topic limits or sets timestamps.
 
     Raises:
         OutputTooLarge: the record is larger than the topic accepts.

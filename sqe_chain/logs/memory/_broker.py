@@ -1,4 +1,4 @@
-"""What a broker in memory holds."""
+"""The content of a broker in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MemoryMessage:
-    """One record; a `sqe_chain.ports.Message`."""
+    """One record; a `sqe_chain.ports.Message`.
+
+    Attributes:
+        place: topic, partition and offset.
+        content: key, value and headers.
+        timestamp_ms: milliseconds since 1970.
+        epoch: leader epoch of the record.
+    """
 
     place: tuple[str, int, int]
     content: tuple[bytes | None, bytes | None, Headers | None]
@@ -74,18 +81,18 @@ class Partition:
         return min([self.end, *self.open.values()])
 
     def enter(self, epoch: int) -> None:
-        """Begin a leader epoch, unless it is not later than the present one."""
+        """Begin a leader epoch, if it is later than the current one."""
         if epoch > self.epoch:
             self.epoch = epoch
             self.epochs.append((epoch, self.end))
 
     def end_of(self, epoch: int) -> int | None:
-        """Where a leader epoch ends; None when the log never had one that late."""
+        """The offset where a leader epoch ends; None if the log never had an epoch that late."""
         later = [first for known, first in self.epochs if known > epoch]
         return (later[0] if later else self.end) if epoch <= self.epoch else None
 
     def visible(self) -> Iterator[MemoryMessage]:
-        """Records of no transaction, and of those that were committed."""
+        """Records outside transactions, and of committed ones."""
         for offset, record in self.records.items():
             if offset not in self.uncommitted:
                 yield record
@@ -101,7 +108,7 @@ class Topic:
 
 @dataclass(slots=True)
 class Broker:
-    """Everything."""
+    """All topics and commits of one broker."""
 
     topics: dict[str, Topic] = field(default_factory=dict)
     incarnations: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -115,4 +122,4 @@ BROKERS: defaultdict[str, Broker] = defaultdict(Broker)
 """Name -> broker: logs of one name share it, as long as the process lives."""
 
 CLOCKS: dict[str, Callable[[], int]] = {}
-"""Name -> clock, of brokers that were given one. Not a part of the broker: a snapshot must not copy it."""
+"""Name -> clock, for brokers with a clock of their own. Not in `Broker`: a snapshot must not copy it."""

@@ -1,4 +1,4 @@
-"""The log over a broker in memory, and its transactions."""
+"""The log of a broker in memory, and its transactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqe_chain.errors import (
     TruncatedInput,
     Unavailable,
 )
-from sqe_chain.logs.memory._accepting import accepted, system_ms
+from sqe_chain.logs.memory._accepting import accept, system_ms
 from sqe_chain.logs.memory._broker import BROKERS, CLOCKS, Broker, MemoryMessage, Partition, Topic
 from sqe_chain.logs.memory._writer import MemoryWriter
 from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Range, TopicInfo, TopicPartition
@@ -22,7 +22,7 @@ from sqe_chain.ports import NO_LIMIT, Bounds, Commit, Headers, Range, TopicInfo,
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-_METADATA_CHARACTERS = 4095  # Kafka's client adds one to a broker's default limit of 4,096
+_METADATA_CHARACTERS = 4095  # the broker's default limit is 4,096, and Kafka's client sends one more
 
 
 class MemoryTransaction:
@@ -33,11 +33,11 @@ class MemoryTransaction:
         self._number = number
 
     def append(self, topic: str, partition: int, value: bytes | None, key: bytes | None = None) -> int:
-        """Append one record; it stays invisible, and with it all that comes later, until the end."""
-        place = self._log._partition(topic, partition)  # noqa: SLF001 - one module, one subject
+        """Append one record; it and everything after it stay invisible until the transaction ends."""
+        part = self._log._partition(topic, partition)  # noqa: SLF001 - one module, one subject
         offset = self._log.append(topic, partition, value, key)
-        place.open.setdefault(self._number, offset)
-        place.uncommitted[offset] = self._number
+        part.open.setdefault(self._number, offset)
+        part.uncommitted[offset] = self._number
         return offset
 
     def commit(self) -> None:
@@ -45,26 +45,26 @@ class MemoryTransaction:
         self._end(keep=True)
 
     def abort(self) -> None:
-        """Make the records invisible for ever; a marker takes one more offset in each partition."""
+        """Discard the records; a marker takes one more offset in each partition."""
         self._end(keep=False)
 
     def _end(self, *, keep: bool) -> None:
         for topic in self._log._broker.topics.values():  # noqa: SLF001
-            for place in topic.partitions:
-                if place.open.pop(self._number, None) is None:
+            for part in topic.partitions:
+                if part.open.pop(self._number, None) is None:
                     continue
-                for offset in [o for o, number in place.uncommitted.items() if number == self._number]:
-                    del place.uncommitted[offset]
+                for offset in [o for o, number in part.uncommitted.items() if number == self._number]:
+                    del part.uncommitted[offset]
                     if not keep:
-                        del place.records[offset]
-                place.end += 1
+                        del part.records[offset]
+                part.end += 1
 
 
 class MemoryLog:
     """A broker in memory; see `sqe_chain.ports.Log`.
 
     All objects of one name in one process are one broker, so a pickled or copied log finds its records
-    again. An output lands when it is written, also when its writer never flushes.
+    again. Outputs are stored by `write`, even if the writer never flushes.
 
     Args:
         name: name of the broker.
@@ -104,18 +104,18 @@ class MemoryLog:
             raise ConfigurationError(f"Memory broker {self.name} has no {topic}[{partition}].")
         return found.partitions[partition]
 
-    def _asked(self, place: TopicPartition) -> Partition:
+    def _asked(self, topic_partition: TopicPartition) -> Partition:
         try:
-            return self._partition(*place)
-        except ConfigurationError as error:  # a broker may just not know yet
+            return self._partition(*topic_partition)
+        except ConfigurationError as error:  # as for Kafka: the broker may not know the partition yet
             raise Unavailable(str(error)) from None
 
-    # What tests do to a broker.
+    # Control of the broker, for tests.
 
     def set_clock(self, now_ms: Callable[[], int]) -> None:
-        """Give the broker a clock: milliseconds since 1970. Without one it has the system's.
+        """Set the broker's clock: milliseconds since 1970. The default is the system's.
 
-        Asked only for topics that have limits for the time of a record, or set it themselves.
+        It is called only for topics that limit or set the timestamps of records.
         """
         CLOCKS[self.name] = now_ms
 
@@ -143,8 +143,8 @@ class MemoryLog:
             key: key bytes.
             headers: headers.
             timestamp_ms: milliseconds since 1970.
-            leader_epoch: a later epoch than the partition's present one begins here; None: the present.
-            offset: at or beyond the end of the partition, to leave a gap; None: the end.
+            leader_epoch: an epoch later than the partition's current one begins here; None: the current one.
+            offset: at the end of the partition, or beyond it to leave a gap; None: the end.
 
         Returns:
             The record's offset.
@@ -152,28 +152,28 @@ class MemoryLog:
         Raises:
             OutputTooLarge: the record is larger than the topic accepts.
             OutputRefused: the topic is compacted and the record has no key, or the topic does not accept its
-                time, as `configure` has set it.
+                time (see `configure`).
         """
-        place = self._partition(topic, partition)
+        part = self._partition(topic, partition)
         info, where = self._broker.topics[topic].info, f"{topic}[{partition}]"
-        timestamp_ms = accepted(info, where, (key, value, headers), timestamp_ms, self.now_ms)
-        at = place.end if offset is None else offset
-        epoch = place.epoch if leader_epoch is None else leader_epoch
-        if at < place.end or epoch < place.epoch:
-            raise ValueError(f"{topic}[{partition}] ends at {place.end} in leader epoch {place.epoch}")
-        place.end = at
-        place.enter(epoch)
-        place.records[at] = MemoryMessage((topic, partition, at), (key, value, headers), timestamp_ms, epoch)
-        place.end = at + 1
+        timestamp_ms = accept(info, where, (key, value, headers), timestamp_ms, self.now_ms)
+        at = part.end if offset is None else offset
+        epoch = part.epoch if leader_epoch is None else leader_epoch
+        if at < part.end or epoch < part.epoch:
+            raise ValueError(f"{topic}[{partition}] ends at {part.end} in leader epoch {part.epoch}")
+        part.end = at
+        part.enter(epoch)
+        part.records[at] = MemoryMessage((topic, partition, at), (key, value, headers), timestamp_ms, epoch)
+        part.end = at + 1
         return at
 
     def records(self, topic: str) -> list[MemoryMessage]:
         """All committed records of a topic, by partition and offset; [] when it does not exist."""
         found = self._broker.topics.get(topic)
-        return [record for place in found.partitions for record in place.visible()] if found else []
+        return [record for part in found.partitions for record in part.visible()] if found else []
 
     def kept(self, topic: str, partition: int) -> Mapping[int, MemoryMessage]:
-        """Offset -> record of all that a partition holds now, transactions that are open included. Not a copy."""
+        """Offset -> record of everything in a partition, including open transactions. Not a copy."""
         return self._partition(topic, partition).records
 
     def transaction(self) -> MemoryTransaction:
@@ -183,30 +183,30 @@ class MemoryLog:
 
     def elect(self, topic: str, partition: int) -> int:
         """Begin a new leader epoch; returns it."""
-        place = self._partition(topic, partition)
-        place.enter(place.epoch + 1)
-        return place.epoch
+        part = self._partition(topic, partition)
+        part.enter(part.epoch + 1)
+        return part.epoch
 
     def truncate_before(self, topic: str, partition: int, offset: int) -> None:
-        """Delete what lies before an offset, as retention does."""
-        place = self._partition(topic, partition)
-        place.begin = max(place.begin, offset)
-        place.end = max(place.end, offset)
-        place.records = {at: record for at, record in place.records.items() if at >= offset}
+        """Delete everything before an offset, as retention does."""
+        part = self._partition(topic, partition)
+        part.begin = max(part.begin, offset)
+        part.end = max(part.end, offset)
+        part.records = {at: record for at, record in part.records.items() if at >= offset}
 
     def truncate_after(self, topic: str, partition: int, offset: int) -> None:
-        """Lose what lies at or after an offset, as an unclean election does; a new leader epoch begins."""
-        place = self._partition(topic, partition)
-        place.records = {at: record for at, record in place.records.items() if at < offset}
-        place.end = offset
-        place.epochs = [(epoch, first) for epoch, first in place.epochs if first < offset or not first]
-        place.enter(place.epoch + 1)
+        """Lose everything from an offset on, as an unclean election does; a new leader epoch begins."""
+        part = self._partition(topic, partition)
+        part.records = {at: record for at, record in part.records.items() if at < offset}
+        part.end = offset
+        part.epochs = [(epoch, first) for epoch, first in part.epochs if first < offset or not first]
+        part.enter(part.epoch + 1)
 
     def compact(self, topic: str, partition: int) -> None:
         """Keep the last record of each key only."""
-        place = self._partition(topic, partition)
-        last = {record.key(): offset for offset, record in place.records.items()}
-        place.records = {at: record for at, record in place.records.items() if last[record.key()] == at}
+        part = self._partition(topic, partition)
+        last = {record.key(): offset for offset, record in part.records.items()}
+        part.records = {at: record for at, record in part.records.items() if last[record.key()] == at}
 
     def configure(
         self,
@@ -220,7 +220,7 @@ class MemoryLog:
         after_max_ms: int = NO_LIMIT,
         append_time: bool = False,
     ) -> None:
-        """Set what `describe` tells of a topic, and what it refuses from now on; see `TopicInfo`."""
+        """Set what `describe` returns for a topic, and which records it refuses from now on; see `TopicInfo`."""
         found = self._broker.topics[topic]
         info = found.info
         found.info = TopicInfo(
@@ -253,17 +253,17 @@ class MemoryLog:
         found.info = replace(found.info, partitions=partitions)
 
     def forget(self, group: str) -> None:
-        """Forget a group's commits, as a broker does after a week without any."""
+        """Delete a group's commits, as a broker does after a week without new ones."""
         commits = self._broker.commits
-        for place in [place for place in commits if place[0] == group]:
-            del commits[place]
+        for key in [key for key in commits if key[0] == group]:
+            del commits[key]
 
     def set_down(self, *, down: bool) -> None:
-        """While down, whatever a service asks is `Unavailable`."""
+        """While down, every request of a service raises `Unavailable`."""
         self._broker.down = down
 
     def set_block(self, records: int) -> None:
-        """How many records a block holds at most (1,000 at first): readers get them block by block."""
+        """Set how many records a block has at most (by default 1,000): `read` returns blocks."""
         if records < 1:
             raise ConfigurationError(f"a block of {records} records; at least 1")
         self._broker.block_records = records
@@ -273,17 +273,17 @@ class MemoryLog:
         return copy.deepcopy(self._broker)
 
     def restore(self, snapshot: object) -> None:
-        """Be as at the time of the snapshot; it can be restored again."""
+        """Return to a snapshot; it can be restored again later."""
         if not isinstance(snapshot, Broker):
             raise TypeError("expected what snapshot() returned")
         BROKERS[self.name] = copy.deepcopy(snapshot)
 
     def clear(self) -> None:
-        """Forget everything, topic ids included: the next topic of a name has the first id again."""
+        """Delete everything, topic ids included: the next topic of a name gets the first id again."""
         BROKERS.pop(self.name, None)
         CLOCKS.pop(self.name, None)
 
-    # What services ask.
+    # The port `Log`.
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Log.describe`."""
@@ -316,8 +316,8 @@ class MemoryLog:
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
         self._up()
-        places = {place: self._asked(place) for place in partitions}
-        return {key: Bounds(place.begin, place.stable_end()) for key, place in places.items()}
+        parts = {key: self._asked(key) for key in partitions}
+        return {key: Bounds(part.begin, part.stable_end()) for key, part in parts.items()}
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
@@ -326,9 +326,9 @@ class MemoryLog:
         self._up()
         found = {}
         for topic, partition in partitions:
-            place = self._asked((topic, partition))
-            later = (r.offset() for r in place.records.values() if r.timestamp_ms >= timestamp_ms)
-            found[topic, partition] = min(next(later, place.end), place.stable_end())
+            part = self._asked((topic, partition))
+            later = (r.offset() for r in part.records.values() if r.timestamp_ms >= timestamp_ms)
+            found[topic, partition] = min(next(later, part.end), part.stable_end())
         return found
 
     def read(self, read_range: Range) -> Iterator[Sequence[MemoryMessage]]:
@@ -337,8 +337,8 @@ class MemoryLog:
         if read_range.start >= read_range.stop:
             return
         _check(read_range, self._broker.topics.get(read_range.topic))
-        place = self._partition(read_range.topic, read_range.partition)
-        wanted = [r for r in place.visible() if read_range.start <= r.offset() < read_range.stop]
+        part = self._partition(read_range.topic, read_range.partition)
+        wanted = [r for r in part.visible() if read_range.start <= r.offset() < read_range.stop]
         size = self._broker.block_records
         for first in range(0, len(wanted), size):
             self._up()
@@ -347,18 +347,18 @@ class MemoryLog:
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""
         commits = self._up().commits
-        return {place: commits[group, *place] for place in partitions if (group, *place) in commits}
+        return {key: commits[group, *key] for key in partitions if (group, *key) in commits}
 
     def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
         """See `Log.commit`."""
         broker = self._up()
-        for place, commit in commits.items():
-            self._asked(place)
+        for key, commit in commits.items():
+            self._asked(key)
             if len(commit.metadata) > _METADATA_CHARACTERS:
                 raise ConfigurationError(
-                    f"Commit metadata for {place} is longer than {_METADATA_CHARACTERS} characters."
+                    f"Commit metadata for {key[0]}[{key[1]}] is longer than {_METADATA_CHARACTERS} characters."
                 )
-        broker.commits.update({(group, *place): commit for place, commit in commits.items()})
+        broker.commits.update({(group, *key): commit for key, commit in commits.items()})
 
     def writer(self) -> MemoryWriter:
         """See `Log.writer`."""
@@ -371,24 +371,24 @@ def _check(wanted: Range, topic: Topic | None) -> None:
         raise RecreatedTopic(f"{where}: the topic was deleted, or created again; its id differs.").at(
             wanted.topic, wanted.partition, wanted.start
         )
-    place = topic.partitions[wanted.partition]
-    if place.begin > wanted.start:
-        raise LostOffsets(f"{where}: the log begins at {place.begin} now.").at(
+    part = topic.partitions[wanted.partition]
+    if part.begin > wanted.start:
+        raise LostOffsets(f"{where}: the log now begins at {part.begin}.").at(
             wanted.topic, wanted.partition, wanted.start
         )
-    if place.stable_end() < wanted.stop:
-        raise TruncatedInput(f"{where}: the log is stable up to {place.stable_end()} only.").at(
+    if part.stable_end() < wanted.stop:
+        raise TruncatedInput(f"{where}: the log is stable only up to {part.stable_end()}.").at(
             wanted.topic, wanted.partition, wanted.start
         )
     if not wanted.leader_epoch:
         return
-    end = place.end_of(wanted.leader_epoch - 1)
+    end = part.end_of(wanted.leader_epoch - 1)
     if end is None:
-        raise TruncatedInput(f"{where}: the log has no leader epoch {wanted.leader_epoch - 1} any more.").at(
+        raise TruncatedInput(f"{where}: the log no longer has leader epoch {wanted.leader_epoch - 1}.").at(
             wanted.topic, wanted.partition, wanted.start
         )
-    # A later epoch may begin before `start` if nothing of it can be seen: markers, aborted records.
-    if any(end <= record.offset() < wanted.start for record in place.visible()):
+    # A later epoch may begin before `start` if none of its records there are visible: markers, aborted records.
+    if any(end <= record.offset() < wanted.start for record in part.visible()):
         raise TruncatedInput(
-            f"{where}: from {end} on the log was written later, in another leader epoch."
+            f"{where}: from offset {end} on, the log was written later, in another leader epoch."
         ).at(wanted.topic, wanted.partition, wanted.start)

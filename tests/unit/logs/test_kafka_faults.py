@@ -101,7 +101,7 @@ def test_of_the_producer(writer: Writer, name: str, call: str) -> None:
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_report_of_delivery(writer: Writer, name: str) -> None:
     found, _ = sender(writer, "", failing(name))
-    found._delivered(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
+    found._on_delivery(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
     with pytest.raises(ChainError, match=r"Writing t\[0\]") as caught:
         writer.flush()
     wanted = (
@@ -119,7 +119,7 @@ def test_what_ends_a_producer_is_explained_by_the_report_that_follows(
     found, driver = sender(writer, call, failing("_GAPLESS_GUARANTEE", fatal=True))
     for one in ("_PURGE_QUEUE", name, "_PURGE_QUEUE"):
         error = failing(one).args[0]
-        driver.reports.append(partial(found._delivered, error, Report(error)))  # type: ignore[arg-type]
+        driver.reports.append(partial(found._on_delivery, error, Report(error)))  # type: ignore[arg-type]
     driver.once = True
     with pytest.raises(OutputRefused, match=rf"Writing t\[0\].*{name}"):  # noqa: PT012 - as above
         writer.write([("t", 0, None, b"", None, 0)])
@@ -165,12 +165,12 @@ def test_of_the_admin_client(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     failed: Future[Any] = Future()
     failed.set_exception(failing(name))
     with pytest.raises(ChainError, match="Asking"):
-        asker._unless(frozenset(), failed, "Asking")
+        asker._result_unless(frozenset(), failed, "Asking")
     monkeypatch.setattr(asker, "_driver", Driver("poll", failing(name)))
     with pytest.raises(ChainError, match="Asking"):
-        asker._unless(frozenset(), failed, "Asking")
+        asker._result_unless(frozenset(), failed, "Asking")
     with pytest.raises(ChainError, match="Asking"):
-        asker._asked(lambda: (_ for _ in ()).throw(failing(name)), "Asking")
+        asker._send(lambda: (_ for _ in ()).throw(failing(name)), "Asking")
 
 
 @pytest.mark.parametrize("call", ["commit", "poll", "committed"])
@@ -191,7 +191,7 @@ def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatc
     driver = Driver("", failing(name))
     monkeypatch.setattr(group, "_consumer", driver)
     monkeypatch.setattr(
-        driver, "commit", lambda **_: group._replied(failing(name).args[0], []), raising=False
+        driver, "commit", lambda **_: group._on_commit(failing(name).args[0], []), raising=False
     )
     began = time.monotonic()
     with pytest.raises(ChainError, match="group g"):
@@ -202,6 +202,6 @@ def test_of_a_commit_that_was_answered(name: str, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION", "INVALID_TIMESTAMP"])
 def test_what_lasts_says_what_to_do(writer: Writer, name: str) -> None:
     found, _ = sender(writer, "", failing(name))
-    found._delivered(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
-    with pytest.raises(ChainError, match=r"grant the user|ask who runs|set the clocks"):
+    found._on_delivery(failing(name).args[0], Report(failing(name).args[0]))  # type: ignore[arg-type]
+    with pytest.raises(ChainError, match=r"grant the user|ask whoever runs|correct the clocks"):
         writer.flush()

@@ -106,7 +106,7 @@ def test_a_configuration_is_read_from_a_file(tmp_path: Path, monkeypatch: pytest
         ("a=1\nsasl.password", "line 2: expected name=value"),
         ("sasl.password=", r"line 1: sasl\.password has no value"),
         ("=hush", "line 1: expected name=value"),
-        ("a=1\n\na=2", "line 3: a is set a second time"),
+        ("a=1\n\na=2", "line 3: a is set twice"),
         ("sasl.password=${NOT_SET_ANYWHERE}", "line 1: the environment variable NOT_SET_ANYWHERE"),
     ],
 )
