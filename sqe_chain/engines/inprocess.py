@@ -1,4 +1,4 @@
-"""The engine that runs every task in this process, one after the other: tests, notebooks, small flows.
+"""The engine that runs every task in this process, one after another: for tests, notebooks, small flows.
 
 It runs the same segment code as Spark, shuffles included.
 """
@@ -42,7 +42,7 @@ class InProcessEngine:
         return report
 
     def publish(self) -> None:
-        """Write all outputs kept."""
+        """Write all outputs of `process`."""
         self._write(self._outputs)
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
@@ -67,7 +67,7 @@ class InProcessEngine:
         return report
 
     def release(self) -> None:
-        """Forget what was kept."""
+        """Discard outputs and states."""
         self._job = None
         self._outputs = []
         self._states = []

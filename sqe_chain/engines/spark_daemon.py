@@ -1,10 +1,11 @@
-"""What forks Spark's Python workers on this machine: PySpark's own, but SIGTERM and SIGINT do not reach it.
+"""The daemon that forks Spark's Python workers on this machine: PySpark's own, with SIGTERM and SIGINT blocked.
 
-A supervisor may send SIGTERM to every process of a service. Spark's workers would die of it in the middle of a
-batch, which the service itself is about to finish. They end with the service all the same: when it ends, or is
-killed, Java sees that its input ends, and closes the input of this process, which then ends all workers.
+A supervisor may send SIGTERM to every process of a service. Without this, Spark's workers would die in the middle
+of the batch that the service is finishing. They still end with the service: when it ends or is killed, Java's input
+ends; Java closes the input of this process, which then ends all workers.
 
-Not in the package `spark`: that loads libraries that start threads, which must not be before a fork.
+It is not in the package `spark`, because that imports libraries which start threads, and forking with threads is
+unsafe.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _work = _daemon.worker
 
 
 def worker(sock: object, authenticated: object) -> int:
-    """PySpark's worker; when Java has closed its connection, it ends without a word: the service ends."""
+    """PySpark's worker, but quiet when Java closes the connection: the service is ending."""
     try:
         return int(_work(sock, authenticated))
     except (EOFError, ConnectionError):
@@ -28,9 +29,9 @@ def worker(sock: object, authenticated: object) -> int:
 
 
 def main() -> None:
-    """Fork workers until the input ends."""
+    """Fork workers until the standard input ends."""
     _daemon.worker = worker
-    # Blocked, not ignored: PySpark sets handlers of its own, and workers inherit what is blocked.
+    # Blocked, not ignored: PySpark installs its own handlers, but keeps the mask, and workers inherit it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     _daemon.manager()
 

@@ -1,9 +1,9 @@
-"""The engine that runs the tasks of a batch on Spark: the product.
+"""The engine that runs the tasks of a batch on Spark.
 
-Spark is driven by the batch, by the DataFrame API alone: one job reads and computes (`tasks`), what later
-jobs need is cached, in few large rows (`rows`), or comes back with the report when it is small. `engine`
-says which jobs there are, `session` what Spark has to be set to, `shipping` how the user's code gets to
-workers that share no directory with the driver.
+Each batch is a few Spark jobs, made with the DataFrame API only. One job reads and computes (`tasks`); what
+later jobs need is cached in few large rows (`rows`), or returned with the report if it is small. `engine`
+starts the jobs, `session` has Spark's settings, `shipping` brings the user's code to workers that share no
+directory with the driver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which Spark jobs a batch takes."""
+"""The engine on Spark: the jobs of a batch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Tuning:
     """Numbers that change how fast the engine is, not what it does.
 
     Attributes:
-        inline_bytes: outputs or states of one task up to so many bytes come back with its report.
-        records_per_task: behind a shuffle, a task is added for so many records read, up to one for each
-            state partition.
-        small_records: up to so many records make a small batch: one task does it all.
-        small_bytes: values read, or what comes of them, up to so many bytes make a small batch.
+        inline_bytes: at most this many bytes of a task's outputs, or of its states, are returned with its report.
+        records_per_task: after a shuffle there is one task for each this many records read, at most one for
+            each state partition.
+        small_records: a batch of at most this many records is small: one task does it all.
+        small_bytes: the same limit in bytes, for the values read and for the results.
     """
 
     inline_bytes: int = 256 * 1024
@@ -52,19 +52,19 @@ _STORED = StorageLevel.MEMORY_AND_DISK
 class SparkEngine:
     """Runs the tasks of a batch on Spark. Implements `protocol.interfaces.Engine`.
 
-    A small batch is one task: what waits for a broker waits for all partitions at once, there is nothing to
-    shuffle, and all results come back with the report, to be published and written from here. A larger one
-    is spread; then only small results come back, the others stay cached where they were made. When a cached
-    result is lost with its worker, Spark makes it again from the same ranges, marks and states; a state partition
-    that was written meanwhile says so by its header, and gives nothing.
+    A small batch is one task: it waits for all partitions at the same time, needs no shuffle, and returns all
+    results with the report; the driver publishes and writes them. A larger batch is spread over tasks. Then only
+    small results are returned, the others stay cached on their workers. If a cached result is lost with its
+    worker, Spark computes it again from the same ranges, marks and states; a state partition that was written
+    since then has a newer header, and is skipped.
 
     Args:
         flow: the flow.
         log: where to read and publish; it is pickled, secrets included, with each job.
         stores: store name -> store, "" the default one; pickled like the log, so not one in memory.
-        session: a Spark session; it stays the caller's, who stops it.
-        shipped: send the user's modules to the workers; False where they are installed.
-        tuning: numbers that change how fast it is, not what it does.
+        session: a Spark session; the caller stops it.
+        shipped: send the user's modules to the workers; False if they are installed there.
+        tuning: see `Tuning`.
 
     Raises:
         ConfigurationError: Spark is too old, or the flow cannot be sent.
@@ -109,13 +109,13 @@ class SparkEngine:
                 if not self._results:
                     self._results = self._spread(work, portions)
         except BaseException as error:
-            if not isinstance(error, EngineLost):  # then there is nothing to be forgotten
+            if not isinstance(error, EngineLost):  # without Spark there is nothing to release
                 self.release()
             raise
         return self._report(self._results)
 
     def publish(self) -> None:
-        """Publish what is cached by one job, and what is here."""
+        """Publish cached outputs by one job, and those on the driver from here."""
         if self._job is None:
             return
         kept = {result.level for result in self._results if result.kept_outputs}
@@ -123,7 +123,7 @@ class SparkEngine:
             task = partial(tasks.publish, self._work(self._job))
             with _spark_errors():
                 cached = [_tagged(self._frames[level], OUTPUTS, FAILURE) for level in sorted(kept)]
-                _collected(reduce(DataFrame.union, cached).mapInArrow(task, SCHEMA))
+                _collect(reduce(DataFrame.union, cached).mapInArrow(task, SCHEMA))
         outputs = [output for result in self._results for output in result.outputs]
         if outputs:
             writer = self._log.writer()
@@ -134,7 +134,7 @@ class SparkEngine:
                 writer.close()
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
-        """Write what is cached by one job, and what is here."""
+        """Write cached states by one job, and those on the driver from here."""
         job = self._job
         if job is None:
             return 0
@@ -144,7 +144,7 @@ class SparkEngine:
             task = partial(tasks.write_states, self._work(job), applied)
             with _spark_errors():
                 cached = _tagged(self._frames[at], STATES, FAILURE)
-                rows += sum(result.rows for result in _collected(cached.mapInArrow(task, SCHEMA)))
+                rows += sum(result.rows for result in _collect(cached.mapInArrow(task, SCHEMA)))
         for states in (states for result in self._results for states in result.states):
             if states.level == level:
                 store = self._stores[self._flow.nodes[states.stage].store or ""]
@@ -158,10 +158,10 @@ class SparkEngine:
         assignments = [portions] if self._small(portions) else spread(job, portions)
         with _spark_errors():
             frame = self._reading(partial(tasks.republish, self._work(job)), assignments)
-            return self._report(_collected(frame))
+            return self._report(_collect(frame))
 
     def release(self) -> None:
-        """Forget what is cached, without waiting for it."""
+        """Drop cached results, without waiting for Spark to do it."""
         frames, self._frames = self._frames, {}
         self._job, self._results = None, []
         with _spark_errors():
@@ -178,23 +178,21 @@ class SparkEngine:
         return report
 
     def _small(self, portions: Sequence[Portion]) -> bool:
-        """Whether one task will do. Behind a batch that was larger than it looked, only for smaller ones."""
+        """Whether one task is enough. After a batch that was larger than expected, the limit is lower."""
         records = _records(portions)
         return records <= self._small_records and records * self._record_bytes <= self._tuning.small_bytes
 
     def _together(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
-        """One task for all; nothing when it gave up."""
+        """Run one task for everything; [] if it gave up because there was too much."""
         ordered = [portion for task in spread(work.job, portions) for portion in task]
-        results = _collected(
-            self._reading(partial(tasks.together, work, self._tuning.small_bytes), [ordered])
-        )
+        results = _collect(self._reading(partial(tasks.together, work, self._tuning.small_bytes), [ordered]))
         if any(result.swollen for result in results):
             self._small_records = _records(portions) // 2
             return []
         return results
 
     def _spread(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
-        """A task for each input partition, and behind each shuffle; what they give is cached."""
+        """Run a task for each input partition, and tasks after each shuffle; cache their results."""
         width = min(self._flow.state_partitions, 1 + _records(portions) // self._tuning.records_per_task)
         frame = self._reading(partial(tasks.read, work), spread(work.job, portions)).persist(_STORED)
         self._frames[0] = frame
@@ -204,7 +202,7 @@ class SparkEngine:
             task = partial(tasks.fold, work, level)
             frame = rows.sortWithinPartitions(*ORDER).mapInArrow(task, SCHEMA).persist(_STORED)
             self._frames[level] = frame
-        return _collected(_tagged(frame, RESULT).select("blob"))
+        return _collect(_tagged(frame, RESULT).select("blob"))
 
     def _work(self, job: Job) -> Work:
         return Work(
@@ -212,7 +210,7 @@ class SparkEngine:
         )
 
     def _reading(self, task: Task, assignments: Sequence[Sequence[Portion]]) -> DataFrame:
-        """One Spark task for each list of portions, which it gets as its one row."""
+        """A frame with one Spark task for each list of portions; a task gets its list as its only row."""
         blobs = [pickle.dumps(portions) for portions in assignments]
         table = pa.table({"blob": pa.array(blobs, pa.binary())})
         return self._session.createDataFrame(table).mapInArrow(task, SCHEMA)
@@ -226,18 +224,18 @@ def _tagged(frame: DataFrame, *tags: int) -> DataFrame:
     return frame.where(f"tag in ({', '.join(map(str, tags))})")
 
 
-def _collected(frame: DataFrame) -> list[Result]:
-    """Run a job that gives nothing but results.
+def _collect(frame: DataFrame) -> list[Result]:
+    """Run a job whose rows are results.
 
     Raises:
         ChainError: a task raised it; or Spark gave up.
     """
     with _spark_errors():
         rows = frame.collect()
-    results = [Result.unpacked(bytes(row.blob)) for row in rows]
+    results = [Result.unpack(bytes(row.blob)) for row in rows]
     failures = [from_record(*result.failure) for result in results if result.failure is not None]
     for error in failures:
-        if not isinstance(error, Unavailable):  # which would only be tried again
+        if not isinstance(error, Unavailable):  # a permanent error first: Unavailable would only be retried
             raise error
     if failures:
         raise failures[0]
@@ -246,7 +244,7 @@ def _collected(frame: DataFrame) -> list[Result]:
 
 @contextmanager
 def _spark_errors() -> Iterator[None]:
-    """What Spark raises is final: it has tried again itself.
+    """Translate Spark's errors. They are final: Spark has retried already.
 
     Raises:
         ChainError: Spark gave up on the job.
@@ -260,8 +258,8 @@ def _spark_errors() -> Iterator[None]:
     except Exception as error:
         if is_gone(error):
             raise EngineLost(
-                "Spark's Java process is gone: it was killed, or ran out of memory. Nothing is lost: the next start of the "
-                "service goes on where this one ended"
+                "Spark's Java process is gone: it was killed, or ran out of memory. Nothing is lost: start the service again, "
+                "it continues where this run ended"
             ) from error
         text = gist(error)
         if "No module named 'sqe_chain'" in text:
@@ -270,5 +268,5 @@ def _spark_errors() -> Iterator[None]:
                 "Python they run: spark.pyspark.python, or PYSPARK_PYTHON)"
             ) from error
         raise ChainError(
-            f"Spark gave up on a job: {text}. Nothing is lost: start the service again when the cause is mended"
+            f"Spark gave up on a job: {text}. Nothing is lost: fix the cause and start the service again"
         ) from error

@@ -1,8 +1,8 @@
 """Rows between tasks: blocks packed into few large rows of one fixed schema, and unpacked again.
 
-A row for each message would cost several microseconds in the JVM. So outputs, states and units travel
-packed, about a thousand to a row, as one blob (`marshal`: the same Python runs all workers of an
-application, and nothing here outlives it).
+A row per message would cost several microseconds in the JVM. So outputs, states and units are packed, about
+a thousand per row, into one blob (with `marshal`, the fastest: all workers of an application run the same
+Python, and no blob outlives the application).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sqe_chain.ports import Output
 from sqe_chain.segment.results import Block, Outputs, Report, States, UnitRow, Units
 
 UNITS, OUTPUTS, STATES, RESULT, FAILURE = range(5)
-"""Values of the column `tag`: what a row holds. A failure goes wherever the task's blocks would have gone."""
+"""Values of the column `tag`: what a row holds. A failure is sent to all tasks that expect blocks of the failed one."""
 
 SCHEMA = (
     "tag tinyint, part int, stage int, topic string, partition int, offset bigint, path binary, blob binary"
 )
-"""Columns as Spark's DDL names them. For units, `part` to `path` are those of the first unit in the blob."""
+"""Columns in Spark's DDL. For units, `part` to `path` are those of the first unit in the blob."""
 
 ORDER = ("part", "stage", "topic", "partition", "offset", "path")
 """The order of units, and of blobs of them."""
@@ -38,7 +38,7 @@ BYTES = 1 << 20
 """Bytes packed into one row; a single record may be larger."""
 
 _HELD_UNITS = 20_000
-_RECORD_BYTES = 64  # what a record weighs beside its value, about
+_RECORD_BYTES = 64  # size of a record without its value, roughly
 
 _ARROW = pa.schema(
     [
@@ -54,7 +54,7 @@ _ARROW = pa.schema(
 )
 
 Key = tuple[int, int, str, int, int, bytes]
-"""The first six columns of a unit: its place in the order of units."""
+"""The first six columns of a unit, by which units are ordered."""
 
 
 @dataclass(slots=True)
@@ -62,15 +62,15 @@ class Result:
     """What one task sends to the driver.
 
     Attributes:
-        level: 0 for a reading task, else the level behind a shuffle.
-        report: what the segment reports; None when the task failed, or was not about segments.
+        level: 0 for a reading task, else the level after a shuffle.
+        report: the report of the segment; None if the task failed, or ran no segment.
         failure: the error that ended the task.
-        outputs: all outputs of the task, when they are few.
-        states: all changed states of the task, when they are few.
-        kept_outputs: outputs are among the cached rows.
-        kept_states: changed states are among the cached rows.
-        rows: states written.
-        swollen: the task gave up: it was to do a whole batch, which is not as small as it looked.
+        outputs: all outputs of the task, if they are few.
+        states: all changed states of the task, if they are few.
+        kept_outputs: the cached rows contain outputs.
+        kept_states: the cached rows contain changed states.
+        rows: number of states written.
+        swollen: the task gave up: the batch was too large for one task.
     """
 
     level: int = 0
@@ -83,24 +83,24 @@ class Result:
     rows: int = 0
     swollen: bool = False
 
-    def packed(self) -> pa.RecordBatch:
+    def pack(self) -> pa.RecordBatch:
         """This result as a row."""
         return results_on([pickle.dumps(self)])
 
     @staticmethod
-    def unpacked(blob: bytes) -> Result:
-        """The result that a row holds."""
-        result: Result = pickle.loads(blob)  # noqa: S301 - made by `packed`, in this application
+    def unpack(blob: bytes) -> Result:
+        """The result in a row."""
+        result: Result = pickle.loads(blob)  # noqa: S301 - made by `pack`, in this application
         return result
 
 
 class Packer:
-    """Turns the blocks of one task into Arrow batches, as they come; holds back a bounded few.
+    """Packs the blocks of one task into Arrow batches as they come; buffers a bounded number.
 
     Args:
-        parts: number of state partitions, to which a failure must be told.
-        inline: outputs or states of the task up to so many bytes go with its result.
-        level: of the task.
+        parts: number of state partitions; a failure is sent to all of them.
+        inline: at most this many bytes of the task's outputs, or of its states, go with its result.
+        level: level of the task.
     """
 
     def __init__(self, parts: int, inline: int, level: int) -> None:
@@ -137,17 +137,17 @@ class Packer:
             self._result.report.add(block)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """After the last block: the rest, and the result."""
+        """Call after the last block: the rest, and the result."""
         yield from self._flush_units(1)
         if self._result.kept_outputs or self._output_size > self._inline:
             yield from self._flush_outputs()
         self._result.outputs = self._outputs
         self._result.states = self._states
-        yield self._result.packed()
+        yield self._result.pack()
 
-    def failed(self, failure: ErrorRecord) -> Iterator[pa.RecordBatch]:
-        """Tell the driver, and every task that would have worked on with this one's blocks."""
-        yield Result(self._level, failure=failure).packed()
+    def fail(self, failure: ErrorRecord) -> Iterator[pa.RecordBatch]:
+        """Report a failure to the driver, and to every task that expects blocks of this one."""
+        yield Result(self._level, failure=failure).pack()
         blob = pickle.dumps(failure)
         yield _batch([(FAILURE, part, -1, "", -1, -1, b"", blob) for part in range(self._parts)])
 
@@ -168,13 +168,13 @@ class Packer:
 
     def _flush_units(self, least: int) -> Iterator[pa.RecordBatch]:
         rows = []
-        for place, units in self._units.items():
+        for key, units in self._units.items():
             if len(units) >= least:
                 self._unit_count -= len(units)
-                units.sort()  # they are in order already, which costs next to nothing; all rests on it
+                units.sort()  # nearly free, they should be in order already; but merging depends on it
                 sizes = [len(unit[8]) + len(unit[9]) + _RECORD_BYTES for unit in units]
                 rows += [(UNITS, *piece[0][:6], marshal.dumps(piece)) for piece in cut(units, sizes)]
-                self._units[place] = []
+                self._units[key] = []
         if rows:
             yield _batch(rows)
 
@@ -196,39 +196,39 @@ def cut(records: list, sizes: Sequence[int]) -> Iterator[list]:  # type: ignore[
 
 
 def results_on(blobs: Sequence[bytes]) -> pa.RecordBatch:
-    """Results as rows that go through every shuffle, before all units: so one job brings all to the driver."""
+    """Results as rows that pass through every shuffle, sorted before all units: one job then returns all of them."""
     return _batch([(RESULT, 0, -2, "", -1, -1, b"", blob) for blob in blobs])
 
 
 def units_of(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterator[UnitRow]:
-    """All units of a task behind a shuffle, in their order.
+    """All units of a task after a shuffle, in order.
 
-    Blobs come in the order of their first units, and each is in order within. So whatever lies before
-    the next blob's first unit is final. Held are only blobs that overlap: about one for each task
-    upstream.
+    Blobs come in the order of their first units, and the units in a blob are in order. So whatever sorts
+    before the next blob's first unit is final. Only blobs that overlap are buffered: about one for each
+    upstream task.
 
     Args:
         batches: rows of results, failures and units, sorted by `ORDER`, hence in this order.
-        results: takes the results of tasks upstream, to be passed on.
+        results: the results of upstream tasks are appended here, to be passed on.
 
     Raises:
-        ChainError: a task upstream failed.
+        ChainError: an upstream task failed.
     """
     held: list[UnitRow] = []
     for tag, first, blob in _blobs(batches):
         if tag == FAILURE:
-            raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `failed`, in this application
+            raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `fail`, in this application
         if tag == RESULT:
             results.append(blob)
             continue
         if held:
-            final = bisect_left(held, first)  # the six columns that a row begins with
+            final = bisect_left(held, first)  # `first` has the six columns that units begin with
             yield from held[:final]
             del held[:final]
         overlap = bool(held)
         held += marshal.loads(blob)  # noqa: S302 - made by `_flush_units`, in this application
         if overlap:
-            held.sort()  # runs in order: merging them is what this does
+            held.sort()  # merges sorted runs: Timsort does that in linear time
     yield from held
 
 
@@ -245,16 +245,16 @@ def blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, byte
         batches: rows of one kind, and failures.
 
     Raises:
-        ChainError: the task that made these rows failed: there would be more.
+        ChainError: the task that made these rows failed, so they are incomplete.
     """
     for tag, (part, stage, *_), blob in _blobs(batches):
         if tag == FAILURE:
-            raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `failed`, in this application
+            raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `fail`, in this application
         yield part, stage, blob
 
 
 def size_of(block: Block) -> int:
-    """Bytes that a block takes, about."""
+    """Approximate size of a block in bytes."""
     if isinstance(block, Outputs):
         return sum(len(record[3] or b"") + _RECORD_BYTES for record in block.records)
     if isinstance(block, States):

@@ -1,4 +1,4 @@
-"""A Spark session as the engine needs it."""
+"""Opens Spark sessions with the settings that the engine needs."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ LOCAL = MappingProxyType(
     {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.python.daemon.module": "sqe_chain.engines.spark_daemon",  # workers that do not die of SIGTERM
+        "spark.python.daemon.module": "sqe_chain.engines.spark_daemon",  # its workers ignore SIGTERM
     }
 )
-"""What `open_session` sets for a master on this machine unless told otherwise."""
+"""Further defaults of `open_session` for a master on this machine."""
 
 WANTED = MappingProxyType(
     {
-        "spark.python.unix.domain.socket.enabled": "true",  # halves what a task costs
-        "spark.python.worker.reuse": "true",  # clients and imports live as long as the worker
-        "spark.speculation": "false",  # a second attempt would only repeat what the first one publishes
+        "spark.python.unix.domain.socket.enabled": "true",  # halves the cost of a task
+        "spark.python.worker.reuse": "true",  # keep clients and imports for the next task
+        "spark.speculation": "false",  # a speculative attempt would publish everything twice
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
 )
-"""What `open_session` sets unless told otherwise."""
+"""Defaults of `open_session`."""
 
 OWN = MappingProxyType(
     {
-        "spark.sql.adaptive.enabled": "false",  # the engine knows its tasks; looking again costs more than it gives
-        "spark.sql.codegen.wholeStage": "false",  # the same for code that Spark would write and compile
+        "spark.sql.adaptive.enabled": "false",  # the engine plans its tasks itself; replanning only costs time
+        "spark.sql.codegen.wholeStage": "false",  # compiling generated code takes longer than these plans run
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.leafNodeDefaultParallelism": str(1 << 20),  # one row of portions, one task
         "spark.sql.execution.arrow.maxBytesPerBatch": str(4 << 20),  # rows are large: see `rows`
@@ -55,7 +55,7 @@ OWN = MappingProxyType(
         "spark.sql.execution.arrow.useLargeVarTypes": "false",
     }
 )
-"""What the engine sets for itself, in a session of its own."""
+"""Settings of the engine's own session."""
 
 _LOCAL = re.compile(r"local(\[(\*|\d+)\])?")
 _ATTEMPTS = 4
@@ -65,7 +65,7 @@ _GONE = (
     "SparkContext has been shutdown",
 )  # fmt: skip
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-# Rows are few and large, so Java has little to do: compiling less halves what a start costs, and a small batch.
+# Rows are few and large, so Java has little to do: less compilation halves the time of a start, and of a small batch.
 _QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -75,13 +75,13 @@ def open_session(
     app_name: str = "sqe-chain",
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> SparkSession:
-    """A Spark session, set up for small batches; the one that is there already, if there is one.
+    """A Spark session with settings for small batches; the active one, if there is one.
 
     Args:
-        master: Spark's master, such as ``local[2]`` or ``spark://host:7077``; None: what Spark's own
-            configuration says, else all cores of this machine.
-        app_name: what Spark's pages call it.
-        conf: further properties of Spark; they win over `WANTED`.
+        master: Spark's master, such as ``local[2]`` or ``spark://host:7077``; None: the one in Spark's own
+            configuration, else all cores of this machine.
+        app_name: name of the application in Spark's UI.
+        conf: further properties of Spark; they override the defaults.
 
     Raises:
         ConfigurationError: Java or a Spark of at least 4.1 is missing, or Spark refuses its configuration.
@@ -91,11 +91,13 @@ def open_session(
     if master is None and not {"SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
         master = "local[*]"
     settings = dict(WANTED)
-    # The one setting that PySpark takes from the environment only, when no spark-submit stands before it.
+    # Without spark-submit, PySpark reads this one setting only from the environment.
     os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
     if master and master.startswith("local"):
         settings |= LOCAL
-        if _LOCAL.fullmatch(master):  # a worker that dies is started again, as on a cluster
+        if _LOCAL.fullmatch(
+            master
+        ):  # plain local[N] never retries a task; retry after a worker died, as on a cluster
             cores = "1" if master == "local" else master[len("local[") : -1]
             master = f"local[{cores},{_ATTEMPTS}]"
     settings |= conf
@@ -108,12 +110,12 @@ def open_session(
     if master:
         builder = builder.master(master)
     try:
-        with _deaf_to_sigterm():
+        with _java_ignores_sigterm():
             session = builder.getOrCreate()
     except PySparkException as error:
         raise ConfigurationError(
             f"Spark does not start with master {master or 'of its own configuration'}: {gist(error)}. Java 17 or "
-            "newer is needed; what Spark itself says is above"
+            "newer is needed; see Spark's own output above"
         ) from error
     except Exception as error:
         raise ConfigurationError(f"Spark refuses its configuration: {gist(error)}") from error
@@ -122,16 +124,16 @@ def open_session(
 
 
 @contextmanager
-def _deaf_to_sigterm() -> Iterator[None]:
-    """While in the context, a Java process that PySpark starts ignores SIGTERM, as it ignores SIGINT already.
+def _java_ignores_sigterm() -> Iterator[None]:
+    """In this context, a Java process that PySpark starts ignores SIGTERM; SIGINT it ignores anyway.
 
-    What is ignored when Java starts stays ignored. It ends with this process, whose end it sees as the end of
-    its input, also when this process is killed. PySpark has no other place to say so.
+    A signal that is ignored when Java starts stays ignored. Java still ends with this process, even if that is
+    killed: its input then ends. PySpark has no option for this, so its `Popen` is replaced.
     """
     gateway: Any = java_gateway
     original = gateway.Popen
 
-    def popen(command: Sequence[str], **options: Any) -> Any:  # noqa: ANN401 - what Popen takes and gives
+    def popen(command: Sequence[str], **options: Any) -> Any:  # noqa: ANN401 - as Popen
         before = options.pop("preexec_fn", None)
 
         def prepare() -> None:
@@ -149,7 +151,7 @@ def _deaf_to_sigterm() -> Iterator[None]:
 
 
 def close_session(session: SparkSession) -> None:
-    """Stop a session; nothing happens if Spark is gone already."""
+    """Stop a session; no error if Spark is already gone."""
     try:
         session.stop()
     except Exception as error:
@@ -165,7 +167,7 @@ def is_gone(error: BaseException) -> bool:
 
 
 def own_session(session: SparkSession) -> SparkSession:
-    """A session on the same Spark with the engine's settings; the given one keeps its own.
+    """A new session on the same Spark with the engine's settings; the given session keeps its own.
 
     Raises:
         ConfigurationError: Spark is older than 4.1.
@@ -192,9 +194,9 @@ def check_version(version: str) -> None:
 
 
 def gist(error: BaseException) -> str:
-    """What an error of Spark is about, in a line or two; its texts run over pages.
+    """The essence of a Spark error, in a line or two: the full text is often several pages.
 
-    Of an error in Python, what stands below the first trace; else how the text begins.
+    For an error in Python the line after the first traceback, otherwise the first two lines.
     """
     lines = str(error).splitlines()
     for number, line in enumerate(lines):
@@ -209,7 +211,7 @@ def _check_java() -> None:
     home = os.environ.get("JAVA_HOME")
     found = Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
     if not found:
-        where = f"JAVA_HOME={home} holds no bin/java" if home else "there is no java on the PATH"
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on the PATH"
         raise ConfigurationError(
             f"Spark needs Java 17 or newer, and {where}: install it (Debian: apt install openjdk-17-jre-headless) or set "
             "JAVA_HOME, or try the flow with --engine inprocess"

@@ -1,7 +1,7 @@
-"""How a flow and the user's code reach workers that share no directory with the driver.
+"""Sends a flow and the user's code to workers that share no directory with the driver.
 
-The flow itself travels with each job, pickled: functions of importable modules by their names, lambdas
-and what is defined in a notebook or in `__main__` by value. The modules are sent once, as one zip file.
+The flow is pickled with each job: functions of importable modules by name; lambdas, and whatever is defined
+in a notebook or in `__main__`, by value. The modules are sent once, as one zip file.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from sqe_chain.codecs.registry import classes_of_script, make_known
-from sqe_chain.engines.spark.workplace import workplace
+from sqe_chain.engines.spark.workplace import make_temporary_directory
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 
 LARGEST_FILE = 1 << 20
-"""Other files than Python's beside the modules go along up to this size, in bytes."""
+"""Files in packages that are not Python's are sent, too, up to this size in bytes."""
 
 LARGEST_ZIP = 64 << 20
-"""More than this is not sent: it belongs into an installed package."""
+"""Limit of the zip file in bytes: anything larger should be an installed package."""
 
 _OWN = "sqe_chain"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same zip
@@ -44,11 +44,11 @@ _unpacked: dict[str, Flow] = {}
 
 @dataclass(frozen=True, slots=True)
 class PackedFlow:
-    """A flow on its way to a worker.
+    """A pickled flow.
 
     Attributes:
-        digest: names it, so that a process unpacks it once.
-        blob: the pickled flow, with the types of values that the script defines and no worker can import.
+        digest: identifies it, so that a process unpacks it only once.
+        blob: the pickled flow, with the value types that the script defines, because no worker can import them.
     """
 
     digest: str
@@ -67,13 +67,13 @@ class PackedFlow:
         except Exception as error:
             raise ConfigurationError(
                 f"flow {flow.name!r} cannot be sent to Spark's workers: {type(error).__name__}: {error}. Its functions "
-                "must not hold connections, locks, open files or the Spark session; open them within the function"
+                "must not hold connections, locks, open files or the Spark session; open them inside the function"
             ) from error
         blob = buffer.getvalue()
         return cls(blake2b(blob, digest_size=16).hexdigest(), blob)
 
-    def unpacked(self) -> Flow:
-        """The flow, unpacked once a process.
+    def unpack(self) -> Flow:
+        """The flow; unpacked once per process.
 
         Raises:
             ConfigurationError: a module is missing on this worker.
@@ -84,21 +84,22 @@ class PackedFlow:
                 flow, python_types = cloudpickle.loads(self.blob)
             except ImportError as error:
                 raise ConfigurationError(
-                    f"a worker cannot import what the flow needs: {error}. Packages that are installed beside the driver "
+                    f"a worker cannot import what the flow needs: {error}. Packages that are installed on the driver "
                     "must be installed on the workers too, in the same versions"
                 ) from error
             make_known(python_types)
-            _unpacked.clear()
+            _unpacked.clear()  # keep only the newest
             _unpacked[self.digest] = flow
         return flow
 
 
 class _FlowPickler(cloudpickle.CloudPickler):
-    """Cloudpickle, for protobuf types and structs too.
+    """Cloudpickle that can also pickle protobuf types and structs.
 
-    A generated class names its module as protoc was given the path, seldom as it is imported; and it
-    cannot be taken apart. So it goes by the name of the module that it is found in, else by its file.
-    Structs of the script cannot be taken apart either: see `sqe_chain.codecs.struct_pickle`.
+    The module name in a generated class comes from the path that protoc was given, and is seldom the name under
+    which it is imported; and cloudpickle cannot pickle such a class by value. So it is pickled as the name of the
+    module that contains it, or else as its .proto file. For structs of the script see
+    `sqe_chain.codecs.struct_pickle`.
     """
 
     def reducer_override(self, obj: Any) -> Any:  # noqa: ANN401 - any object can be pickled
@@ -106,13 +107,13 @@ class _FlowPickler(cloudpickle.CloudPickler):
         if isinstance(obj, type) and issubclass(obj, Message) and obj is not Message:
             file: Any = obj.DESCRIPTOR.file
             module = _module_of(file)
-            files = () if module else tuple(_files_behind(file))
+            files = () if module else tuple(_with_imports(file))
             return _message_type, (obj.DESCRIPTOR.full_name, module, files)
         if getattr(obj, "__module__", "") == "__main__" and "msgspec" in sys.modules:
-            from sqe_chain.codecs.struct_pickle import is_struct, reduced  # noqa: PLC0415 - it needs msgspec
+            from sqe_chain.codecs.struct_pickle import is_struct, reduce_struct  # noqa: PLC0415 - it needs msgspec
 
             if is_struct(obj):
-                return reduced(obj)
+                return reduce_struct(obj)
         return super().reducer_override(obj)  # type: ignore[no-untyped-call]
 
 
@@ -133,15 +134,15 @@ def _module_of(file: FileDescriptor) -> str:
     return ""
 
 
-def _files_behind(file: FileDescriptor) -> Iterator[bytes]:
-    """A .proto file behind those it imports, serialized."""
+def _with_imports(file: FileDescriptor) -> Iterator[bytes]:
+    """The files that a .proto file imports, and then itself, serialized."""
     for imported in file.dependencies:
-        yield from _files_behind(imported)
+        yield from _with_imports(imported)
     yield file.serialized_pb
 
 
 def _message_type(full_name: str, module: str, files: tuple[bytes, ...]) -> type[Message]:
-    """The protobuf type, on the worker."""
+    """The protobuf type, as a worker unpickles it."""
     if module:
         importlib.import_module(module)
     pool: Any = descriptor_pool.Default()
@@ -151,10 +152,10 @@ def _message_type(full_name: str, module: str, files: tuple[bytes, ...]) -> type
 
 
 def ship(session: SparkSession) -> list[str]:
-    """Send the user's modules to all workers, of now and of later: those loaded here and not installed.
+    """Send the user's modules to all workers, present and future: those imported here but not installed.
 
-    Of a package everything goes, but for files that are not Python's and larger than `LARGEST_FILE`.
-    Compiled extension modules cannot be imported from a zip: install them.
+    A package is sent completely, except files that are not Python's and larger than `LARGEST_FILE`. Compiled
+    extension modules cannot be imported from a zip: install them.
 
     Returns:
         The names of the modules and packages sent.
@@ -166,28 +167,31 @@ def ship(session: SparkSession) -> list[str]:
     if not files:
         return []
     digest = blake2b(digest_size=8)
-    directory = workplace()  # executors that join later fetch it from there
+    directory = make_temporary_directory()  # it must stay: executors that join later fetch the zip from there
     target = directory / "modules.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for folder in sorted(
             {f"{parent}/" for name in files for parent in Path(name).parents if parent.name}
         ):
-            archive.writestr(zipfile.ZipInfo(folder, _EPOCH), b"")  # packages without __init__.py need it
+            archive.writestr(
+                zipfile.ZipInfo(folder, _EPOCH), b""
+            )  # packages without __init__.py are found by these entries
         for name, path in files.items():
             data = path.read_bytes()
             digest.update(name.encode() + b"\0" + data)
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), data, zipfile.ZIP_DEFLATED)
     if target.stat().st_size > LARGEST_ZIP:
         raise ConfigurationError(
-            f"the modules beside the flow take {target.stat().st_size >> 20} MiB zipped ({_largest(files)} is the largest "
-            f"file), more than {LARGEST_ZIP >> 20} MiB: install them on the workers as a package"
+            f"the modules that the flow needs have {target.stat().st_size >> 20} MiB zipped ({_largest(files)} is the "
+            f"largest file), more than {LARGEST_ZIP >> 20} MiB: install them on the workers as a package"
         )
-    named = target.rename(
-        directory / f"sqe-chain-{digest.hexdigest()}.zip"
-    )  # a name is known for its content
+    # Spark caches an artifact by its name, so other content needs another name.
+    named = target.rename(directory / f"sqe-chain-{digest.hexdigest()}.zip")
     before = list(sys.path)
     session.addArtifacts(str(named), pyfile=True)
-    sys.path[:] = before  # the driver has the modules themselves
+    sys.path[:] = (
+        before  # addArtifacts put the zip first; the driver must keep importing the files themselves
+    )
     return sorted({name.partition("/")[0].removesuffix(".py") for name in files})
 
 
@@ -199,9 +203,9 @@ def _files() -> Iterator[tuple[str, Path]]:
             continue
         if not file or not file.endswith(".py") or _installed(Path(file)) or not Path(file).is_file():
             continue
-        place = name.replace(".", "/")
+        target = name.replace(".", "/")
         if Path(file).name != "__init__.py":
-            yield f"{place}.py", Path(file)
+            yield f"{target}.py", Path(file)
             continue
         root = Path(file).parent
         for path in root.rglob("*"):
@@ -212,7 +216,7 @@ def _files() -> Iterator[tuple[str, Path]]:
             ):
                 continue
             if path.suffix == ".py" or path.stat().st_size <= LARGEST_FILE:
-                yield f"{place}/{below.as_posix()}", path
+                yield f"{target}/{below.as_posix()}", path
 
 
 def _installed(path: Path) -> bool:

@@ -1,7 +1,7 @@
-"""What runs on workers: functions from Arrow batches to Arrow batches, one call for each Spark task.
+"""The code of tasks on workers: functions from Arrow batches to Arrow batches, called once for each Spark task.
 
-No error leaves a task as an exception: it comes back as a row, by its own name, so that Spark does not
-try again what cannot succeed. What is left to Spark's own attempts are workers that die.
+A task returns an error as a row instead of raising it, so that Spark does not retry what cannot succeed.
+Spark only retries tasks whose worker died.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ _settled: set[str] = set()
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What all tasks of an attempt at a batch are given.
+    """The arguments of all tasks of an attempt at a batch.
 
     Attributes:
         packed: the flow.
         log: where to read and publish.
-        stores: store name -> store, of the flow's stages.
+        stores: store name -> store, for the flow's stages.
         job: the attempt.
         parts: number of state partitions.
-        inline: outputs or states of a task up to so many bytes go with its result.
+        inline: at most this many bytes of a task's outputs, or of its states, go with its result.
     """
 
     packed: PackedFlow
@@ -62,8 +62,8 @@ class Work:
 
     @property
     def flow(self) -> Flow:
-        """The flow, unpacked once a process."""
-        return self.packed.unpacked()
+        """The flow; unpacked once per process."""
+        return self.packed.unpack()
 
     def store(self, stage: Node) -> StateStore:
         """The store of a stage."""
@@ -72,58 +72,58 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """How changed states are written.
+    """The plan to apply, for writing changed states.
 
     Attributes:
         plan_id: the plan being applied.
-        before: (stage index, cell) -> header before.
+        before: (stage index, cell) -> header before the plan.
     """
 
     plan_id: str
     before: Mapping[tuple[int, int], Header]
 
 
-def assigned(batches: Batches) -> Sequence[Portion]:
-    """The portions that this task's one input row holds."""
+def portions_of(batches: Batches) -> Sequence[Portion]:
+    """The portions in this task's only input row."""
     (blob,) = (blob for batch in batches for blob in batch.column("blob").to_pylist())
     portions: Sequence[Portion] = pickle.loads(blob)  # noqa: S301 - made by the driver
     return portions
 
 
 def read(work: Work, batches: Batches) -> Batches:
-    """Level 0, and level 1 when in place. Consumes one row of portions."""
+    """Run level 0, and level 1 if in place. Consumes one row of portions."""
     results: list[bytes] = []
 
     def blocks() -> Iterator[Block]:
         reading = Reading(work.flow, work.job, work.store)
-        for portion in assigned(batches):
+        for portion in portions_of(batches):
             yield from reading.read(portion, work.log.read(portion.read))
         yield from reading.finish()
 
-    return _packed(blocks, work, 0, results)
+    return _pack(blocks, work, 0, results)
 
 
 def fold(work: Work, level: int, batches: Batches) -> Batches:
-    """A level behind a shuffle. Consumes sorted rows of units, and passes results on."""
+    """Run a level after a shuffle. Consumes sorted rows of units, and passes results on."""
     results: list[bytes] = []
 
     def blocks() -> Iterator[Block]:
         return run_level(work.flow, work.job, level, units_of(batches, results), work.store)
 
-    return _packed(blocks, work, level, results)
+    return _pack(blocks, work, level, results)
 
 
 def together(work: Work, most: int, batches: Batches) -> Batches:
-    """A whole batch that is small: all levels in one task. Consumes one row of portions, gives one.
+    """Run all levels of a small batch in one task. Consumes one row of portions, returns one row.
 
     Args:
-        work: what all tasks are given.
-        most: bytes that results and units may take together; with more of them the task gives up.
+        work: the arguments of all tasks.
+        most: limit for results and units together, in bytes; beyond it the task gives up.
         batches: one row with all portions.
     """
 
     def run() -> Result:
-        portions = assigned(batches)
+        portions = portions_of(batches)
         result, report, size = Result(), Report(), 0
         for block in run_serially(work.flow, work.job, portions, _ahead(work.log, portions), work.store):
             size += size_of(block)
@@ -142,9 +142,9 @@ def together(work: Work, most: int, batches: Batches) -> Batches:
 
 
 def _ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
-    """Reads as `log.read` does, but asks for the first block of every range at once.
+    """A function like `log.read`, but the first block of every range is read at once, in parallel.
 
-    Waiting for a broker is most of what a small batch takes.
+    A small batch spends most of its time waiting for brokers.
     """
     if len(portions) == 1:
         return log.read
@@ -165,10 +165,10 @@ def _ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
 
 
 def republish(work: Work, batches: Batches) -> Batches:
-    """Read, transform and publish at once. Gives one row, when everything is acknowledged."""
+    """Read, transform and publish at once. Returns one row when everything is acknowledged."""
 
     def run() -> Result:
-        portions = assigned(batches)
+        portions = portions_of(batches)
         read = _ahead(work.log, portions)
         reading, report, writer = Reading(work.flow, work.job, work.store), Report(), work.log.writer()
         try:
@@ -190,7 +190,7 @@ def republish(work: Work, batches: Batches) -> Batches:
 
 
 def publish(work: Work, batches: Batches) -> Batches:
-    """Publish cached outputs, in row order. Gives one row, when everything is acknowledged."""
+    """Publish cached outputs, in row order. Returns one row when everything is acknowledged."""
 
     def run() -> Result:
         writer = work.log.writer()
@@ -206,7 +206,7 @@ def publish(work: Work, batches: Batches) -> Batches:
 
 
 def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
-    """Write cached states. Gives one row, when everything is acknowledged."""
+    """Write cached states. Returns one row when everything is acknowledged."""
 
     def run() -> Result:
         rows = 0
@@ -227,7 +227,7 @@ def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Appl
 
 
 def _states_of(batches: Batches) -> Iterator[States]:
-    """Put together again what was cut; the rows of one (stage, state partition) follow each other."""
+    """Join the pieces of cut blocks; the rows of one (stage, state partition) are adjacent."""
     current: States | None = None
     for part, stage, blob in blobs_of(batches):
         if current is None or (current.part, current.stage) != (part, stage):
@@ -239,37 +239,35 @@ def _states_of(batches: Batches) -> Iterator[States]:
         yield current
 
 
-def _packed(
-    blocks: Callable[[], Iterable[Block]], work: Work, level: int, results: Sequence[bytes]
-) -> Batches:
-    """Run a segment; give its blocks as rows as they come, and the results that came from upstream."""
+def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results: Sequence[bytes]) -> Batches:
+    """Run a segment; yield its blocks as rows as they come, then the results of upstream tasks."""
     packer = Packer(work.parts, work.inline, level)
     try:
         for block in blocks():
             yield from packer.add(block)
         yield from packer.finish()
-    except Exception as error:  # noqa: BLE001 - told to the driver, by name
-        yield from packer.failed(failure_of(error))
+    except Exception as error:  # noqa: BLE001 - sent to the driver as a row
+        yield from packer.fail(failure_of(error))
     if results:
         yield results_on(results)
     _settle(work)
 
 
 def _single(run: Callable[[], Result], work: Work) -> Batches:
-    """Do something; give its one result as a row."""
+    """Run a function; yield its result as a row."""
     try:
         result = run()
-    except Exception as error:  # noqa: BLE001 - told to the driver, by name
+    except Exception as error:  # noqa: BLE001 - sent to the driver as a row
         result = Result(failure=failure_of(error))
-    yield result.packed()
+    yield result.pack()
     _settle(work)
 
 
 def _settle(work: Work) -> None:
-    """Once a process and flow: let the garbage collector forget what is there to stay.
+    """Exclude the objects that stay (modules, the flow) from garbage collection; once per process and flow.
 
-    Spark's worker collects after each task, through all modules loaded: tens of milliseconds, half of what
-    a small task costs.
+    Spark's worker runs a full collection after each task. With all loaded modules that takes tens of milliseconds,
+    half the time of a small task.
     """
     if work.packed.digest not in _settled:
         _settled.add(work.packed.digest)
@@ -279,7 +277,7 @@ def _settle(work: Work) -> None:
 
 
 def failure_of(error: Exception) -> ErrorRecord:
-    """An error as it goes to the driver; one that nobody expected with the end of its trace."""
+    """An error as a record for the driver; an unexpected one with the end of its traceback."""
     if isinstance(error, ChainError):
         return error.to_record()
     trace = traceback.format_exception(error)

@@ -1,8 +1,8 @@
-"""Temporary directories that end with the process that made them, or with the next one that makes one.
+"""Temporary directories that are removed when their process ends, or else by the next process that makes one.
 
-A process holds a lock in its directory; the system lets go of it when the process ends, however that happens. So
-a directory of this user whose lock can be taken belongs to nobody any more. No process ids are compared: those
-of another container mean nothing here.
+A process holds a lock in its directory; the system releases it when the process ends, however it ends. So a
+directory of this user whose lock is free belongs to no process. Process ids are not compared: those of another
+container mean nothing here.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from pathlib import Path
 from typing import IO
 
 PREFIX = "sqe-chain-modules-"
-"""Beginning of the directories' names, in the system's directory for temporary files."""
+"""Prefix of the directories' names, in the system's directory for temporary files."""
 
 _LOCK = "lock"
 
 _held: list[IO[str]] = []
 
 
-def workplace() -> Path:
-    """A new directory, until this process ends. Those that killed processes of this user have left are removed."""
+def make_temporary_directory() -> Path:
+    """Make a directory for the lifetime of this process; remove those left by killed processes of this user."""
     sweep()
     directory = Path(tempfile.mkdtemp(prefix=PREFIX))
     partial = directory / f"{_LOCK}.partial"
     lock = partial.open("w", encoding="ascii")
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     _held.append(lock)
-    partial.rename(directory / _LOCK)  # from now on others look at it, and find it taken
+    partial.rename(directory / _LOCK)  # only now can others see the lock, and it is held already
     atexit.register(_remove, directory, os.getpid())
     return directory
 
@@ -40,7 +40,7 @@ def workplace() -> Path:
 def sweep() -> None:
     """Remove the directories of this user whose process has ended."""
     for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with suppress(OSError):  # somebody else was faster, or made no lock yet
+        with suppress(OSError):  # the lock is held or not there yet, or another process removed the directory
             if directory.is_symlink() or directory.stat().st_uid != os.getuid():
                 continue
             with (directory / _LOCK).open("r", encoding="ascii") as lock:
@@ -49,5 +49,5 @@ def sweep() -> None:
 
 
 def _remove(directory: Path, pid: int) -> None:
-    if os.getpid() == pid:  # a forked child's end is not the end
+    if os.getpid() == pid:  # a forked child inherits this handler, but not the directory
         shutil.rmtree(directory, ignore_errors=True)

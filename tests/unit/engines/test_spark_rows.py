@@ -52,7 +52,7 @@ def result_of(batches: list[pa.RecordBatch]) -> Result:
         for tag, blob in zip(batch.column("tag").to_pylist(), batch.column("blob").to_pylist(), strict=True)
         if tag == RESULT
     )
-    return Result.unpacked(blob)
+    return Result.unpack(blob)
 
 
 places = st.tuples(
@@ -102,7 +102,7 @@ def test_units_beyond_what_is_held_are_given_at_once() -> None:
 def test_a_failure_reaches_every_task_behind_the_shuffle_before_any_unit() -> None:
     packer = Packer(3, 0, 0)
     early = list(packer.add(Units(1, [unit(2, 1, "t", 0, n, b"\0\0\0\0") for n in range(1_000)])))
-    failed = list(packer.failed(("GapError", "a hole", None, None, None)))
+    failed = list(packer.fail(("GapError", "a hole", None, None, None)))
     assert early
     for part in range(3):
         batches = [

@@ -74,7 +74,7 @@ def test_a_worker_elsewhere_runs_what_was_shipped(user_module: ModuleType, tmp_p
         f"""
         import pathlib, pickle, sys
         sys.path.insert(1, {session.sent[0]!r})
-        flow = pickle.loads(pathlib.Path({str(packed)!r}).read_bytes()).unpacked()
+        flow = pickle.loads(pathlib.Path({str(packed)!r}).read_bytes()).unpack()
         _, double, stage = flow.nodes
         total = stage.codec.python_type(value=1)
         stage.function(total, double.function(stage.codec.python_type(value=20)))
@@ -106,7 +106,7 @@ def test_too_much_is_refused(user_module: ModuleType, monkeypatch: pytest.Monkey
 def test_a_generated_type_goes_by_the_module_it_is_found_in() -> None:
     flow = Flow("typed")
     flow.source("t", Int64Value).to("u", partitions=1)
-    codec = PackedFlow.of(flow).unpacked().nodes[0].codec
+    codec = PackedFlow.of(flow).unpack().nodes[0].codec
     assert codec is not None
     assert codec.python_type is Int64Value
 
@@ -124,7 +124,7 @@ def test_a_type_made_at_run_time_goes_by_its_file() -> None:
     flow = Flow("typed")
     flow.source("t", made).to("u", partitions=1)
     code = (
-        "import pickle, sys; flow = pickle.loads(sys.stdin.buffer.read()).unpacked();"
+        "import pickle, sys; flow = pickle.loads(sys.stdin.buffer.read()).unpack();"
         "print(flow.nodes[0].codec.python_type(value=7).value, flow.nodes[0].codec.type_name)"
     )
     found = subprocess.run(
@@ -140,14 +140,14 @@ def test_what_cannot_be_sent_is_refused_by_name(tmp_path: Path) -> None:
     with (tmp_path / "open").open("w") as file:
         flow = Flow("holding")
         flow.source("t", Int64Value).map(lambda value: (file, value)[1]).to("u", partitions=1)
-        with pytest.raises(ConfigurationError, match=r"'holding' cannot be sent.*open them within"):
+        with pytest.raises(ConfigurationError, match=r"'holding' cannot be sent.*open them inside"):
             PackedFlow.of(flow)
 
 
 def test_a_module_that_a_worker_misses_is_named(user_module: ModuleType, tmp_path: Path) -> None:
     code = (
         "import pickle, sys; packed = pickle.loads(sys.stdin.buffer.read())\n"
-        "try: packed.unpacked()\n"
+        "try: packed.unpack()\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     found = subprocess.run(

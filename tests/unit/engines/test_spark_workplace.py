@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.engines.spark.workplace import PREFIX, sweep, workplace
+from sqe_chain.engines.spark.workplace import PREFIX, make_temporary_directory, sweep
 
-MAKE = "from sqe_chain.engines.spark.workplace import workplace; print(workplace(), flush=True); {then}"
+MAKE = "from sqe_chain.engines.spark.workplace import make_temporary_directory; print(make_temporary_directory(), flush=True); {then}"
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_one() -> None:
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert directory.is_dir()
-    assert workplace().is_dir()
+    assert make_temporary_directory().is_dir()
     assert not directory.exists()
 
 
