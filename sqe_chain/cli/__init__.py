@@ -10,8 +10,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command; ends the process with its exit status.
 
-    What a status means: 0 done, 1 a failure of the flow, 2 settings are wrong and nothing was started,
-    3 going on would not be exact, 4 a newer run owns the flow, 5 a broker or store was away.
+    Exit statuses: 0 success, 1 the flow failed, 2 wrong settings and nothing was started, 3 going on would not
+    be exact, 4 a newer run owns the flow, 5 a broker, store or Spark was not available.
     """
     try:
         from sqe_chain.cli.app import app  # noqa: PLC0415 - without the extra, say so instead of a traceback

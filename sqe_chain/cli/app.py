@@ -1,4 +1,4 @@
-"""All commands in one place."""
+"""The command line application: all commands are registered here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = typer.Typer(
     name="sqe-chain",
     help="Exact streaming on Kafka: every message carries the chain of messages it came from.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,  # its tracebacks show local variables, hence secrets
+    pretty_exceptions_enable=False,  # its tracebacks show local variables, which may hold secrets
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

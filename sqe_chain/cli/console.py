@@ -23,8 +23,8 @@ def reported(*, traceback: bool = False, as_json: bool = False) -> Iterator[None
     """Turn errors into one clear line and an exit status.
 
     Args:
-        traceback: show where an error came from, too.
-        as_json: the line is JSON: the event `stopped`, with the error's name and text.
+        traceback: also show where an error came from.
+        as_json: write the line as JSON: the event `stopped`, with the error's name and text.
 
     Raises:
         typer.Exit: with the error's exit status; 1 for an error that has none.
@@ -33,23 +33,24 @@ def reported(*, traceback: bool = False, as_json: bool = False) -> Iterator[None
         yield
     except (typer.Exit, typer.Abort):
         raise
-    except BrokenPipeError:  # `sqe-chain peek ... | head` has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe, as in `sqe-chain peek ... | head`: no error
         raise typer.Exit(0) from None
     except ChainError as error:
-        _say_error(error, str(error), error.exit_status, traceback=traceback, as_json=as_json)
+        _print_error(error, str(error), error.exit_status, traceback=traceback, as_json=as_json)
         raise typer.Exit(error.exit_status) from None
     except Exception as error:  # noqa: BLE001 - whatever it is, the user gets one line
         hint = "" if traceback else "; --traceback shows where"
-        _say_error(error, f"unexpected: {error}{hint}", 1, traceback=traceback, as_json=as_json)
+        _print_error(error, f"unexpected: {error}{hint}", 1, traceback=traceback, as_json=as_json)
         raise typer.Exit(1) from None
 
 
-def _say_error(error: Exception, text: str, exit_status: int, *, traceback: bool, as_json: bool) -> None:
-    """One line: what is wrong and what to do, and the error's name, by which the docs know it."""
+def _print_error(error: Exception, text: str, exit_status: int, *, traceback: bool, as_json: bool) -> None:
+    """Print one line: the text (what is wrong, what to do), and the error's name, as the docs list it."""
     name = type(error).__name__
     trace = tracebacks.format_exc() if traceback else ""
     if not traceback:
-        text = text.partition("\nTraceback (most recent call last)")[0]  # of a task on another machine
+        # A failed task sends its traceback inside the error text.
+        text = text.partition("\nTraceback (most recent call last)")[0]
     if as_json:
         line = {
             "event": "stopped",
@@ -67,13 +68,13 @@ def _say_error(error: Exception, text: str, exit_status: int, *, traceback: bool
 
 
 def print_json(value: object) -> None:
-    """One JSON object on a line of its own, at once."""
+    """Print one JSON object on a line, and flush."""
     OUT.file.write(json.dumps(value, ensure_ascii=False) + "\n")
     OUT.file.flush()
 
 
 def readable(data: bytes) -> str:
-    """Bytes as text for people: UTF-8 if that can be printed, else hexadecimal.
+    """Bytes as text for people: UTF-8 if it is printable, else hexadecimal.
 
     >>> readable("Schraube №7".encode()), readable(bytes([0, 255]))
     ('Schraube №7', '0x00ff')

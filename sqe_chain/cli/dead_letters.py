@@ -1,4 +1,4 @@
-"""`sqe-chain dead-letters replay`: what was left out comes back. `sqe-chain excluded`: what kept plans leave out."""
+"""`sqe-chain dead-letters replay` sends dead letters back; `sqe-chain excluded` lists the inputs that plans left out."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def replay(
 ) -> None:
     """Send the dead letters of a flow back to where it reads them, each once.
 
-    May be killed and run again; a second run sends only letters that are new. Services beside this flow that read the
-    same topic count what comes back once more: then give the flow a topic of its own for it, and --to.
-    Do not fold again (rebuild, rewind) with corrected code what was sent back: it would be counted twice.
+    It may be killed and run again; a second run sends only new letters. Other services that read the same topic count
+    the letters again: then give this flow a separate topic for them, with --to. Do not fold inputs that were sent back
+    again with corrected code (rebuild, rewind): they would be counted twice.
     """
     with reported(traceback=traceback):
         flow = load_flow(target)
@@ -63,15 +63,15 @@ def replay(
         if json:
             print_json({"flow": flow.name, **asdict(result)})
         else:
-            _say(flow.dead_letter_topic, result)
+            _print_result(flow.dead_letter_topic, result)
 
 
-def _say(topic: str, result: ReplayResult) -> None:
+def _print_result(topic: str, result: ReplayResult) -> None:
     OUT.print(f"dead letters sent back: {result.sent}")
     if result.known:
-        OUT.print(f"there twice, and sent before: {result.known}")
+        OUT.print(f"duplicates, sent before: {result.known}")
     if result.others:
-        OUT.print(f"records of {topic} that are no letters of this flow: {result.others}")
+        OUT.print(f"records of {topic} that are not letters of this flow: {result.others}")
     if result.lost:
         ERR.print(f"offsets of {topic} that retention deleted before they were sent back: {result.lost}")
     if result.left:
@@ -97,14 +97,15 @@ def excluded(
 ) -> None:
     """List the inputs that a flow has left out, newest batches first, and count them by error.
 
-    As far back as the store keeps plans: 20 batches. Dead letters stay as long as their topic keeps them: see peek.
+    It goes back as far as the store keeps plans: 20 batches. Dead letters stay as long as their topic keeps them: see
+    peek.
     """
     with reported(traceback=traceback):
         flow = load_flow(target)
         if not flow.stages():
             raise ConfigurationError(
-                f"flow {flow.name!r} keeps no states, hence no plans: what it leaves out is in its log lines, and under "
-                "poison='dead_letter' in its dead letters: sqe-chain peek"
+                f"flow {flow.name!r} keeps no states, hence no plans: the inputs that it leaves out are in its log lines, "
+                "and with poison='dead_letter' in its dead letters: sqe-chain peek"
             )
         with open_stores(flow, store_urls(store or ())) as stores:
             plans = list(_plans(flow.name, stores[""]))
@@ -125,14 +126,14 @@ def excluded(
 def _show(rows: list[tuple[int, Exclusion]]) -> None:
     table = Table("plan", "input", "policy", "error", "text")
     for number, one in rows:
-        place = f"{one.topic}[{one.partition}]@{one.offset}"
-        table.add_row(str(number), Text(place), one.policy, Text(one.error), Text(one.text))
+        coordinates = f"{one.topic}[{one.partition}]@{one.offset}"
+        table.add_row(str(number), Text(coordinates), one.policy, Text(one.error), Text(one.text))
     if rows:
         OUT.print(table)
 
 
 def _plans(flow: str, home: StateStore) -> Iterator[Plan]:
-    """The plans that are kept, the newest first."""
+    """The plans in the store, newest first."""
     standing, _ = home.home(flow)
     if standing is None or standing.number < 0:
         raise ConfigurationError(

@@ -40,7 +40,7 @@ def dev_up(
     json: JsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Start what does not run yet. It goes on until `down`; data of an earlier `up` are kept."""
+    """Start the servers that are not running yet. They run until `down`; data of an earlier `up` are kept."""
     kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or cassandra_port else DEFAULT_KINDS
     with reported(traceback=traceback):
         fetch(lambda line: ERR.print(Text(line, "dim")), kinds)
@@ -56,7 +56,7 @@ def dev_up(
 def dev_status(
     *, directory: DirOption = None, json: JsonOption = False, traceback: TracebackOption = False
 ) -> None:
-    """Show what was started, and whether it runs."""
+    """Show the servers that were started, and whether they are running."""
     with reported(traceback=traceback):
         _show(status(directory), as_json=json)
 
@@ -75,7 +75,7 @@ def dev_down(
 
 
 def _make_tables(machine: DevMachine) -> None:
-    """What `sqe-chain store init` does; one node keeps everything once."""
+    """Do the same as `sqe-chain store init`, with one replica: there is one node."""
     server = machine.server("cassandra")
     if server is None:
         return
@@ -94,7 +94,7 @@ def _show(machine: DevMachine, *, as_json: bool) -> None:
         return
     OUT.print(
         Text(str(machine.directory), "bold")
-    )  # no table: its cells would be cut where a terminal is narrow
+    )  # not as a table: a narrow terminal would cut addresses off
     for server in machine.servers:
         runs = Text("running", "green") if server.running else Text("stopped", "red")
         OUT.print(Text.assemble(f"  {server.kind:<10} ", runs, f"  {server.address}"))

@@ -1,4 +1,4 @@
-"""Files that commands write: each appears when it is whole, and what goes into it is counted on the terminal."""
+"""Files that commands write: a file appears only when it is complete; a counter on the terminal shows progress."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _SHOWN_EVERY = 1_000
 
 
 def check_new(file: Path) -> None:
-    """Refuse a file that is there already.
+    """Refuse a file that exists.
 
     Raises:
-        ConfigurationError: it is.
+        ConfigurationError: it exists.
     """
     if file.exists():
-        raise ConfigurationError(f"{file} is there already; give the name of a new file")
+        raise ConfigurationError(f"{file} already exists; give the name of a new file")
 
 
 @contextmanager
-def appearing(file: Path) -> Iterator[Path]:
-    """The name to write to; it becomes the file's at the end, and nothing is left after an error."""
+def write_whole(file: Path) -> Iterator[Path]:
+    """The path of a temporary file to write to. It is renamed at the end; after an error nothing is left."""
     partial = file.with_name(f"{file.name}.partial")
     try:
         yield partial
@@ -39,8 +39,8 @@ def appearing(file: Path) -> Iterator[Path]:
             partial.unlink()
 
 
-def counted(items: Iterable[Item], what: str) -> Iterator[Item]:
-    """The same items, counted on the terminal if there is one."""
+def with_counter(items: Iterable[Item], what: str) -> Iterator[Item]:
+    """The same items; a counter on the terminal, if there is one, shows how many have passed."""
     columns = (SpinnerColumn(), TextColumn("{task.completed:,.0f} {task.description}"))
     with Progress(*columns, console=ERR, transient=True, disable=not ERR.is_terminal) as progress:
         task = progress.add_task(what, total=None)

@@ -36,7 +36,7 @@ app = typer.Typer(no_args_is_help=True, help="Which flows a store knows; forget 
 def list_flows(
     *, store: StoreOption = None, json: JsonOption = False, traceback: TracebackOption = False
 ) -> None:
-    """List the flows that a store is home of: those with stages. Republishers keep nothing in stores."""
+    """List the flows whose home is this store: those with stages. Republishers keep nothing in stores."""
     with reported(traceback=traceback), _stores(store or ()) as stores:
         found = known_flows(stores[""])
         if json:
@@ -71,9 +71,9 @@ def forget(
 ) -> None:
     """Forget a flow for good: claim, plans, all states, and its group's commits in Kafka.
 
-    Refused while a run of it is alive. May be killed and run again. Give every store that its stages use.
-    What it once published stays, unless --topics; a flow of the same name begins anew, and what reads its outputs counts
-    them once more.
+    Refused while a run of the flow is alive. It may be killed and run again. Give every store that its stages use.
+    Published records stay, unless --topics is given. A new flow of the same name starts over, and readers of its
+    outputs count them again.
     """
     with reported(traceback=traceback), _stores(store or ()) as stores:
         log = open_log(kafka, kafka_config)

@@ -1,4 +1,4 @@
-"""Who hears what the command does with a flow: the panel or lines, and Prometheus if asked for."""
+"""The observers of a flow that the command runs: the panel or log lines, and Prometheus if asked for."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from sqe_chain.runtime.stop import ServiceClock
 
 
 def show_cursor() -> None:
-    """The terminal as it was before the panel."""
+    """Show the terminal's cursor again, which the panel hides."""
     ERR.show_cursor(show=True)
 
 
 def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | None = None) -> ObserverFactory:
-    """Who hears what a service of the command does.
+    """The observers of a service that the command runs.
 
     Args:
         flow: the flow.
-        kafka: brokers, as the panel shows them.
+        kafka: brokers, for the panel.
         log_json: JSON lines instead of a panel or text.
-        metrics_port: answer Prometheus there.
+        metrics_port: port for Prometheus; None: no metrics.
     """
 
     @contextmanager
-    def found(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
+    def open_observers(statistics: Statistics, clock: ServiceClock) -> Iterator[Sequence[Observer]]:
         observers: list[Observer] = []
         with ExitStack() as opened:
             if metrics_port:
@@ -53,7 +53,7 @@ def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | Non
                 observers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka)))
             yield observers
 
-    return found
+    return open_observers
 
 
 def working_on(
@@ -66,10 +66,10 @@ def working_on(
     *,
     log_json: bool,
 ) -> AbstractContextManager[Prepared]:
-    """What a command needs that does one thing with a flow, and ends.
+    """Everything that a command needs to do one thing with a flow and end.
 
     Raises:
-        ChainError: something is missing, or wrong.
+        ChainError: something is missing or wrong.
     """
     choice = engine or EngineChoice("inprocess")
     deployment = Deployment(kafka, kafka_config, store_urls(store or ()), choice, once=True)

@@ -17,19 +17,19 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 def load_flow(target: str) -> Flow:
-    """The flow that MODULE:FLOW names. The working directory is looked in first.
+    """The flow that MODULE:FLOW names. Modules in the working directory come first.
 
     Args:
         target: module name and the flow's name in it, as in `services.fastening:totals`.
 
     Raises:
-        ConfigurationError: no such module or flow, or the module fails; names the place in the user's file.
+        ConfigurationError: no such module or flow, or importing fails; the text has the user's file and line.
         FlowError: the flow's declaration cannot work.
     """
     found = _TARGET.fullmatch(target)
     if found is None:
         raise ConfigurationError(
-            f"{target!r} names no flow; expected MODULE:FLOW, a module's name (no path, no .py) and the name of "
+            f"{target!r} does not name a flow; expected MODULE:FLOW, a module's name (no path, no .py) and the name of "
             "a Flow in it, as in services.fastening:totals"
         )
     module, name = load_module(found.group(1)), found.group(2)
@@ -49,8 +49,8 @@ def load_module(name: str) -> ModuleType:
     """Import a module by name, from the working directory or from wherever Python finds it.
 
     Raises:
-        ConfigurationError: there is no such module, or it fails; names the place in the user's file.
-        ChainError: what the module itself raised, a FlowError for example.
+        ConfigurationError: there is no such module, or importing fails; the text has the user's file and line.
+        ChainError: raised by the module itself, for example a FlowError.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -63,8 +63,8 @@ def load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name and (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigurationError(
-                f"there is no module {error.name!r} in {here} or where Python looks; run the command where the "
-                "module is, or add its directory to PYTHONPATH"
+                f"there is no module {error.name!r} in {here} or on Python's path; run the command in the module's "
+                "directory, or add that directory to PYTHONPATH"
             ) from error
         raise ConfigurationError(f"{place_of(error)}: importing {name} failed: {error}") from error
     except (Exception, SystemExit) as error:

@@ -10,7 +10,7 @@ from typing import IO, Annotated, cast
 import typer
 
 from sqe_chain.cli.console import ERR, reported
-from sqe_chain.cli.files import appearing, check_new, counted
+from sqe_chain.cli.files import check_new, with_counter, write_whole
 from sqe_chain.cli.listening import working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
@@ -45,9 +45,9 @@ def export_states(
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Write all states of a flow to a file, with the plan that they stand at.
+    """Write all states of a flow to a file, with the plan that they belong to.
 
-    The flow is claimed meanwhile: a run that is alive is waited for. `sqe-chain state` shows states for people.
+    The command claims the flow, and first waits for a run that is alive. To look at states, use `sqe-chain state`.
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = _flow_with_states(target)
@@ -55,10 +55,10 @@ def export_states(
         settings = Settings(takeover=takeover, allow_weak_durability=True, owner=this_process().as_text())
         with (
             working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
-            appearing(file) as partial,
-            _opened(partial, file.suffix == ".gz", "wt") as out,
+            write_whole(file) as partial,
+            _open(partial, file.suffix == ".gz", "wt") as out,
         ):
-            for line in counted(export_lines(found.env), "states written"):
+            for line in with_counter(export_lines(found.env), "states written"):
                 out.write(line + "\n")
 
 
@@ -73,7 +73,7 @@ def import_states(
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Fill an empty store with the states of a file. Visible only when all of them are there.
+    """Fill an empty store with the states of a file. They become visible only when all of them are there.
 
     Then run the service with this store, and never again with the one that the file came from.
     """
@@ -84,9 +84,9 @@ def import_states(
         settings = Settings(allow_weak_durability=allow_weak_durability, owner=this_process().as_text())
         with (
             working_on(flow, settings, kafka, kafka_config, store, log_json=log_json) as found,
-            _opened(file, file.suffix == ".gz", "rt") as lines,
+            _open(file, file.suffix == ".gz", "rt") as lines,
         ):
-            plan = import_lines(found.env, counted(_whole(file, lines), "states read"))
+            plan = import_lines(found.env, with_counter(_readable_lines(file, lines), "states read"))
         ERR.print(f"flow {flow.name!r} stands at plan {plan.number} in the new store")
 
 
@@ -97,13 +97,13 @@ def _flow_with_states(target: str) -> Flow:
     return flow
 
 
-def _opened(file: Path, compressed: bool, mode: str) -> IO[str]:  # noqa: FBT001 - two ways to open a file
+def _open(file: Path, compressed: bool, mode: str) -> IO[str]:  # noqa: FBT001 - two ways to open a file
     opener = gzip.open if compressed else open
     return cast("IO[str]", opener(file, mode, encoding="utf-8"))
 
 
-def _whole(file: Path, lines: Iterable[str]) -> Iterator[str]:
-    """The lines; a file cut short or of another kind is one clear error."""
+def _readable_lines(file: Path, lines: Iterable[str]) -> Iterator[str]:
+    """The lines; a truncated file, or one of another kind, raises one clear error."""
     try:
         yield from lines
     except (EOFError, OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""Options that several commands share. Each may stand in the environment as well, as ``SQE_CHAIN_...``."""
+"""Options that several commands share. Most can also be set in the environment, as ``SQE_CHAIN_...``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from sqe_chain.protocol.settings import Settings
 
 DEFAULTS = Settings()
-"""What a service does where nothing else is said."""
+"""The default settings of a service."""
 
 FlowArgument = Annotated[
     str, typer.Argument(metavar="MODULE:FLOW", help="Where the flow is, as in services.fastening:totals.")

@@ -15,8 +15,8 @@ from sqe_chain.protocol.interfaces import When
 from sqe_chain.runtime.lines import WARNINGS
 from sqe_chain.runtime.statistics import Statistics
 
-_TOLD = (WARNINGS - {"waiting"}) | {"recovered"}
-"""Events that get a line above the panel, to be read later; what is waited for stands in it."""
+_SHOWN = (WARNINGS - {"waiting"}) | {"recovered"}
+"""Events that get a line above the panel, to be read later. Waiting is shown in the panel itself."""
 
 
 def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:
@@ -69,11 +69,11 @@ def _ago(statistics: Statistics) -> str:
 
 
 class LivePanel:
-    """Implements `protocol.interfaces.Observer`: shows the panel, and lines worth keeping above it.
+    """Implements `protocol.interfaces.Observer`: shows the panel, and important events as lines above it.
 
     Args:
         console: the terminal.
-        statistics: the numbers; fed by somebody else.
+        statistics: the numbers; another observer updates them.
         flow: name of the flow.
         kafka: address of the brokers.
     """
@@ -88,19 +88,19 @@ class LivePanel:
         )
 
     def __enter__(self) -> Self:
-        """Show it."""
+        """Show the panel."""
         self._live.start(refresh=True)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave it standing with its last numbers."""
+        """Stop updating; the last numbers stay on the terminal."""
         self._live.stop()
 
     def step(self, number: int, when: When) -> None:
-        """The statistics know."""
+        """Nothing to do: the statistics observe steps themselves."""
 
     def event(self, event: Event) -> None:
-        """A line above the panel for what is worth keeping."""
-        if event.name in _TOLD:
+        """Print a line above the panel for an event worth keeping."""
+        if event.name in _SHOWN:
             text = "  ".join(f"{field}={value}" for field, value in event.fields().items())
             self._console.print(Text.assemble((event.name, "bold"), f"  {text}"))

@@ -1,4 +1,4 @@
-"""`sqe-chain peek`: what stands in a topic, envelopes made readable."""
+"""`sqe-chain peek`: shows the messages of a topic, envelopes in readable form."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
 from sqe_chain.runtime.connecting import open_log
 
 _SHOWN_BYTES = 120
-"""Bytes of a value that is no envelope, in text output."""
+"""Bytes shown of a value that is not an envelope, in text output."""
 
 
 def peek(  # noqa: PLR0913 - each is an option of the command
@@ -59,9 +59,9 @@ def peek(  # noqa: PLR0913 - each is an option of the command
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show messages of a topic: envelopes with their chain, anything else as it is, with the reason.
+    """Show messages of a topic: envelopes with their chain; anything else as it is, with the reason.
 
-    Of dead letters, also where the flow read them and why it left them out.
+    For dead letters, also where the flow read them and why it left them out.
     """
     with reported(traceback=traceback):
         for module in types or ():
@@ -94,7 +94,7 @@ def _range(info: TopicInfo, partition: int, bounds: Bounds, begin: str, limit: i
     end = bounds.stable_end
     if begin == "earliest":
         start = bounds.begin
-    elif begin == "latest":  # offsets may be sparse: then these are fewer
+    elif begin == "latest":  # offsets may be sparse: then fewer messages are shown
         start = max(bounds.begin, end - limit)
     elif begin.isascii() and begin.isdigit():
         start = min(max(bounds.begin, int(begin)), end)
@@ -170,7 +170,7 @@ def _link(link: Link) -> dict[str, object]:
 
 
 def _payload(name: str, payload: bytes | None) -> object:
-    """A payload for JSON: its fields if the type is known here, else its bytes."""
+    """A payload for JSON: its fields if this process has the type, else its bytes."""
     if payload is None:
         return None
     if codec_name(name) == "json":
@@ -191,7 +191,7 @@ def _known(name: str, payload: bytes) -> Protobuf | None:
 
 
 def _as_text(message: Message) -> Text:
-    """A message for people: a line of coordinates, then what it says, indented."""
+    """A message for people: a line with its coordinates, then its content, indented."""
     key = message.key()
     shown = Text.assemble(
         (f"{message.topic()}[{message.partition()}]@{message.offset()}", "bold cyan"),
@@ -234,7 +234,7 @@ def _payload_text(name: str, payload: bytes | None) -> str:
 
 
 def _moment(timestamp_ms: int) -> str:
-    """ISO 8601 in UTC; what no calendar knows stays a number."""
+    """ISO 8601 in UTC; a time outside Python's calendar as a number."""
     try:
         return datetime.fromtimestamp(timestamp_ms / 1_000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):

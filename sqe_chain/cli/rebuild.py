@@ -1,4 +1,4 @@
-"""`sqe-chain rebuild` and `sqe-chain rewind`: folding again what a store has lost, or what code got wrong."""
+"""`sqe-chain rebuild` and `sqe-chain rewind`: fold states again that a store has lost, or that code got wrong."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Fold all states of a flow again from its inputs, up to where it stood.
+    """Fold all states of a flow again from its inputs, up to its last batch.
 
-    The new states grow beside the old ones, which stay as they are until one step switches over. Nothing is
-    published that was published before. The inputs must still hold everything since the flow began.
+    The new states are built next to the old ones, which stay unchanged until one write switches over. Nothing is
+    published again. The inputs must still hold everything since the flow began.
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = load_flow(target)
@@ -116,10 +116,10 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Put a flow back to an earlier point: its states are folded again up to there, and it goes on from there.
+    """Put a flow back to an earlier point: its states are folded again up to there, and it continues from there.
 
-    It folds what follows a second time, and publishes nothing of that unless --republish. A flow without
-    states only has positions to move, and nothing to do but publish: it needs --republish.
+    It folds the inputs after that point a second time, and publishes nothing for them unless --republish is given.
+    A flow without states only moves its offsets and publishes: it needs --republish.
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = load_flow(target)
@@ -134,7 +134,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
         where = target_of(to)
         if not flow.stages() and not republish:
             raise ConfigurationError(
-                f"flow {flow.name!r} keeps no states: all it could do is to publish again; say --republish if that is meant "
+                f"flow {flow.name!r} keeps no states: it could only publish again; give --republish if you want that "
                 "(receivers ignore what they have counted)"
             )
         with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
@@ -157,10 +157,10 @@ def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
     service = Republisher(found.env)
     service.start()
     positions = service.rewind(to)
-    places = ", ".join(
+    partitions = ", ".join(
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(positions.items())
     )
-    return f"flow {found.env.flow.name!r} reads on from {places}; start its service"
+    return f"flow {found.env.flow.name!r} reads on from {partitions}; start its service"
 
 
 def _silent(found: Prepared, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""`sqe-chain run`: a service, its options."""
+"""`sqe-chain run`: runs a flow as a service."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Run a flow as a service, until SIGTERM or Ctrl-C.
 
-    The batch at hand is finished then, and the next run continues at once. A second Ctrl-C ends the
+    Then it finishes the current batch, so that the next run can continue at once. A second Ctrl-C ends the
     process immediately, which is as safe as any crash.
     """
     with reported(traceback=traceback, as_json=log_json):

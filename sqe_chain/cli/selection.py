@@ -1,4 +1,4 @@
-"""Which states are wanted: by a pattern for the key, and by conditions on the fields of the state."""
+"""Selects states by a pattern for the key, and by conditions on the fields of the state."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One field of the state compared with one value."""
+    """A comparison of one field of the state with one value."""
 
     field: Field
     holds: Callable[[Any, Any], bool]
     value: Any
 
     def fits(self, state: object) -> bool:
-        """Whether a state fulfils it; a field without a value equals nothing, and is not less or greater than anything."""
+        """Whether it holds for a state. A field without a value equals nothing, and is neither less nor greater."""
         found: Any = self.field.of(state)
         if found is None:
             return self.holds is operator.ne
@@ -58,13 +58,13 @@ def line_of(found: StoredState, codec: Codec[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; with nothing said, everything.
+    """The states that are wanted; by default all.
 
     Attributes:
-        pattern: of the key as it is shown, with ``*``, ``?`` and ``[...]``; "": any.
+        pattern: for the key as it is shown, with ``*``, ``?`` and ``[...]``; "": any.
         conditions: all of them must hold.
-        begin_ms: of windows: those that begin then or later; None: any.
-        end_ms: of windows: those that begin before; None: any.
+        begin_ms: only windows that begin then or later; None: any.
+        end_ms: only windows that begin before; None: any.
     """
 
     pattern: str = ""
@@ -73,7 +73,7 @@ class Selection:
     end_ms: int | None = None
 
     def takes(self, found: StoredState) -> bool:
-        """Whether this state is wanted; that there is none is told only if any would do."""
+        """Whether this state is wanted. A key without a state is shown only if nothing was selected."""
         state = found.state
         if state is None:
             return self == Selection()
@@ -95,17 +95,17 @@ def selection(
     begin_ms: int | None = None,
     end_ms: int | None = None,
 ) -> Selection:
-    """What was asked for on the command line.
+    """The selection from the options of the command line.
 
     Args:
         pattern: for keys.
         conditions: such as ``events>100`` or ``line=L1``; fields hold numbers, text, bool or enum names.
         codec: of the states.
-        begin_ms: of windows, see `Selection`.
-        end_ms: see there.
+        begin_ms: see `Selection`.
+        end_ms: see `Selection`.
 
     Raises:
-        ConfigurationError: no such field, or a value that it cannot have.
+        ConfigurationError: no such field, or a value that the field cannot have.
     """
     found = tuple(_condition(text, codec) for text in conditions)
     return Selection(pattern or "", found, begin_ms, end_ms)
@@ -135,4 +135,6 @@ def _parsed(field: Field, value: str, text: str) -> object:
             return value
         return float(value) if field.kind.startswith("float") else int(value)
     except (KeyError, ValueError):
-        raise ConfigurationError(f"--where {text!r}: {value!r} is no value of field {field.name!r}") from None
+        raise ConfigurationError(
+            f"--where {text!r}: {value!r} is not a value of field {field.name!r}"
+        ) from None

@@ -1,4 +1,4 @@
-"""`sqe-chain show`: what a flow does, as a tree."""
+"""`sqe-chain show`: shows a flow as a tree."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from sqe_chain.cli.console import OUT, reported
-from sqe_chain.cli.files import appearing, check_new
+from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, TracebackOption
 
@@ -29,5 +29,5 @@ def show(
             OUT.print(Text(flow.to_text()), soft_wrap=True)
             return
         check_new(svg)
-        with appearing(svg) as partial:
+        with write_whole(svg) as partial:
             partial.write_text(flow.to_svg(), encoding="utf-8")

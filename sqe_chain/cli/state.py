@@ -1,4 +1,4 @@
-"""`sqe-chain state`: what a stage has stored."""
+"""`sqe-chain state`: shows the states of a stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, as_json, print_json, readable, reported
-from sqe_chain.cli.files import counted
+from sqe_chain.cli.files import with_counter
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, TracebackOption
 from sqe_chain.cli.selection import line_of, selection
@@ -71,12 +71,12 @@ def state(  # noqa: PLR0913 - options of a command
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show the states of a stage, each as the newest batch that was persisted left it.
+    """Show the states of a stage, each as of the last batch that was persisted.
 
-    In JSON 64-bit integers are numbers: readers whose numbers are doubles lose digits beyond 2**53. Of a stage with
-    windows, each open and each retained final one is shown.
+    In JSON 64-bit integers are numbers: readers whose numbers are doubles lose digits beyond 2**53. For a stage with
+    windows, all open and all retained final windows are shown.
 
-    Reading disturbs no service. While one runs, two states may stem from two batches.
+    Reading does not disturb a running service; but while one runs, two states may come from different batches.
     """
     with reported(traceback=traceback):
         flow = load_flow(target)
@@ -101,7 +101,7 @@ def state(  # noqa: PLR0913 - options of a command
             if output is not None:
                 existing = (one for one in islice(found, limit) if one.state is not None)
                 windows = node.spec is not None
-                count = write_states(output, counted(existing, "states"), codec, windows=windows)
+                count = write_states(output, with_counter(existing, "states"), codec, windows=windows)
                 ERR.print(f"{count} states written to {output}")
             elif json:
                 for one in islice(found, limit):
@@ -126,7 +126,7 @@ def _key(text: str) -> bytes:
 
 
 def _show_rows(rows: Rows, *, as_lines: bool) -> None:
-    """What a filter keeps; what it means says proto/sqe_chain/v1/filters.proto and windows.proto."""
+    """Print the rows of a filter; their format is in proto/sqe_chain/v1/filters.proto and windows.proto."""
     for row, content in rows:
         if as_lines:
             print_json({"row": as_json(row), "hex": None if content is None else content.hex()})
@@ -144,8 +144,8 @@ def _show(node: Node, codec: Codec[Any], found: Iterator[StoredState], limit: in
         values = [Text("no state", "dim")]
         if one.state is not None:
             values = [Text(_cell(field, one.state)) for field in fields]
-        place = [*map(_moment, one.span), "final" if one.final else "open"] if one.span else []
-        table.add_row(Text(readable(one.key)), *place, *values)
+        span = [*map(_moment, one.span), "final" if one.final else "open"] if one.span else []
+        table.add_row(Text(readable(one.key)), *span, *values)
     if table.row_count:
         OUT.print(table)
     else:
@@ -155,7 +155,7 @@ def _show(node: Node, codec: Codec[Any], found: Iterator[StoredState], limit: in
 
 
 def _moment(at_ms: int) -> str:
-    """As a date, in UTC; as the number, where there is no such date."""
+    """A date and time in UTC; a time outside Python's calendar as a number."""
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
     except (OverflowError, ValueError, OSError):

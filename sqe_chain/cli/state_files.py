@@ -1,4 +1,4 @@
-"""States written to a file: JSON lines, or Parquet with a column for each field. The file appears when it is whole."""
+"""Writes states to a file: JSON lines, or Parquet with a column for each field."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, cast
 
-from sqe_chain.cli.files import appearing, check_new
+from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.selection import line_of
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime.states import StoredState
 
 _ROWS = 10_000
-"""Rows of one group in a Parquet file; what is held in memory."""
+"""Rows of one group in a Parquet file: as many are held in memory."""
 
 
 def write_states(
     file: Path, states: Iterable[StoredState], codec: Codec[Any], *, windows: bool = False
 ) -> int:
-    """Write keys and states to a new file.
+    """Write keys and states to a new file, which appears only when it is complete.
 
     Args:
         file: its name ends with ``.jsonl``, ``.jsonl.gz`` or ``.parquet``.
-        states: what there is.
+        states: the states.
         codec: of the states.
-        windows: whether they are of windows.
+        windows: whether the stage has windows.
 
     Returns:
-        How many there were.
+        The number of states.
 
     Raises:
-        ConfigurationError: the file is there, its ending is unknown, or pyarrow is missing.
+        ConfigurationError: the file exists, its ending is unknown, or pyarrow is missing.
     """
     check_new(file)
     for ending, write in (
@@ -43,7 +43,7 @@ def write_states(
         (".parquet", _write_parquet),
     ):
         if file.name.endswith(ending):
-            with appearing(file) as partial:
+            with write_whole(file) as partial:
                 return write(partial, states, codec, windows=windows)
     raise ConfigurationError(f"{file}: the name must end with .jsonl, .jsonl.gz or .parquet")
 
@@ -67,7 +67,7 @@ def _lines(out: IO[str], states: Iterable[StoredState], codec: Codec[Any]) -> in
 
 def _write_parquet(file: Path, states: Iterable[StoredState], codec: Codec[Any], *, windows: bool) -> int:
     try:
-        import pyarrow.parquet as pq  # noqa: PLC0415 - only who writes Parquet needs it
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only needed for Parquet
 
         from sqe_chain.runtime.tables import columns_of, schema_of, table_of  # noqa: PLC0415 - it needs pyarrow
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""`sqe-chain store`: make the tables of a store, and look at what it promises."""
+"""`sqe-chain store`: makes the tables of a store, and checks its durability."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def store_init(
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Make the tables that a store needs, or bring them to the newest version. May be repeated.
+    """Make the tables that a store needs, or upgrade them to the newest version. May be repeated.
 
     Run it once, from one place, before the first service starts. An existing keyspace keeps its replication.
     """
@@ -56,7 +56,7 @@ def store_init(
 
 @app.command("check")
 def store_check(url: UrlArgument, *, traceback: TracebackOption = False) -> None:
-    """Say what may lose acknowledged states, and whether the tables are there. Exit status 1: not all is well."""
+    """Report settings that may lose acknowledged states, and whether the tables exist. Exit status 1 if anything is wrong."""
     with reported(traceback=traceback):
         store = open_store(url)
         try:

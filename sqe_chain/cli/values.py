@@ -1,4 +1,4 @@
-"""Values of options: durations, stores, properties."""
+"""Parses values of options: topics, times, stores, properties."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def topic_name(text: str) -> str:
-    """A topic's name, as Kafka takes it.
+    """A valid topic name.
 
     >>> topic_name("robot.raw")
     'robot.raw'
 
     Raises:
-        ConfigurationError: no topic can have this name.
+        ConfigurationError: Kafka does not allow this name.
     """
     try:
         check_topic(text, "the command line")
@@ -32,7 +32,7 @@ def topic_name(text: str) -> str:
 
 
 def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
-    """Where to rewind to: a time in milliseconds since 1970, or an offset for each partition named.
+    """The target of a rewind: a time in milliseconds since 1970, or an offset per partition.
 
     >>> target(["2026-11-20T10:00:00Z"])
     1795168800000
@@ -40,7 +40,7 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
     {('robot.raw', 0): 17, ('robot.raw', 2): 0}
 
     Raises:
-        ConfigurationError: neither of them, or a time among offsets.
+        ConfigurationError: it is neither, or times and offsets are mixed.
     """
     offsets: dict[tuple[str, int], int] = {}
     for text in texts:
@@ -56,13 +56,13 @@ def target(texts: Sequence[str]) -> dict[tuple[str, int], int] | int:
 
 
 def moment_ms(option: str, text: str) -> int:
-    """A moment: milliseconds since 1970, or RFC 3339 with its zone.
+    """A point in time: milliseconds since 1970, or RFC 3339 with a time zone.
 
     >>> moment_ms("--from", "2026-11-20T10:00:00+01:00"), moment_ms("--from", "-5")
     (1795165200000, -5)
 
     Raises:
-        ConfigurationError: neither of them.
+        ConfigurationError: it is neither.
     """
     if _MILLIS.fullmatch(text):
         return int(text)
@@ -74,10 +74,10 @@ def _moment(option: str, text: str, other: str) -> int:
         when = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigurationError(
-            f"{option} {text!r}: expected a time with its zone, as 2026-11-20T10:00:00Z, or {other}"
+            f"{option} {text!r}: expected a time with its zone, such as 2026-11-20T10:00:00Z, or {other}"
         ) from None
     if when.tzinfo is None:
-        raise ConfigurationError(f"{option} {text!r}: in which time zone? Write Z or +01:00 after it")
+        raise ConfigurationError(f"{option} {text!r}: the time zone is missing; add Z or +01:00")
     return (when - _EPOCH) // timedelta(milliseconds=1)
 
 
@@ -88,7 +88,7 @@ def store_urls(texts: Sequence[str]) -> dict[str, str]:
     {'': 'sqlite:///tmp/a.db', 'fast': 'redis://localhost?max_rows=10'}
 
     Raises:
-        ConfigurationError: a name comes twice. The text does not repeat addresses: they hold passwords.
+        ConfigurationError: a name is given twice. The text does not contain addresses: they hold passwords.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -107,7 +107,7 @@ def properties(option: str, texts: Sequence[str]) -> dict[str, str]:
     """Name -> value of options given as NAME=VALUE.
 
     Raises:
-        ConfigurationError: one is not of that form, or a name comes twice.
+        ConfigurationError: one is not of that form, or a name is given twice.
     """
     found: dict[str, str] = {}
     for text in texts:

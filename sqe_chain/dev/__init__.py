@@ -1,11 +1,10 @@
 """Real servers on one machine, from packages: for tests, for the demo and for `sqe-chain dev`.
 
-No containers and no accounts: Kafka and Cassandra run from the jars that Maven Central publishes, Redis from
-the system's package. `KafkaServer`, `RedisServer` and `CassandraServer` belong to the process that starts
-them and die with it; what `up` starts goes on until `down`.
+No containers and no accounts: Kafka and Cassandra run from the jars on Maven Central, Redis from the system's
+package. `KafkaServer`, `RedisServer` and `CassandraServer` belong to the process that starts them and die with
+it; servers that `up` starts run until `down`.
 
-They are real, but they are one node each on the loopback interface without encryption: nothing to run
-in production.
+They are real servers, but single nodes on the loopback interface without encryption: not for production.
 """
 
 from __future__ import annotations

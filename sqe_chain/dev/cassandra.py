@@ -26,9 +26,9 @@ _DEFAULTS: dict[str, object] = {
     "endpoint_snitch": "SimpleSnitch",
     "authenticator": "AllowAllAuthenticator",
     "authorizer": "AllowAllAuthorizer",
-    # What it acknowledges is on disk, as sqe-chain demands.
+    # Acknowledged writes are on disk, as sqe-chain requires.
     "commitlog_sync": "batch",
-    # Small buffers: with one node and one user, memory is what it needs most.
+    # Small buffers: on a development machine memory is scarcer than speed.
     "commitlog_total_space": "256MiB",
     "memtable_heap_space": "64MiB",
     "memtable_offheap_space": "64MiB",
@@ -46,7 +46,7 @@ _DEFAULTS: dict[str, object] = {
     "hinted_handoff_enabled": False,
     "disk_failure_policy": "stop",
     "commit_failure_policy": "stop",
-    # A busy machine is no reason to lose a test.
+    # Generous timeouts, so that tests do not fail on a busy machine.
     "write_request_timeout": "10s",
     "read_request_timeout": "10s",
     "cas_contention_timeout": "5s",
@@ -69,7 +69,7 @@ _OPENS = (
     "java.base/sun.nio.ch", "jdk.management/com.sun.management.internal",
     "jdk.compiler/com.sun.tools.javac",
 )  # fmt: skip
-"""Doors of Java 17 that Cassandra's own start script opens."""
+"""Java 17 modules that Cassandra's own start script opens."""
 
 _LOGBACK = """\
 <configuration scan="false">
@@ -84,14 +84,14 @@ _LOGBACK = """\
 class CassandraServer(Server):
     """A real Cassandra node in a process of its own, the only one of its cluster.
 
-    What it acknowledges is on disk (`commitlog_sync: batch`); everything can be changed by `properties`.
+    Acknowledged writes are on disk (`commitlog_sync: batch`); `properties` can change every setting.
     There is no JMX, so no nodetool.
 
     Args:
         data_dir: configuration, commit log and data. None: a temporary directory, removed by `close`.
         port: port for clients. None: a free one, the same over restarts.
         heap_mb: size of the Java heap in MiB.
-        properties: settings as in cassandra.yaml; they win over the defaults here. With the authenticator
+        properties: settings as in cassandra.yaml; they override the defaults here. With the authenticator
             `PasswordAuthenticator` the first login is `cassandra`, password `cassandra`.
         detached: leave it running when this process ends.
 
@@ -120,20 +120,20 @@ class CassandraServer(Server):
 
     @property
     def url(self) -> str:
-        """Address as `cassandra://host:port/keyspace`; nobody has made the keyspace yet.
+        """Address as `cassandra://host:port/keyspace`; the keyspace does not exist yet.
 
         Raises:
             ConfigurationError: the server was never started.
         """
         return f"cassandra://{HOST}:{self.port}/sqe_chain"
 
-    # --- what a server says -----------------------------------------------------------------------
+    # --- implementation of `Server` ---------------------------------------------------------------
 
     def _prepare(self) -> None:
         # Native libraries are unpacked here; a killed node leaves them behind.
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
-        self._storage_port = free_port()  # nobody but the node itself uses it: it may move
+        self._storage_port = free_port()  # only the node itself uses it, so it may change
         (self.data_dir / "cassandra.yaml").write_text(  # JSON is YAML
             json.dumps(self._all_properties(), indent=2) + "\n", encoding="utf-8"
         )
@@ -147,7 +147,7 @@ class CassandraServer(Server):
             *(f"-Xms{self._heap_mb}m", f"-Xmx{self._heap_mb}m", "-Xss256k", "-XX:MaxDirectMemorySize=256m"),
             *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
             "-XX:+ExitOnOutOfMemoryError",
-            f"-XX:ErrorFile={self.data_dir / 'crash.log'}",  # not where the user happens to be
+            f"-XX:ErrorFile={self.data_dir / 'crash.log'}",  # not in the current directory
             f"-javaagent:{agent}",
             "-Djdk.attach.allowAttachSelf=true",
             *(part for name in _EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")),
@@ -160,7 +160,7 @@ class CassandraServer(Server):
             f"-Dcassandra.logdir={self.data_dir}",
             f"-Dlogback.configurationFile=file://{self.data_dir / 'logback.xml'}",
             "-Dcassandra-foreground=yes",
-            # Alone, it has no neighbours to wait for.
+            # A single node has no neighbours to wait for.
             "-Dcassandra.skip_wait_for_gossip_to_settle=0",
             "-Dcassandra.ring_delay_ms=0",
             "-Dcassandra.load_ring_state=false",
@@ -170,7 +170,7 @@ class CassandraServer(Server):
         ]
 
     def _answers(self) -> bool:
-        """Whether it speaks CQL: it answers an OPTIONS frame, before any login."""
+        """Whether it answers CQL: an OPTIONS frame needs no login."""
         try:
             with socket.create_connection((HOST, self.port), timeout=_PROBE_TIMEOUT_S) as connection:
                 connection.sendall(_OPTIONS_FRAME)

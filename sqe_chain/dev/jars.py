@@ -1,4 +1,4 @@
-"""Servers that are made of jars: downloaded from Maven Central once, by the Ivy inside pyspark."""
+"""Downloads the jars of servers from Maven Central, once, with the Ivy inside pyspark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 from sqe_chain.errors import ConfigurationError, Unavailable
 
 KAFKA_VERSION = "4.1.0"
-SLF4J_VERSION = "1.7.36"  # the API version that Kafka's jars bring
+SLF4J_VERSION = "1.7.36"  # the version of the API in Kafka's jars
 CASSANDRA_VERSION = "5.0.9"
 
 Report = Callable[[str], None]
@@ -42,15 +42,15 @@ _IVY_MODULE = """\
 
 @dataclass(frozen=True)
 class Jars:
-    """What a server is made of.
+    """The jars of a server.
 
     Args:
         name: the server, for people.
         version: its version.
-        dependencies: organisation, name and version of what is asked for; what those need comes with them.
-        main: the jar without which nothing was downloaded.
-        megabytes: about what is downloaded.
-        steps: about how many lines of progress Ivy writes.
+        dependencies: organisation, name and version; Ivy adds their own dependencies.
+        main: the jar that must be there for a download to count as complete.
+        megabytes: approximate size of the download.
+        steps: approximate number of progress lines that Ivy writes.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Jars:
 
     @property
     def directory(self) -> str:
-        """Name of the directory that holds them."""
+        """Name of the directory with the jars."""
         return f"{self.name.lower()}-{self.version}"
 
     @property
@@ -93,17 +93,17 @@ CASSANDRA = Jars(
 
 
 def retrieve(jars: Jars, target: Path, java: str, report: Report) -> None:
-    """Download jars into a directory that appears as a whole or not at all.
+    """Download jars into a directory, which appears completely or not at all.
 
     Args:
         jars: what to download.
-        target: a directory that is not there yet; Ivy's own cache is made beside it.
+        target: a directory that does not exist yet; Ivy's cache is created next to it.
         java: the program.
         report: takes lines of progress.
 
     Raises:
         ConfigurationError: pyspark, hence Ivy, is missing.
-        Unavailable: the download failed several times; another attempt goes on where it ended.
+        Unavailable: the download failed several times; another attempt continues where it ended.
     """
     report(f"{jars.title}: downloading about {jars.megabytes} MB from Maven Central")
     for attempt in range(1, _ATTEMPTS + 1):
@@ -112,7 +112,7 @@ def retrieve(jars: Jars, target: Path, java: str, report: Report) -> None:
         except Unavailable:
             if attempt == _ATTEMPTS:
                 raise
-            report(f"{jars.title}: trying again")
+            report(f"{jars.title}: retrying")
         else:
             return
 
@@ -120,11 +120,11 @@ def retrieve(jars: Jars, target: Path, java: str, report: Report) -> None:
 def _ivy(jars: Jars) -> Path:
     """The Ivy jar inside the pyspark package, found without importing pyspark."""
     found = importlib.util.find_spec("pyspark")
-    for place in (found.submodule_search_locations or []) if found else []:
-        for jar in sorted(Path(place, "jars").glob("ivy-*.jar")):
+    for directory in (found.submodule_search_locations or []) if found else []:
+        for jar in sorted(Path(directory, "jars").glob("ivy-*.jar")):
             return jar
     message = (
-        f"{jars.name}'s jars are fetched by the Ivy inside pyspark, which is missing: "
+        f"{jars.name}'s jars are downloaded with the Ivy inside pyspark, which is missing: "
         "pip install 'sqe-chain[spark]'"
     )
     raise ConfigurationError(message)
@@ -134,7 +134,7 @@ def _retrieve_once(jars: Jars, target: Path, java: str, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="partial-", dir=target.parent) as partial:
         work = Path(partial)
         (work / "jars").mkdir()
-        # Ivy's own cache outlives a failure: the next attempt goes on where this one ended.
+        # Ivy's cache is outside the temporary directory, so the next attempt continues where this one failed.
         settings = _IVY_SETTINGS.format(cache=target.parent / "ivy")
         (work / "settings.xml").write_text(settings, encoding="utf-8")
         (work / "ivy.xml").write_text(_module(jars), encoding="utf-8")

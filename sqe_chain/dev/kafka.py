@@ -104,7 +104,7 @@ class KafkaServer(Server):
 
     @property
     def sasl_bootstrap(self) -> str:
-        """`host:port` of the listener that wants SASL_PLAINTEXT and SCRAM-SHA-256.
+        """`host:port` of the listener with SASL_PLAINTEXT and SCRAM-SHA-256.
 
         Raises:
             ConfigurationError: no `sasl` was given, or the server was never started.
@@ -114,13 +114,13 @@ class KafkaServer(Server):
             raise ConfigurationError(message)
         return f"{HOST}:{self._sasl_port}"
 
-    # --- what a server says -----------------------------------------------------------------------
+    # --- implementation of `Server` ---------------------------------------------------------------
 
     def _prepare(self) -> None:
         # Native libraries are unpacked here; a killed broker leaves them behind.
         shutil.rmtree(self._scratch, ignore_errors=True)
         self._scratch.mkdir()
-        # Only clients need to find the broker again; the controller may move.
+        # Clients need the same broker port after a restart; the controller's port may change.
         self._controller_port = free_port()
         if self._sasl and self._sasl_port is None:
             self._sasl_port = free_port()
@@ -188,7 +188,7 @@ class KafkaServer(Server):
             *compiler,
             "-XX:-UsePerfData",
             "-XX:+ExitOnOutOfMemoryError",
-            f"-XX:ErrorFile={self.data_dir / 'crash.log'}",  # not where the user happens to be
+            f"-XX:ErrorFile={self.data_dir / 'crash.log'}",  # not in the current directory
             "-Djava.awt.headless=true",
             f"-Djava.io.tmpdir={self._scratch}",
             "-Djava.net.preferIPv4Stack=true",
@@ -200,9 +200,9 @@ class KafkaServer(Server):
         ]
 
     def _format(self) -> None:
-        """Give the empty data directory its cluster id, and its first user."""
+        """Write the cluster id and the first user into the empty data directory."""
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # One argument each, with "=": an id or a password may begin with a dash.
+        # With "=", not as two arguments: an id or a password may begin with a dash.
         command = [*self._java("kafka.tools.StorageTool"), "format", f"--cluster-id={cluster}"]
         command += [f"--config={self._configuration}"]
         if self._sasl:
@@ -221,9 +221,9 @@ class KafkaServer(Server):
 
 
 def _brokers_known(port: int) -> int:
-    """How many brokers the broker itself lists: 0 until it is registered and may lead partitions.
+    """How many brokers the broker lists: 0 until it is registered and can lead partitions.
 
-    One hand-written metadata request, so that this package needs no Kafka client.
+    It sends a metadata request written by hand, so that this package needs no Kafka client.
     """
     body = struct.pack(">hhih", _METADATA_API, _METADATA_VERSION, 0, -1) + struct.pack(">i", 0)
     with socket.create_connection((HOST, port), timeout=_PROBE_TIMEOUT_S) as connection:

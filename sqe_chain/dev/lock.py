@@ -1,4 +1,4 @@
-"""A lock among processes that ends with its holder."""
+"""A lock between processes that ends with its holder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sqe_chain.errors import Unavailable
 
 @contextmanager
 def exclusive(file: Path, timeout_s: float, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold a lock file. The kernel releases it when the process ends, however that happens.
+    """Hold a lock file. The kernel releases it when the process ends, however it ends.
 
     Args:
         file: created if missing, in a directory that exists.
         timeout_s: how long to wait for another holder, in seconds.
-        waiting: called once if there is another holder.
+        waiting: called once if another process holds the lock.
 
     Raises:
         Unavailable: it was not released in time.
@@ -35,6 +35,6 @@ def exclusive(file: Path, timeout_s: float, waiting: Callable[[], None] = lambda
         if not acquired():
             waiting()
             if not wait_until(acquired, timeout_s):
-                message = f"another process has held {file} for {timeout_s:.0f} s; wait for it, or end it"
+                message = f"another process has held {file} for {timeout_s:.0f} s; wait for it or end it"
                 raise Unavailable(message)
         yield

@@ -1,4 +1,4 @@
-"""Servers that go on after the command that started them: `sqe-chain dev up`, `status`, `down`."""
+"""Servers that outlive the command that started them: `sqe-chain dev up`, `status`, `down`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqe_chain.dev.server import port_is_free
 from sqe_chain.errors import ConfigurationError
 
 DEFAULT_KINDS = ("kafka", "redis")
-"""What `up` starts unless told otherwise."""
+"""What `up` starts by default."""
 
 _LOCK_TIMEOUT_S = 300
 
@@ -33,10 +33,10 @@ class DevServer:
         address: `host:port` of Kafka, URL of the others.
         port: its port.
         pid: process id.
-        started: start time of the process in clock ticks since boot; with the pid it names the process.
+        started: start time of the process in clock ticks since boot; with the pid it identifies the process.
         data_dir: its data.
-        log_file: what it writes about itself.
-        running: whether it ran when it was looked at.
+        log_file: its log.
+        running: whether it was running when it was checked.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class DevServer:
 
     @property
     def identity(self) -> ProcessIdentity:
-        """The process, told apart from a later one with the same pid."""
+        """The process; a later one with the same pid is another identity."""
         return ProcessIdentity(self.pid, self.started)
 
 
@@ -59,8 +59,8 @@ class DevMachine:
     """The servers started in one directory.
 
     Args:
-        directory: holds their data and the file that lists them.
-        servers: running or not.
+        directory: their data, and the file that lists them.
+        servers: all of them, running or not.
     """
 
     directory: Path
@@ -71,13 +71,13 @@ class DevMachine:
         return next((server for server in self.servers if server.kind == kind), None)
 
     def as_json(self) -> str:
-        """The directory, and under each kind its server; `kafka.address` and `redis.address` are for scripts."""
+        """JSON: the directory, and the server of each kind; for scripts, for example `kafka.address`."""
         servers = {server.kind: asdict(server) for server in self.servers}
         return json.dumps({"directory": str(self.directory), **servers}, indent=2)
 
 
 def default_directory() -> Path:
-    """Where `up` keeps data unless told otherwise: `sqe-chain/dev` in the user's state directory."""
+    """The default directory of `up`: `sqe-chain/dev` in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(state).expanduser().absolute() / "sqe-chain" / "dev"
 
@@ -91,42 +91,42 @@ def up(
     cassandra_port: int | None = None,
     heap_mb: int = 384,
 ) -> DevMachine:
-    """Start what does not run yet; it goes on when this process ends. Data of an earlier `up` are kept.
+    """Start the servers that are not running yet; they outlive this process. Data of an earlier `up` are kept.
 
     Args:
         kinds: some of `KINDS`.
         directory: for data and the list of servers; None: `default_directory()`.
-        kafka_port: fixed port; a server that runs must have it. None: the one it had before if that is
-            free, else a free one.
+        kafka_port: fixed port; a running server must have it. None: the previous one if it is free, else
+            any free one.
         redis_port: the same for Redis.
         cassandra_port: the same for Cassandra.
         heap_mb: Kafka's Java heap in MiB.
 
     Raises:
-        ConfigurationError: an unknown kind, a port that is taken, a server that runs on another port, or
+        ConfigurationError: an unknown kind, a port that is in use, a server that runs on another port, or
             something missing on the machine. Nothing was started.
-        Unavailable: a download failed, or a server did not start in time. What was started before stays
-            up and is listed.
+        Unavailable: a download failed, or a server did not start in time. Servers started before it keep
+            running and are listed.
     """
     unknown = sorted(set(kinds) - set(KINDS))
     if unknown:
         message = f"cannot start {', '.join(unknown)}; choose from {', '.join(KINDS)}"
         raise ConfigurationError(message)
     ports = {"kafka": kafka_port, "redis": redis_port, "cassandra": cassandra_port}
-    with _locked(directory) as place:
-        _check_ports(_read(place), ports)
+    with _locked(directory) as path:
+        _check_ports(_read(path), ports)
         for kind in (kind for kind in KINDS if kind in kinds):
-            known = _read(place)
+            known = _read(path)
             before = known.server(kind)
             if before is None or not before.running:
-                started = _start(kind, place, _port(ports[kind], before), heap_mb)
+                started = _start(kind, path, _port(ports[kind], before), heap_mb)
                 others = tuple(server for server in known.servers if server.kind != kind)
-                _write(DevMachine(place, (*others, started)))
-        return _read(place)
+                _write(DevMachine(path, (*others, started)))
+        return _read(path)
 
 
 def status(directory: Path | str | None = None) -> DevMachine:
-    """What was started in this directory, and whether it still runs.
+    """The servers started in this directory, and whether they are still running.
 
     Args:
         directory: None: `default_directory()`.
@@ -134,27 +134,27 @@ def status(directory: Path | str | None = None) -> DevMachine:
     Raises:
         ConfigurationError: the list of servers cannot be read.
     """
-    return _read(_place(directory))
+    return _read(_path(directory))
 
 
 def down(directory: Path | str | None = None, *, grace_s: float = 20) -> DevMachine:
     """Stop everything that was started in this directory. Data and addresses stay for the next `up`.
 
-    Only the very processes that `up` started are stopped, never later ones with the same pid.
+    Only processes that `up` started are stopped, never later ones with the same pid.
 
     Args:
         directory: None: `default_directory()`.
-        grace_s: seconds that each server gets to end by itself.
+        grace_s: seconds that each server has to end by itself.
 
     Returns:
         The servers as they were before; those marked as running have been stopped.
 
     Raises:
         ConfigurationError: the list of servers cannot be read.
-        Unavailable: another `up` or `down` is at work in this directory and does not end.
+        Unavailable: another `up` or `down` in this directory does not end.
     """
-    with _locked(directory) as place:
-        before = _read(place)
+    with _locked(directory) as path:
+        before = _read(path)
         for server in before.servers:
             server.identity.end(grace_s)
         return before
@@ -165,22 +165,22 @@ def _check_ports(machine: DevMachine, ports: Mapping[str, int | None]) -> None:
         wanted = ports[server.kind]
         if server.running and wanted is not None and wanted != server.port:
             message = (
-                f"{server.kind} runs already, on port {server.port}, not {wanted} ({machine.directory}): stop it first "
+                f"{server.kind} is running already, on port {server.port}, not {wanted} ({machine.directory}): stop it first "
                 f"(sqe-chain dev down), leave out --{server.kind}-port, or start another one with --dir"
             )
             raise ConfigurationError(message)
 
 
-def _start(kind: str, place: Path, port: int | None, heap_mb: int) -> DevServer:
+def _start(kind: str, path: Path, port: int | None, heap_mb: int) -> DevServer:
     server: KafkaServer | RedisServer | CassandraServer
     if kind == "kafka":
-        server = KafkaServer(place / kind, port, heap_mb=heap_mb, detached=True)
+        server = KafkaServer(path / kind, port, heap_mb=heap_mb, detached=True)
         address = server.start().bootstrap
     elif kind == "redis":
-        server = RedisServer(place / kind, port, detached=True)
+        server = RedisServer(path / kind, port, detached=True)
         address = server.start().url
     else:
-        server = CassandraServer(place / kind, port, detached=True)
+        server = CassandraServer(path / kind, port, detached=True)
         address = server.start().url
     return DevServer(
         kind=kind,
@@ -200,33 +200,33 @@ def _port(wanted: int | None, before: DevServer | None) -> int | None:
     return wanted
 
 
-def _place(directory: Path | str | None) -> Path:
+def _path(directory: Path | str | None) -> Path:
     return default_directory() if directory is None else Path(directory).expanduser().absolute()
 
 
 @contextmanager
 def _locked(directory: Path | str | None) -> Iterator[Path]:
     """Only one `up` or `down` at a time in one directory."""
-    place = _place(directory)
-    place.mkdir(parents=True, exist_ok=True)
-    with exclusive(place / "lock", _LOCK_TIMEOUT_S):
-        yield place
+    path = _path(directory)
+    path.mkdir(parents=True, exist_ok=True)
+    with exclusive(path / "lock", _LOCK_TIMEOUT_S):
+        yield path
 
 
-def _read(place: Path) -> DevMachine:
-    listing = place / "servers.json"
+def _read(path: Path) -> DevMachine:
+    listing = path / "servers.json"
     if not listing.exists():
-        return DevMachine(place, ())
+        return DevMachine(path, ())
     try:
         servers = tuple(DevServer(**entry) for entry in json.loads(listing.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         message = f"{listing} cannot be read ({error}); stop its servers by hand, then remove it"
         raise ConfigurationError(message) from error
-    return DevMachine(place, tuple(replace(server, running=server.identity.alive()) for server in servers))
+    return DevMachine(path, tuple(replace(server, running=server.identity.alive()) for server in servers))
 
 
 def _write(machine: DevMachine) -> None:
     text = json.dumps([asdict(server) for server in machine.servers], indent=2)
-    partial = machine.directory / "servers.json.partial"
+    partial = machine.directory / "servers.json.partial"  # renamed, because `status` reads without the lock
     partial.write_text(text, encoding="utf-8")
     partial.replace(machine.directory / "servers.json")

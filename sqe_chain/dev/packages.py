@@ -1,4 +1,4 @@
-"""Where the servers come from: jars from Maven Central, Redis from the system's packages."""
+"""Gets the servers' programs: jars from Maven Central, Redis from the system's packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = ("kafka", "redis", "cassandra")
 _LOCK_TIMEOUT_S = 900
 _APT_TIMEOUT_S = 300
 
-# redis-server and what it links to beyond a minimal Debian 12.
+# redis-server, and the libraries that it needs on a minimal Debian 12.
 _REDIS_PACKAGES = (
     *("redis-server", "redis-tools", "libjemalloc2", "liblzf1", "liblua5.1-0"),
     *("lua-cjson", "lua-bitop", "libhiredis0.14"),
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RedisProgram:
-    """A redis-server that can be started.
+    """How to start a redis-server.
 
     Args:
         path: the program.
@@ -45,7 +45,7 @@ class RedisProgram:
 
 
 def cache_directory() -> Path:
-    """Where downloads are kept: `$SQE_CHAIN_CACHE`, else `sqe-chain` in the user's cache directory."""
+    """The directory for downloads: `$SQE_CHAIN_CACHE`, else `sqe-chain` in the user's cache directory."""
     own = os.environ.get("SQE_CHAIN_CACHE")
     if own:
         return Path(own).expanduser().absolute()
@@ -53,15 +53,16 @@ def cache_directory() -> Path:
 
 
 def fetch(report: Report = _log.info, kinds: Collection[str] = KINDS) -> None:
-    """Get everything that the servers need, so that starting them needs no network. May be repeated.
+    """Download everything that the servers need, so that they start without a network. May be repeated.
 
     Args:
         report: takes lines of progress.
         kinds: for these servers, some of `KINDS`.
 
     Raises:
-        ConfigurationError: Java, pyspark or redis-server are missing and cannot be got; says how.
-        Unavailable: a download failed; trying again goes on where it ended.
+        ConfigurationError: Java, pyspark or redis-server are missing and cannot be downloaded; the text says
+            how to install them.
+        Unavailable: a download failed; a retry continues where it ended.
     """
     report(f"Java: {java()}")
     if "kafka" in kinds:
@@ -91,9 +92,9 @@ def java() -> str:
 
 
 def fetch_kafka(report: Report = _log.info) -> Path:
-    """Directory with the jars of Kafka, downloaded when it is not in the cache.
+    """The directory with the jars of Kafka; downloaded if they are not in the cache.
 
-    The download appears in the cache as a whole or not at all; several processes may ask at once.
+    A download appears in the cache completely or not at all; several processes may call this at the same time.
 
     Args:
         report: takes lines of progress.
@@ -106,12 +107,12 @@ def fetch_kafka(report: Report = _log.info) -> Path:
 
 
 def fetch_cassandra(report: Report = _log.info) -> Path:
-    """Directory with the jars of Cassandra; everything else as with `fetch_kafka`."""
+    """The directory with the jars of Cassandra; see `fetch_kafka`."""
     return _fetch_jars(CASSANDRA, report)
 
 
 def fetch_redis(report: Report = _log.info) -> RedisProgram:
-    """A redis-server: on the path, else from the cache, else unpacked there from Debian's packages.
+    """A redis-server: the one on the path, else from the cache, else unpacked there from Debian's packages.
 
     Nothing is installed and no service is started: packages are only unpacked.
 
@@ -119,7 +120,7 @@ def fetch_redis(report: Report = _log.info) -> RedisProgram:
         report: takes lines of progress.
 
     Raises:
-        ConfigurationError: none was found and none could be got; says what to install.
+        ConfigurationError: there is none, and downloading failed; the text says what to install.
     """
     installed = shutil.which("redis-server")
     if installed:
@@ -160,7 +161,7 @@ def _unpack_redis(target: Path) -> None:
         unpacked.mkdir()
         try:
             if os.geteuid() == 0:
-                _run("apt-get", "update", cwd=partial)  # a fresh container knows no packages yet
+                _run("apt-get", "update", cwd=partial)  # a fresh container has no package lists yet
             _run("apt-get", "download", *_REDIS_PACKAGES, cwd=partial)
             for package in sorted(Path(partial).glob("*.deb")):
                 _run("dpkg", "-x", str(package), str(unpacked), cwd=partial)

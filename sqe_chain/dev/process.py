@@ -1,4 +1,4 @@
-"""One process of ours: told apart from a later one with the same pid, signalled, ended, waited for."""
+"""Starts processes, and identifies them safely: a later process with the same pid is never taken for one."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POLL_S = 0.02
-"""How often a condition is looked at."""
+"""How often a condition is checked."""
 
 _START_TIME_FIELD = 19
-"""Place of the start time in /proc/PID/stat, counted from the state (proc(5): fields 22 and 3)."""
+"""Index of the start time in /proc/PID/stat, counted from the state (proc(5): fields 22 and 3)."""
 
-# The kernel's death signal fires when the *thread* that started the child ends. This one lives as long as
-# the interpreter, so servers may be started from threads that do not.
+# The kernel sends the death signal when the *thread* that started the child ends. This thread lives as long as
+# the interpreter, so short-lived threads can start servers, too.
 _starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="sqe-chain-dev-starter")
 
-# Who died before the death signal was set sends none: the shell looks who its parent is, then becomes the command.
+# If the parent died before the death signal was set, no signal comes. So the shell checks its parent first.
 _UNLESS_ORPHANED = ("/bin/sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 
-# A collected Popen of a running child warns; a detached child is meant to be left running.
+# Popen warns when it is garbage-collected while the child runs, but detached children are meant to keep running.
 _detached: list[subprocess.Popen[bytes]] = []
 
 
@@ -33,7 +33,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
     """Wait until a condition holds.
 
     Returns:
-        Whether it held within `timeout_s` seconds; it is looked at once at least.
+        Whether it held within `timeout_s` seconds; it is checked at least once.
     """
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -45,7 +45,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """A process and the moment it started, so that a reused pid is never mistaken for it.
+    """A process by pid and start time, so that a reused pid is never mistaken for it.
 
     The process leads a group of its own (`spawn` sees to that), and signals go to the whole group.
 
@@ -59,17 +59,17 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, pid: int) -> ProcessIdentity | None:
-        """The identity of the process that has this pid now, or None if there is none."""
+        """The identity of the process that has this pid now; None if there is none."""
         found = _state_and_start(pid)
         return cls(pid, found[1]) if found else None
 
     def alive(self) -> bool:
-        """Whether this very process runs, or is paused. A process that only waits to be reaped is dead."""
+        """Whether this process is running or paused. A zombie counts as dead."""
         found = _state_and_start(self.pid)
         return found is not None and found[1] == self.started and found[0] not in "ZX"
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process and its children; nothing happens if it is gone."""
+        """Send a signal to the process and its children; does nothing if it is gone."""
         if self.alive():
             try:
                 os.killpg(self.pid, number)
@@ -77,25 +77,25 @@ class ProcessIdentity:
                 return
 
     def pause(self) -> None:
-        """SIGSTOP, and wait until the kernel has stopped it; `send` SIGCONT to let it go on."""
+        """Send SIGSTOP and wait until it has stopped; `send` SIGCONT to resume it."""
         self.send(signal.SIGSTOP)
         wait_until(self._stopped, timeout_s=10)
 
     def end(self, grace_s: float) -> bool:
-        """Ask the process to end, wait, and kill it when it takes longer than `grace_s` seconds.
+        """Ask the process to end, and kill it if that takes longer than `grace_s` seconds.
 
         Returns:
             Whether it ended by itself.
         """
         self.send(signal.SIGTERM)
-        self.send(signal.SIGCONT)  # a paused process takes no other signal
+        self.send(signal.SIGCONT)  # a paused process does not handle SIGTERM until it is resumed
         if wait_until(lambda: not self.alive(), grace_s):
             return True
         self.kill()
         return False
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the kernel has taken the process away."""
+        """Send SIGKILL and wait until the process is gone."""
         self.send(signal.SIGKILL)
         wait_until(lambda: not self.alive(), timeout_s=10)
 
@@ -107,13 +107,13 @@ class ProcessIdentity:
 def spawn(
     command: Sequence[str], *, log: Path, detached: bool, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session and group of its own, its output appended to a file.
+    """Start a process in its own session and process group; its output is appended to a file.
 
     Args:
         command: program and arguments.
-        log: file for both of its outputs.
-        detached: False: the kernel kills it when this process ends, however that happens (Linux with
-            `setpriv`; elsewhere it survives a crash of this process). True: it goes on.
+        log: file for its standard output and standard error.
+        detached: False: the kernel kills it when this process ends, however it ends (on Linux with `setpriv`;
+            elsewhere it survives a crash of this process). True: it keeps running.
         environment: added to this process's environment.
     """
     setpriv = None if detached else shutil.which("setpriv")
@@ -134,11 +134,11 @@ def spawn(
 
 
 def _state_and_start(pid: int) -> tuple[str, int] | None:
-    """State letter and start time of a process, or None if there is none."""
+    """State letter and start time of a process; None if there is none."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The command's name, in parentheses, may itself contain spaces and parentheses.
+    # The command's name, in parentheses, may contain spaces and parentheses.
     fields = text[text.rindex(")") + 2 :].split()
     return fields[0], int(fields[_START_TIME_FIELD])

@@ -17,7 +17,7 @@ _DURABLE = (
     *("--appendfsync", "always"),
     *("--no-appendfsync-on-rewrite", "no"),
 )
-_FORGETFUL = ("--appendonly", "no")
+_IN_MEMORY = ("--appendonly", "no")
 
 
 class RedisServer(Server):
@@ -26,13 +26,13 @@ class RedisServer(Server):
     Args:
         data_dir: log and data. None: a temporary directory, removed by `close`.
         port: its port. None: a free one, the same over restarts.
-        durable: True: what it acknowledges is on disk (`appendfsync always`), as sqe-chain demands.
-            False: it forgets everything when it stops.
-        extra_args: more arguments of redis-server; they win over those here.
+        durable: True: acknowledged writes are on disk (`appendfsync always`), as sqe-chain requires.
+            False: all data is lost when it stops.
+        extra_args: more arguments of redis-server; they override the ones set here.
         detached: leave it running when this process ends.
 
     Raises:
-        ConfigurationError: there is no redis-server and no way to get one; says what to install.
+        ConfigurationError: there is no redis-server, and downloading failed; the text says what to install.
     """
 
     kind: ClassVar[str] = "redis"
@@ -62,7 +62,7 @@ class RedisServer(Server):
         """
         return f"redis://{HOST}:{self.port}/0"
 
-    # --- what a server says -----------------------------------------------------------------------
+    # --- implementation of `Server` ---------------------------------------------------------------
 
     @property
     def _program(self) -> RedisProgram:
@@ -71,7 +71,7 @@ class RedisServer(Server):
         return self._found
 
     def _prepare(self) -> None:
-        """Everything is on the command line."""
+        """Nothing to do: all settings are on the command line."""
 
     def _command(self) -> Sequence[str]:
         return [
@@ -80,7 +80,7 @@ class RedisServer(Server):
             *("--dir", str(self.data_dir), "--daemonize", "no"),
             *("--save", ""),
             *("--maxmemory-policy", "noeviction"),
-            *(_DURABLE if self._durable else _FORGETFUL),
+            *(_DURABLE if self._durable else _IN_MEMORY),
             *self._extra_args,
         ]
 
@@ -94,5 +94,5 @@ class RedisServer(Server):
                 answer = connection.recv(64)
         except OSError:
             return False
-        # With a password it answers -NOAUTH; while it still loads its data, -LOADING.
+        # -NOAUTH: it is up and has a password. While it is still loading its data it answers -LOADING.
         return answer.startswith((b"+PONG", b"-NOAUTH"))

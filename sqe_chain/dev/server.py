@@ -1,4 +1,4 @@
-"""What every server here can do: start, stop, be killed, paused and started again with its data."""
+"""The base class of the servers here: start, stop, kill, pause, and restart with the same data."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ from sqe_chain.errors import ConfigurationError, Unavailable
 HOST = "127.0.0.1"
 
 _TAIL_LINES = 25
-_TROUBLE = re.compile(r"\b(ERROR|FATAL)\b|Exception|rror:")
+_ERROR = re.compile(r"\b(ERROR|FATAL)\b|Exception|rror:")
 _PORT_ATTEMPTS = 100
 _START_ATTEMPTS = 3
-_PORT_TAKEN = "ddress already in use"  # of the C library and of Java
+_PORT_TAKEN = (
+    "ddress already in use"  # the text of the C library and of Java, without the first letter's case
+)
 _LOWEST_PORT = 10_000
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on this port of the loopback interface now."""
+    """Whether a server could now listen on this port of the loopback interface."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -43,8 +45,8 @@ def port_is_free(port: int) -> bool:
 def free_port() -> int:
     """A free port outside the range from which the kernel gives ports to clients.
 
-    Why outside: a client that reconnects to a dead server's port within that range may be given the very
-    same port as its own, connects to itself, and the server cannot start there again.
+    Inside that range, a client that reconnects to a dead server's port may get the same port as its own and
+    connect to itself; then the server cannot start there again.
 
     Raises:
         Unavailable: no free port was found.
@@ -62,19 +64,19 @@ def free_port() -> int:
 
 
 class Server(ABC):
-    """One server process with a port and a data directory that outlive it.
+    """A server process, with a port and a data directory that survive restarts.
 
-    Use it as a context manager, or call `start` and, at the end, `close`. The process is killed when the
-    Python process that started it ends, unless it is `detached`.
+    Use it as a context manager, or call `start` and finally `close`. The process is killed when the Python
+    process that started it ends, unless it is `detached`.
 
     Args:
         data_dir: kept by `stop` and `close`. None: a temporary directory, removed by `close`.
-        port: fixed port on 127.0.0.1. None: a free one, which stays the same over restarts.
+        port: fixed port on 127.0.0.1. None: a free one, which it keeps for restarts.
         detached: leave the process running when this one ends.
     """
 
     kind: ClassVar[str]
-    """What the log file and error messages call it."""
+    """Its name in the log file's name and in error texts."""
 
     start_timeout_s: ClassVar[float]
     stop_timeout_s: ClassVar[float]
@@ -93,11 +95,11 @@ class Server(ABC):
         else:
             self.data_dir = Path(data_dir).expanduser().absolute()
 
-    # --- what each kind of server says ------------------------------------------------------------
+    # --- implemented by each kind of server -------------------------------------------------------
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Write configuration; make the data directory ready. Called before each start."""
+        """Write the configuration and prepare the data directory. Called before each start."""
 
     @abstractmethod
     def _command(self) -> Sequence[str]:
@@ -105,7 +107,7 @@ class Server(ABC):
 
     @abstractmethod
     def _answers(self) -> bool:
-        """Whether the server does its work. Must not take longer than a second or so."""
+        """Whether the server is ready for requests. Must not take longer than about a second."""
 
     def _environment(self) -> Mapping[str, str]:
         return {}
@@ -117,7 +119,7 @@ class Server(ABC):
         """The port.
 
         Raises:
-            ConfigurationError: the server was never started, so none has been chosen.
+            ConfigurationError: the server was never started, so it has no port yet.
         """
         if self._port is None:
             message = f"{self.kind} has no port yet; call start() first"
@@ -126,7 +128,7 @@ class Server(ABC):
 
     @property
     def identity(self) -> ProcessIdentity:
-        """Pid and start time of the process started last.
+        """Pid and start time of the last process started.
 
         Raises:
             ConfigurationError: the server was never started.
@@ -138,20 +140,20 @@ class Server(ABC):
 
     @property
     def log_file(self) -> Path:
-        """What the server writes about itself, over all its starts."""
+        """The server's log, of all its starts."""
         return self.data_dir / f"{self.kind}.log"
 
     @property
     def running(self) -> bool:
-        """Whether the process lives; a paused one does."""
+        """Whether the process is alive; also true while it is paused."""
         return self._identity is not None and self._identity.alive()
 
     def start(self) -> Self:
-        """Start the server and wait until it does its work. Nothing happens if it runs already.
+        """Start the server and wait until it is ready. Does nothing if it is running.
 
         Raises:
-            ConfigurationError: the fixed port is taken, or the server refuses its configuration.
-            Unavailable: it did not answer in time; the text has the end of its log.
+            ConfigurationError: the fixed port is in use, or the server refuses its configuration.
+            Unavailable: it was not ready in time; the text has the end of its log.
         """
         if self.running:
             return self
@@ -163,7 +165,7 @@ class Server(ABC):
             start_of_log = self.log_file.stat().st_size if self.log_file.exists() else 0
             self._prepare()
             self._launch()
-            settled = wait_until(self._settled, self.start_timeout_s)
+            settled = wait_until(self._has_settled, self.start_timeout_s)
             ended = self._process is None or self._process.poll() is not None
             if settled and not ended:
                 return self
@@ -172,43 +174,43 @@ class Server(ABC):
             if not settled:
                 break
             if may_move and _PORT_TAKEN in tail:
-                self._port = None  # somebody was faster with the port we had picked
-            # Else it has ended by itself: what it met may be gone in the next attempt.
+                self._port = None  # another process took the port between our check and the start
+            # Otherwise it ended by itself; the cause may be temporary, so try again.
         message = f"{self.kind} did not start; the end of {self.log_file}:\n{tail}"
         raise Unavailable(message)
 
     def stop(self) -> None:
-        """SIGTERM, a bounded wait, then SIGKILL. Data and port stay. Nothing happens if it is stopped."""
+        """Send SIGTERM, and SIGKILL after a timeout. Data and port stay. Does nothing if it is stopped."""
         if self._identity is not None:
             self._identity.end(self.stop_timeout_s)
             self._reap()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until the process is gone. Data and port stay."""
+        """Send SIGKILL and wait until the process is gone. Data and port stay."""
         if self._identity is not None:
             self._identity.kill()
             self._reap()
 
     def pause(self) -> None:
-        """SIGSTOP: the server keeps its connections and answers nothing."""
+        """Send SIGSTOP: the server keeps its connections, but does not answer."""
         self.identity.pause()
 
     def resume(self) -> None:
-        """SIGCONT: the server goes on as if nothing had happened."""
+        """Send SIGCONT: the server continues after `pause`."""
         self.identity.send(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Stop if it still runs, then start with the same port and data.
+        """Stop the server if it is running, then start it with the same port and data.
 
         Raises:
-            ConfigurationError: another process has taken the port meanwhile.
-            Unavailable: it did not answer in time.
+            ConfigurationError: another process has taken the port.
+            Unavailable: it was not ready in time.
         """
         self.stop()
         self.start()
 
     def close(self) -> None:
-        """Stop; or kill, and remove the data directory, if that is a temporary one."""
+        """Stop the server; if its data directory is temporary, kill it and remove the directory."""
         if self._discard is None:
             self.stop()
         else:
@@ -241,7 +243,7 @@ class Server(ABC):
         )
         self._identity = ProcessIdentity.of(self._process.pid)
 
-    def _settled(self) -> bool:
+    def _has_settled(self) -> bool:
         return not self.running or self._answers()
 
     def _reap(self) -> None:
@@ -252,5 +254,6 @@ class Server(ABC):
         with self.log_file.open("rb") as log:
             log.seek(start)
             lines = log.read().decode("utf-8", "replace").splitlines()
-        troubles = [line for line in lines[:-_TAIL_LINES] if _TROUBLE.search(line)]
-        return "\n".join(troubles[-_TAIL_LINES:] + lines[-_TAIL_LINES:])
+        # The cause is often far above the end of a Java log, so errors from before are shown, too.
+        errors = [line for line in lines[:-_TAIL_LINES] if _ERROR.search(line)]
+        return "\n".join(errors[-_TAIL_LINES:] + lines[-_TAIL_LINES:])

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on the loopback interface: one master, and workers in processes of their own."""
+"""A standalone Spark cluster on the loopback interface: one master, and workers as separate processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _EXECUTOR = b"CoarseGrainedExecutorBackend"
 
 
 class _SparkServer(Server):
-    """A daemon of Spark, started by the `spark-class` that comes with the pyspark package."""
+    """A Spark daemon, started with the `spark-class` of the pyspark package."""
 
     main: ClassVar[str]
     ready: ClassVar[str]
-    """What it writes once it does its work."""
+    """Text in its log once it is ready."""
 
     start_timeout_s: ClassVar[float] = 120
     stop_timeout_s: ClassVar[float] = 20
@@ -49,7 +49,7 @@ class _SparkServer(Server):
             "SPARK_LOCAL_IP": HOST,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
-            "PYTHONPATH": "",  # what this process can import, a worker elsewhere could not
+            "PYTHONPATH": "",  # a worker must not import from this process's path: on another machine it could not
         }
 
 
@@ -71,7 +71,7 @@ class SparkMaster(_SparkServer):
 
     @property
     def url(self) -> str:
-        """What a driver or a worker takes as its master.
+        """The master URL for drivers and workers.
 
         Raises:
             ConfigurationError: the server was never started.
@@ -82,14 +82,14 @@ class SparkMaster(_SparkServer):
 class SparkWorker(_SparkServer):
     """A worker: it starts executors, which are children of its process.
 
-    Executors work in directories of their own below `data_dir` and inherit no `PYTHONPATH`: they can
-    import what is installed, and what a driver ships.
+    Executors run in their own directories below `data_dir` and without `PYTHONPATH`: they can import
+    installed packages, and modules that a driver ships.
 
     Args:
         master: the master's URL.
         cores: cores it offers.
         memory_mb: memory it offers to executors, in MiB.
-        data_dir: log and work. None: a temporary directory, removed by `close`.
+        data_dir: its log, and the executors' directories. None: a temporary directory, removed by `close`.
         port: its port. None: a free one, the same over restarts.
         detached: leave it running when this process ends.
 
@@ -117,7 +117,7 @@ class SparkWorker(_SparkServer):
         self._memory_mb = memory_mb
 
     def executors(self) -> list[ProcessIdentity]:
-        """The executors that run on this worker now."""
+        """The executors that are running on this worker."""
         found = (ProcessIdentity.of(pid) for pid in _children(self.identity.pid) if _is_executor(pid))
         return [executor for executor in found if executor is not None]
 
@@ -127,7 +127,7 @@ class SparkWorker(_SparkServer):
 
 
 def executor_of(pid: int) -> int | None:
-    """The executor that a Python worker belongs to, by its pid; None when it has none (any more)."""
+    """Pid of the executor that a Python worker belongs to; None if it has none, or its executor is gone."""
     while pid > 1:
         if _is_executor(pid):
             return pid
@@ -136,7 +136,7 @@ def executor_of(pid: int) -> int | None:
 
 
 def _home() -> Path:
-    """Where the pyspark package keeps Spark, found without importing it."""
+    """Spark's directory in the pyspark package, found without importing it."""
     found = importlib.util.find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise ConfigurationError("Spark comes with pyspark, which is missing: pip install 'sqe-chain[spark]'")
@@ -150,7 +150,7 @@ def _children(pid: int) -> Iterator[int]:
 
 
 def _parent(pid: int) -> int:
-    """Parent of a process; 0 when it is gone."""
+    """Parent of a process; 0 if it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):

@@ -352,7 +352,7 @@ def test_states_move_to_another_store(deployment: Deployment, tmp_path: Path) ->
     flow = ("words_flows:counts", str(file), "--kafka", deployment.kafka)
     done = deployment.show("export", *flow, "--store", deployment.store)
     assert done.returncode == 0, done.stderr
-    assert "is there already" in deployment.show("export", *flow, "--store", deployment.store).stderr
+    assert "already exists" in deployment.show("export", *flow, "--store", deployment.store).stderr
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(file.read_bytes()[:-20])
     refused = deployment.show(

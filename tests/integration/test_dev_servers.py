@@ -283,7 +283,7 @@ def test_a_port_that_a_running_server_does_not_have_is_refused(place: Path) -> N
     running = up(["redis"], place).server("redis")
     assert running is not None
     with pytest.raises(
-        ConfigurationError, match=rf"redis runs already, on port {running.port}, not 1.*dev down"
+        ConfigurationError, match=rf"redis is running already, on port {running.port}, not 1.*dev down"
     ):
         up(["kafka", "redis"], place, redis_port=1)
     assert [server.kind for server in status(place).servers] == ["redis"]

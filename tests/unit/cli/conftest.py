@@ -104,7 +104,7 @@ def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iter
 
 @pytest.fixture
 def feed(log: MemoryLog) -> Callable[..., None]:
-    """Appends one enveloped message for each word, to the partitions in turn."""
+    """Appends one enveloped message per word, to each partition in turn."""
 
     def append(*words: str) -> None:
         for number, word in enumerate(words):
@@ -116,5 +116,5 @@ def feed(log: MemoryLog) -> Callable[..., None]:
 
 @pytest.fixture
 def command() -> Callable[..., Result]:
-    """Runs the command in this process; what it shows is in `stdout` and `stderr`."""
+    """Runs the command in this process; its output is in `stdout` and `stderr`."""
     return lambda *arguments: CliRunner(env={"COLUMNS": "120"}).invoke(app, list(arguments))

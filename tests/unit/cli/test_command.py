@@ -323,7 +323,7 @@ def test_states_are_chosen_by_key_and_by_their_fields(
     assert keys("--where", "value <= 3", "--match", "*e") == ["one"]
     assert keys("one", "three", "none", "--where", "value=10") == ["three"]
     assert keys("--where", "value!=3") == ["three"]
-    troubles = {"size>3": "has the fields: value", "value>x": "'x' is no value", ">": "FIELD="}
+    troubles = {"size>3": "has the fields: value", "value>x": "'x' is not a value", ">": "FIELD="}
     for condition, trouble in troubles.items():
         refused = command("state", "cli_flows:counts", "per-word", "--store", store, "--where", condition)
         assert refused.exit_code == 2
@@ -348,7 +348,7 @@ def test_states_are_written_to_a_file_that_appears_when_it_is_whole(
         found = [json.loads(line) for line in text.splitlines()]
         assert {row["key"]: row["state"] for row in found} == {"one": 3, "three": 10}
     again = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", str(file))
-    assert (again.exit_code, "there already" in again.stderr) == (2, True)
+    assert (again.exit_code, "already exists" in again.stderr) == (2, True)
     other = command("state", "cli_flows:counts", "per-word", "--store", store, "--output", f"{file}.csv")
     assert (other.exit_code, "must end with" in other.stderr) == (2, True)
     assert [path.name for path in tmp_path.glob("states*")] == [file.name]

@@ -1,4 +1,4 @@
-"""What `sqe-chain dev status` shows is whole, however narrow the terminal is; fetching takes what it is told to."""
+"""`sqe-chain dev status` shows full addresses on narrow terminals; `fetch` downloads only the named servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: flows are listed, and forgotten by whoever means it. Method: the command in this process, all in memory."""
+"""Goal: flows are listed, and forgotten only after confirmation. Method: the command in this process, all in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: who left what out is seen, listed and brought back. Method: the command in this process, all in memory."""
+"""Goal: excluded inputs are reported, listed and sent back. Method: the command in this process, all in memory."""
 
 from __future__ import annotations
 
@@ -31,14 +31,16 @@ def committed(result: Result) -> list[dict[str, object]]:
 
 
 def refused(text: str) -> str:
-    """What the flow's own function says, and where."""
+    """The error text of the flow's own function, with its place in the code."""
     source = (Path(__file__).parent / "conftest.py").read_text(encoding="utf-8")
     lines = source.partition("FLOWS = ")[2].partition('"""')[2].splitlines()
     line = next(number for number, code in enumerate(lines, 1) if "cannot read" in code)
     return f"cannot read {text}, at cli_flows.py:{line} in check"
 
 
-def test_a_batch_tells_what_it_left_out(flows: ModuleType, feed: Feed, command: Command, store: str) -> None:
+def test_a_batch_reports_what_it_excluded(
+    flows: ModuleType, feed: Feed, command: Command, store: str
+) -> None:
     flows.broken.update("abcdefgh")
     feed(*"abcdefghij")
     (line,) = committed(command("run", "cli_flows:skips", *RUN, "--store", store, "--log-json"))
@@ -49,7 +51,7 @@ def test_a_batch_tells_what_it_left_out(flows: ModuleType, feed: Feed, command: 
     assert {"input": "words[0]@0", "error": "ValueError", "text": refused("a")} in sample  # type: ignore[operator]
 
 
-def test_a_republisher_tells_it_too_and_a_sound_batch_nothing(
+def test_a_republisher_reports_it_too_and_a_sound_batch_reports_nothing(
     flows: ModuleType, feed: Feed, command: Command
 ) -> None:
     flows.broken.add("b")

@@ -1,4 +1,4 @@
-"""Goal: whatever is wrong with MODULE:FLOW, the user hears where and what to do. Method: modules written for it."""
+"""Goal: every error in MODULE:FLOW tells the user where it is and what to do. Method: modules written for this test."""
 
 from __future__ import annotations
 

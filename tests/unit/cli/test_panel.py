@@ -1,4 +1,4 @@
-"""Goal: panel, lines and metrics show what the service told. Method: events in, text out."""
+"""Goal: panel, lines and metrics show the events of the service. Method: events in, text out."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_the_rate_is_the_mean_of_the_last_seconds_only() -> None:
     assert statistics.rate() == 0
 
 
-def test_what_is_waited_for_stands_in_the_panel_until_it_is_back() -> None:
+def test_the_panel_shows_what_a_service_waits_for_until_it_is_back() -> None:
     statistics = Statistics(lambda: 0.0)
     statistics.event(Waiting("commit", "Kafka does not answer [now]", 100))
     text = shown(statistics)
@@ -184,7 +184,7 @@ def test_caught_up_is_said_once() -> None:
     assert events == ["caught_up", "committed", "caught_up"]
 
 
-def test_warnings_of_libraries_are_told_too() -> None:
+def test_warnings_of_libraries_are_shown_too() -> None:
     stream = io.StringIO()
     with logging_to(Lines("totals", as_json=True, stream=stream)):
         logging.getLogger("some.library").warning("beware of %s", "this")
@@ -238,7 +238,7 @@ def numbers(registry: CollectorRegistry, name: str) -> dict[str, float]:
     return {line.partition("{")[2].partition("}")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
-def test_lag_is_told_by_partition_and_those_that_are_gone_are_no_longer_shown() -> None:
+def test_lag_is_shown_by_partition_and_removed_partitions_are_no_longer_shown() -> None:
     registry = CollectorRegistry()
     metrics = Metrics("f", registry)
     metrics.event(committed({"a.b/0": 5, "a.b/1": 0, "old/0": 9}))

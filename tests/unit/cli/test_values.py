@@ -1,4 +1,4 @@
-"""Goal: options mean what they say, and an error never repeats a secret. Method: values in, values or errors out."""
+"""Goal: options are parsed correctly, and errors never contain a secret. Method: values in, values or errors out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_durations(text: str, milliseconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "s", "-1s", "5 sec", "1e3s", "25h", "\u0665s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match=r"duration|too long"):
         duration_ms(text)
 
@@ -86,11 +86,11 @@ def test_a_republisher_needs_no_store_and_opens_none(flows: ModuleType) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", "", "a b", "w" * 250])
-def test_what_can_be_no_topic_is_refused(name: str) -> None:
+def test_an_invalid_topic_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"topic"):
         topic_name(name)
 
 
-def test_a_rewind_to_what_can_be_no_topic_is_refused() -> None:
+def test_a_rewind_to_an_invalid_topic_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"topic '\.\.'"):
         target(["..[0]=1"])
