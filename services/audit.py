@@ -1,10 +1,10 @@
-"""Does the store hold exactly what the seed says? Both stages, key by key.
+"""Checks that the store holds exactly the totals that the seed gives: both stages, key by key.
 
     python -m services.audit --store redis://HOST:PORT --seed 7 --messages 300000
 
-Compares without flows and folds: it reads the store by its documented layout (`services.stored`) and
-computes the totals another way (`services.expected`). With `--kafka` it waits first until nothing is left
-to count, and says how many replays were ignored. Ends with status 1 when anything is off.
+It uses no flows and no folds: it reads the store by its documented layout (`services.stored`) and computes
+the totals independently (`services.expected`). With `--kafka` it first waits until nothing is left to count,
+and reports how many replays were ignored. Exit status 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Problem = Literal["missing key", "extra key", "missing events", "doubled events"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One key that is not as it should be.
+    """One key that is wrong.
 
     Attributes:
         stage: stage name.
@@ -54,15 +54,15 @@ class Finding:
 
 @dataclass(slots=True)
 class StageAudit:
-    """What the comparison of one stage gave.
+    """The result of comparing one stage.
 
     Attributes:
         stage: stage name.
         keys: keys found in the store.
         events: events counted in the store.
         missing: events that should have been counted and were not, over all keys.
-        doubled: events counted beyond those that were reported, over all keys.
-        findings: everything that is off, by key.
+        doubled: events counted in excess of those reported, over all keys.
+        findings: everything that is wrong, by key.
     """
 
     stage: str
@@ -72,14 +72,14 @@ class StageAudit:
     doubled: int = 0
     findings: list[Finding] = field(default_factory=list)
 
-    def found(self, key: str, problem: Problem, detail: str) -> None:
-        """Note a finding."""
+    def add(self, key: str, problem: Problem, detail: str) -> None:
+        """Add a finding."""
         self.findings.append(Finding(self.stage, key, problem, detail))
 
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """A state as the audit compares it: its own key, the total, and what must be 0."""
+    """A state, for comparison: its own key, the total, and a counter that must be 0."""
 
     name: str
     total: Total
@@ -91,7 +91,7 @@ def audit(stores: Mapping[str, str], truth: Expected) -> list[StageAudit]:
 
     Args:
         stores: stage -> address of the store that holds it; "" for every other.
-        truth: what they should hold.
+        truth: the totals they should hold.
     """
     robots, lines = (stores.get(stage, stores.get("", "")) for stage in ("per-robot", "per-line"))
     return [
@@ -101,7 +101,7 @@ def audit(stores: Mapping[str, str], truth: Expected) -> list[StageAudit]:
 
 
 def is_exact(stages: Iterable[StageAudit]) -> bool:
-    """Whether nothing at all is off."""
+    """Whether nothing is wrong."""
     return not any(stage.findings for stage in stages)
 
 
@@ -117,21 +117,21 @@ def audit_stage(
         try:
             held = parse(stored.state)
         except DecodeError:
-            result.found(key, "unreadable", f"{len(stored.state)} bytes that are no state of this stage")
+            result.add(key, "unreadable", f"{len(stored.state)} bytes that are not a state of this stage")
             continue
         result.events += held.total.events
         if key in seen:
             result.doubled += held.total.events
-            result.found(key, "extra key", f"in state partitions {seen[key]} and {stored.part}")
+            result.add(key, "extra key", f"in state partitions {seen[key]} and {stored.part}")
         elif key not in truth:
             result.doubled += held.total.events
-            result.found(key, "extra key", f"never reported, holds {held.total.events} events")
+            result.add(key, "extra key", f"never reported, holds {held.total.events} events")
         else:
             _compare(result, key, held, truth[key])
         seen[key] = stored.part
     for key in sorted(truth.keys() - seen.keys()):
         result.missing += truth[key].events
-        result.found(key, "missing key", f"{truth[key].events} events were reported")
+        result.add(key, "missing key", f"{truth[key].events} events were reported")
     return result
 
 
@@ -139,16 +139,16 @@ def _compare(result: StageAudit, key: str, held: _Held, truth: Total) -> None:
     beyond = held.total.events - truth.events
     if beyond > 0:
         result.doubled += beyond
-        result.found(key, "doubled events", f"{held.total.events} instead of {truth.events}: {beyond:+}")
+        result.add(key, "doubled events", f"{held.total.events} instead of {truth.events}: {beyond:+}")
     elif beyond < 0:
         result.missing -= beyond
-        result.found(key, "missing events", f"{held.total.events} instead of {truth.events}: {beyond:+}")
+        result.add(key, "missing events", f"{held.total.events} instead of {truth.events}: {beyond:+}")
     elif held.total != truth:
-        result.found(key, "wrong value", f"{held.total} instead of {truth}")
+        result.add(key, "wrong value", f"{held.total} instead of {truth}")
     if held.name != key:
-        result.found(key, "wrong value", f"the state is that of {held.name!r}")
+        result.add(key, "wrong value", f"the state is that of {held.name!r}")
     if held.out_of_order:
-        result.found(key, "wrong value", f"{held.out_of_order} events came out of order")
+        result.add(key, "wrong value", f"{held.out_of_order} events came out of order")
 
 
 def _robot(state: bytes) -> _Held:
@@ -183,7 +183,7 @@ def _line(state: bytes) -> _Held:
 
 
 def tables(stages: Iterable[StageAudit], truth: Expected) -> list[Table]:
-    """The result for a person: one row for each stage, then what is off, at most 20 rows of it."""
+    """The result for people: one row for each stage, then at most 20 findings."""
     summary = Table(title=f"audit of {truth.reports:,} reports: {truth.events:,} events")
     for column in ("stage", "keys", "of", "events", "missing", "doubled", "off"):
         summary.add_column(column, justify="left" if column == "stage" else "right")
@@ -207,8 +207,8 @@ def last_line(stages: Sequence[StageAudit], replays: int | None = None) -> str:
     """The result in one line.
 
     Args:
-        stages: what was compared.
-        replays: messages in the input of the totals that had been said before; None: not known.
+        stages: the results of the stages.
+        replays: messages in the input of the totals that had been published before; None: not known.
     """
     word = "exact" if is_exact(stages) else "not exact"
     ignored = "" if replays is None else f"{replays} replays ignored, "

@@ -1,6 +1,6 @@
-"""The totals that a plant's reports add up to, computed from the seed and nothing else.
+"""The totals of a plant's reports, computed only from the seed.
 
-Uses no flow, no fold, no store: whoever compares with it compares two independent ways.
+It uses no flow, no fold and no store, so a comparison with it compares two independent computations.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ FIELDS = ("events", "fastened", "failed", "torque_mnm")
 
 @dataclass(slots=True)
 class Total:
-    """What one key should hold.
+    """The totals that one key should hold.
 
     Attributes:
         line: the robot's line, or the line itself.
         events: joints reported.
         fastened: screws fastened.
         failed: screws that failed.
-        torque_mnm: sum of all torques, in millinewton-metres. Torques differ from report to report, so
-            one lost and another one doubled show here even when the number of events agrees.
+        torque_mnm: sum of all torques, in millinewton-metres. Torques differ between reports, so this sum is
+            wrong when one event is lost and another one doubled, although the number of events is right.
         last_report: number of the newest report.
-        robots: robots that reported, of a line.
+        robots: for a line, the robots that reported.
     """
 
     line: str
@@ -45,7 +45,7 @@ class Expected:
 
     Attributes:
         reports: raw reports added.
-        messages: messages that the reports become, one for each report and robot.
+        messages: messages made from the reports, one for each report and robot.
         robots: totals of stage 1.
         lines: totals of stage 2.
     """
@@ -67,7 +67,7 @@ class Expected:
 
 
 def expected(reports: Iterable[RawReport]) -> Expected:
-    """Add reports up."""
+    """Compute the totals of reports."""
     result = Expected()
     for report in reports:
         result.reports += 1

@@ -3,8 +3,8 @@
     sqe-chain run services.fastening:standard --kafka HOST:PORT --store redis://HOST:PORT
     sqe-chain run services.fastening:totals --kafka HOST:PORT --store redis://HOST:PORT
 
-`standard` republishes what gateways report as one message for each robot. `totals` counts, and is
-exact although `standard` says many things twice whenever it is restarted: see `services.demo`.
+`standard` republishes the reports of gateways as one message for each robot. `totals` counts, and is exact
+although `standard` publishes many messages twice when it is restarted: see `services.demo`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sqe_chain.flow import Flow
 def to_fastenings(report: RawReport) -> Iterator[Fastening]:
     """One fastening for each joint of each robot in the report.
 
-    Those of one robot have one key, hence travel in one envelope: they are counted all or not at all.
+    Those of one robot have one key, hence travel in one envelope: all of them are counted, or none.
     """
     for robot in report.robots:
         for joint in robot.joints:
@@ -45,12 +45,12 @@ def robot_of(fastening: Fastening) -> str:
 
 
 def line_of(delta: LineDelta) -> str:
-    """Key of stage `per-line`: another one, so rows are shuffled."""
+    """Key of stage `per-line`. It differs from that of `per-robot`, so records are shuffled."""
     return delta.line
 
 
 def add_fastening(total: RobotTotal, fastening: Fastening) -> list[LineDelta]:
-    """Count one fastening for its robot, and say what it means for the line."""
+    """Count one fastening for its robot, and emit the change for the line."""
     first = total.events == 0
     if first:
         total.robot = fastening.robot
@@ -74,7 +74,7 @@ def add_fastening(total: RobotTotal, fastening: Fastening) -> list[LineDelta]:
 
 
 def add_delta(total: LineTotal, delta: LineDelta) -> None:
-    """Count what one fastening means for a line."""
+    """Count one fastening for its line."""
     total.line = delta.line
     total.robots += delta.robots
     total.events += 1

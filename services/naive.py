@@ -1,9 +1,9 @@
-"""What a plain consumer of `robot.fastenings` counts, that looks at payloads only: too much.
+"""What a plain consumer of `robot.fastenings` counts if it looks only at payloads: too much.
 
     python -m services.naive --kafka HOST:PORT --seed 7 --messages 300000
 
-It loses nothing and commits with care; and still, what a killed republisher said again lies there under
-new offsets, and it has no way to know.
+It loses nothing and commits correctly. But what a killed republisher published again has new offsets, and the
+consumer cannot recognise it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ TOPIC = "robot.fastenings"
 
 @dataclass(frozen=True, slots=True)
 class Naive:
-    """What the plain consumer got.
+    """The result of the plain consumer.
 
     Attributes:
         messages: messages read.
         events: fastenings counted.
-        too_many: fastenings counted beyond those that were reported, over all robots.
+        too_many: fastenings counted in excess of those reported, over all robots.
         wrong_robots: robots whose number is wrong.
         robots: robots that reported.
-        worst: the robot that is off most.
-        worst_by: by how many fastenings.
+        worst: the robot with the largest error.
+        worst_by: that error, in fastenings.
     """
 
     messages: int
@@ -83,7 +83,7 @@ def count(messages: Iterable[bytes], truth: Expected) -> Naive:
 
 
 def table(naive: Naive, truth: Expected) -> Table:
-    """The result for a person."""
+    """The result for people."""
     result = Table(title="the same messages, counted by a plain consumer without positions")
     for column in ("messages", "events", "reported", "too many", "wrong robots", "worst"):
         result.add_column(column, justify="right")

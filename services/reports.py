@@ -1,4 +1,4 @@
-"""The plant and what its gateways report: from a seed alone, so that anyone can recompute the totals.
+"""The plant and the reports of its gateways, only from a seed, so that anyone can compute the totals again.
 
 >>> [report.gateway for report in reports(seed=7, count=3)]
 ['gateway-00', 'gateway-18', 'gateway-12']
@@ -29,12 +29,12 @@ def gateway_name(gateway: int) -> str:
 
 
 def robot_name(robot: int) -> str:
-    """Serial number of a robot. Robots 0, 24, 48 … stand behind gateway 0, and so on."""
+    """Serial number of a robot. Robots 0, 24, 48 … are connected to gateway 0, and so on."""
     return f"robot-{robot:04}"
 
 
 def line_name(robot: int) -> str:
-    """Production line of a robot: neighbours in numbers, hence behind many gateways."""
+    """Production line of a robot. Robots with adjacent numbers share a line, so a line has many gateways."""
     return f"line-{robot * LINES // ROBOTS}"
 
 
@@ -43,7 +43,7 @@ def reports(seed: int, count: int, start_ms: int = 0) -> Iterator[RawReport]:
 
     Args:
         seed: the same seed gives the same reports on every machine and Python version.
-        count: how many; fewer are a prefix of more.
+        count: how many; a smaller count gives a prefix.
         start_ms: time of the first one. Nothing else depends on it.
     """
     return islice(_endless(seed, start_ms), count)
@@ -52,13 +52,13 @@ def reports(seed: int, count: int, start_ms: int = 0) -> Iterator[RawReport]:
 def _endless(seed: int, start_ms: int) -> Iterator[RawReport]:
     random = Random(seed)
     for number in numbers():
-        bits = random.getrandbits(160)  # unlike randrange, promised to stay the same
+        bits = random.getrandbits(160)  # unlike randrange, guaranteed to stay the same in later Pythons
         bits, gateway = divmod(bits, GATEWAYS)
         bits, first = divmod(bits, ROBOTS_PER_GATEWAY)
         bits, several = divmod(bits, 4)
         robots = []
-        for place in (first, first + 1) if several == 0 else (first,):
-            bits, report = _robot(bits, gateway + GATEWAYS * (place % ROBOTS_PER_GATEWAY))
+        for index in (first, first + 1) if several == 0 else (first,):
+            bits, report = _robot(bits, gateway + GATEWAYS * (index % ROBOTS_PER_GATEWAY))
             robots.append(report)
         yield RawReport(
             gateway=gateway_name(gateway),
@@ -69,7 +69,7 @@ def _endless(seed: int, start_ms: int) -> Iterator[RawReport]:
 
 
 def _robot(bits: int, robot: int) -> tuple[int, RobotReport]:
-    """What one robot reports; the bits not used are given back."""
+    """The unused random bits, and the report of one robot."""
     bits, first = divmod(bits, JOINTS)
     bits, choice = divmod(bits, 4)
     joints = []

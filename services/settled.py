@@ -1,4 +1,4 @@
-"""Wait until everything that was reported is in Kafka, and both services have committed all of their inputs."""
+"""Waits until all reports are in Kafka, and both services have committed all of their inputs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _LOOK_S = 0.5
 def wait_until_settled(
     log: Log, messages: int, timeout_s: float, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Return when so many reports are produced and neither service has a lag.
+    """Return when this many reports are produced and neither service has a lag.
 
     Args:
-        log: where they stand.
-        messages: reports that are produced, or will be.
+        log: their log.
+        messages: number of reports to wait for.
         timeout_s: how long that may take.
-        sleep: waits so many seconds.
+        sleep: waits for a number of seconds.
 
     Raises:
         TimeoutError: it took longer; the text says what is missing.
@@ -36,7 +36,7 @@ def wait_until_settled(
 
 
 def _missing(log: Log, messages: int) -> str:
-    """What is not done yet. In this order: when one is done, the input of the next one grows no more."""
+    """What is not done yet. In this order: once a step is done, the input of the next one is complete."""
     produced = topic_end(log, simulate.TOPIC)
     if produced < messages:
         return f"{produced:,} of {messages:,} reports are produced"

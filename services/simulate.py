@@ -1,9 +1,9 @@
-"""The plant's gateways: produce reports into `robot.raw`, each wrapped at its origin.
+"""Simulates the plant's gateways: produces reports to `robot.raw`, each wrapped at its origin.
 
     python -m services.simulate --kafka HOST:PORT --seed 7 --messages 300000 --rate 5000
 
-The last line on standard output says how many were produced; `services.audit` wants to know. With `--resume`
-it may be killed and started again: what the topic holds already is not produced a second time.
+The last line on standard output is the number of reports produced, which `services.audit` needs. With `--resume`
+it may be killed and started again: reports that are in the topic are not produced a second time.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _BLOCK = 100
 
 
 class Pace:
-    """Lets through so many messages a second, from the moment it is made.
+    """Limits the rate, from the moment it is created.
 
     Args:
-        rate: messages a second; 0 for as many as there are.
+        rate: messages per second; 0 for no limit.
         clock: seconds, monotonic.
     """
 
@@ -43,19 +43,18 @@ class Pace:
         self._begin = clock()
 
     def pause_s(self, produced: int) -> float:
-        """Seconds to wait before the next message when so many are produced."""
+        """Seconds to wait before the next message, after this many."""
         if not self._rate:
             return 0.0
         return max(0.0, self._begin + produced / self._rate - self._clock())
 
 
 class Leash:
-    """How far the simulator may go, and how long it goes on; told by another thread.
+    """Limits how many reports are produced, and says when to end; another thread controls it.
 
     Args:
         allowed: reports that may be produced so far.
-        finish: whether it ends when it has produced what was asked for. Told so by `obey`, it does so without
-            a limit of rate.
+        finish: whether to end after `--messages` reports. If `obey` sets it, the rate is no longer limited.
     """
 
     def __init__(self, allowed: int = MESSAGES_AT_MOST, *, finish: bool = True) -> None:
@@ -65,7 +64,7 @@ class Leash:
         self._changed = threading.Condition()
 
     def obey(self, lines: Iterable[str]) -> None:
-        """Take orders until they end: a number of reports allowed so far, or `finish`."""
+        """Read commands until the input ends: a number of reports allowed so far, or `finish`."""
         for line in lines:
             self._change(int(line), finish=self._hurry) if line.strip().isdigit() else self._change(
                 0, finish=True
@@ -73,7 +72,7 @@ class Leash:
         self._change(MESSAGES_AT_MOST, finish=True)
 
     def wait(self, produced: int, pause_s: float) -> None:
-        """Return when the pause is over, or not wanted any more, and one more report is allowed."""
+        """Return when the pause is over (or `finish` was commanded) and one more report is allowed."""
         with self._changed:
             self._changed.wait_for(lambda: self._hurry, pause_s)
             self._changed.wait_for(lambda: produced < self._allowed)
@@ -85,8 +84,8 @@ class Leash:
             self._changed.notify_all()
 
 
-def held(log: Log) -> dict[int, int]:
-    """Reports that each partition of the topic holds; nothing was ever deleted from it."""
+def count_existing(log: Log) -> dict[int, int]:
+    """Number of reports in each partition of the topic; nothing was ever deleted from it."""
     bounds = log.bounds([(TOPIC, partition) for partition in range(PARTITIONS)])
     return {partition: found.stable_end for (_, partition), found in bounds.items()}
 
@@ -100,19 +99,19 @@ def produce(
     rate: float = 0.0,
     already: Mapping[int, int] = MappingProxyType({}),
 ) -> int:
-    """Produce reports, keyed by gateway, in their order; returns how many there are then, all acknowledged.
+    """Produce reports in order, keyed by gateway; returns their total number when all are acknowledged.
 
     Args:
-        writer: idempotent, so that a message is never there twice under two offsets.
+        writer: idempotent, so that no message is stored twice at two offsets.
         plant: the reports.
-        leash: how far it may go; until it says `finish`, it goes on beyond `messages`.
-        messages: produce at least so many.
-        rate: messages a second, until the leash says `finish`; 0 for no limit.
-        already: how many of the first reports of each partition an earlier run has produced. They are left
-            out here. That is exact: each partition is written in order, by one writer at a time.
+        leash: limits how many are produced; until its `finish` is set, it continues beyond `messages`.
+        messages: produce at least this many.
+        rate: messages per second, until the leash sets `finish`; 0 for no limit.
+        already: how many of the first reports of each partition an earlier run has produced; they are skipped.
+            That is exact, because each partition is written in order, by one writer at a time.
 
     Raises:
-        Unavailable: the broker is away, or refused a message for good.
+        Unavailable: the broker does not answer, or refused a message permanently.
     """
     pace = Pace(rate)
     partition = Partitioner(PARTITIONS)
@@ -124,13 +123,13 @@ def produce(
             break
         produced += 1
         key = report.gateway.encode()
-        place = partition(key)
-        if left_out.get(place):
-            left_out[place] -= 1
+        target = partition(key)
+        if left_out.get(target):
+            left_out[target] -= 1
             continue
         now_ms = time.time_ns() // 1_000_000
         value = wrap(report, key=key, timestamp_ms=now_ms)
-        block.append((TOPIC, place, key, value, None, now_ms))
+        block.append((TOPIC, target, key, value, None, now_ms))
         if len(block) >= _BLOCK:
             writer.write(block)
             written += len(block)
@@ -157,7 +156,7 @@ def main(arguments: list[str] | None = None) -> int:
             leash,
             messages=options.messages,
             rate=options.rate,
-            already=held(log) if options.resume else {},
+            already=count_existing(log) if options.resume else {},
         )
     except ChainError as error:
         sys.stderr.write(f"{error}\n")

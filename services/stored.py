@@ -1,6 +1,6 @@
-"""Read the states of a stage straight out of the store, by the layout that docs/stores.md documents.
+"""Reads the states of a stage directly from the store, by the layout in docs/stores.md.
 
-Uses the database's own client and nothing of sqe-chain, as any other program would.
+It uses the database's own client and nothing of sqe-chain, as any other program would.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, N
 from cassandra.policies import RoundRobinPolicy
 
 UNREADABLE = (redis.RedisError, sqlite3.Error, DriverException, NoHostAvailable, OSError, ValueError)
-"""What reading may raise: no such server, file or layout."""
+"""Errors that reading may raise: no such server, file or layout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +40,9 @@ class StoredState:
 
 
 def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
-    """All states of a stage, in no particular order; no snapshot while a service runs.
+    """All states of a stage, in no particular order; not a consistent snapshot while a service runs.
 
-    After a rebuild they are found if this is the flow's home store, too: its last plan says where they are.
+    After a rebuild they are found only if this is also the flow's home store: its last plan says where they are.
 
     Args:
         store: ``redis://host:port``, ``cassandra://host:port/keyspace`` or ``sqlite:///path``.
@@ -66,7 +66,7 @@ def stored_states(store: str, flow: str, stage: str) -> Iterator[StoredState]:
 
 
 def _name(plan: bytes | str | None, flow: str, stage: str) -> str:
-    """The flow's name under which a stage is stored: another one after a rebuild. The last plan knows."""
+    """The flow name under which a stage is stored, from the last plan: a rebuild changes it."""
     stored = json.loads(plan)["layout"]["stages"].get(stage, {}) if plan else {}
     return str(stored.get("flow") or flow)
 
@@ -77,11 +77,11 @@ def _from_redis(store: str, flow: str, stage: str) -> Iterator[StoredState]:
         flow = _name(client.hget(f"sqe:{{{flow}}}:plans", number) if number else None, flow, stage)
         name = re.compile(rf"sqe:\{{{re.escape(flow)}/{re.escape(stage)}/(\d+)\}}:states")
         for found in client.scan_iter(match=f"sqe:{{{flow}/{stage}/*}}:states", count=1000):
-            place = name.fullmatch(found.decode())
-            if place is None:
+            matched = name.fullmatch(found.decode())  # MATCH is a glob, which cannot say "digits only"
+            if matched is None:
                 continue
             for key, state in client.hscan_iter(found, count=1000):
-                yield StoredState(int(place[1]), key, state)
+                yield StoredState(int(matched[1]), key, state)
 
 
 def _from_cassandra(store: str, flow: str, stage: str) -> Iterator[StoredState]:
@@ -98,7 +98,7 @@ def _from_cassandra(store: str, flow: str, stage: str) -> Iterator[StoredState]:
         session.default_fetch_size = 1000
         last = session.execute("SELECT plan FROM sqe_flows WHERE flow = %s LIMIT 1", (flow,)).one()
         flow = _name(last.plan if last else None, flow, stage)
-        # Over all state partitions; beside its states, each has a row of its own without one.
+        # All state partitions; each has one row without a state, for itself.
         select = "SELECT part, key, state FROM sqe_states WHERE flow = %s AND stage = %s ALLOW FILTERING"
         for part, key, state in session.execute(select, (flow, stage)):
             if state is not None:

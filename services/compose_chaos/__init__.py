@@ -1,4 +1,4 @@
-"""Chaos in docker compose: the stack of docker-compose.yml under load, beaten again and again, ends exactly right.
+"""Chaos in docker compose: the stack of docker-compose.yml under load and many faults must end with exact totals.
 
     python -m services.compose_chaos --faults 24
 

@@ -19,11 +19,11 @@ from services.compose_chaos.story import Options, Outcome, Story
 from sqe_chain.errors import ChainError
 
 NO_DOCKER = 77
-"""Exit status where there is no Docker: what automake calls a test that was skipped."""
+"""Exit status without Docker: the one that automake uses for a skipped test."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run it; returns the exit status: 0 only if it was exact and every fault took hold."""
+    """Run it; returns the exit status: 0 only if the totals are exact and every fault had an effect."""
     options = _options(arguments)
     console = Console()
     began = time.monotonic()
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(outcome: Outcome, console: Console) -> None:
-    """Everything that a person wants to know at the end."""
+    """Print the results."""
     table = Table(title=f"{len(outcome.struck)} faults")
     for column in ("fault", "evidence", "well again after"):
         table.add_column(column, justify="right" if column.startswith("well") else "left", overflow="fold")

@@ -1,4 +1,4 @@
-"""A Docker daemon: the one that is there, else one of our own that leaves nothing behind but its images."""
+"""A Docker daemon: the running one, else our own, which leaves nothing behind except its images."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _LINES_OF_ERROR = 8
 
 
 class NoDocker(Exception):
-    """There is no Docker daemon and none can be started; the text says why, and what would help."""
+    """There is no Docker daemon and none can be started; the text says why, and what to do."""
 
 
 @contextmanager
 def daemon() -> Iterator[Docker]:
-    """A Docker that answers: that of this machine, else one that ends with the context.
+    """A working Docker: this machine's, else one that ends with the context.
 
     One of our own has a data directory in the cache, so its images stay for the next time. It has no bridge
     of its own and touches neither packet filter nor forwarding: networks of compose work all the same, for
@@ -62,14 +62,14 @@ def daemon() -> Iterator[Docker]:
 
 @contextmanager
 def _own(program: str, data: Path) -> Iterator[Docker]:
-    directory = Path(tempfile.mkdtemp(prefix="sqe-docker-"))  # short: sockets lie there
+    directory = Path(tempfile.mkdtemp(prefix="sqe-docker-"))  # a short path, because it holds sockets
     docker = Docker({"DOCKER_HOST": f"unix://{directory}/socket"})
     command = [
         *(program, "--data-root", str(data), "--exec-root", str(directory / "exec")),
         *("--pidfile", str(directory / "pid"), "--host", f"unix://{directory}/socket"),
         *("--bridge", "none", "--iptables=false", "--ip6tables=false", "--ip-forward=false"),
     ]
-    # The kernel ends it when this process dies, however that happens; containers end with it.
+    # The kernel ends it when this process dies, however it dies; its containers end with it.
     setpriv = shutil.which("setpriv")
     bound = [setpriv, "--pdeathsig", "TERM", "--", *command] if setpriv else command
     log = directory / "log"
@@ -101,7 +101,7 @@ def _wait_until_it_answers(docker: Docker, process: subprocess.Popen[bytes], log
 
 
 def _check_that_it_runs_containers(docker: Docker, directory: Path) -> None:
-    """Where a daemon starts, containers need not: run the smallest there is, Docker's own init."""
+    """Check that containers can start: that the daemon runs does not prove it. Runs Docker's own init, a tiny program."""
     program = shutil.which("docker-init")
     if program is None:
         return
@@ -116,7 +116,7 @@ def _check_that_it_runs_containers(docker: Docker, directory: Path) -> None:
 
 
 def _empty(docker: Docker) -> None:
-    """Whatever is left in it: containers, networks, volumes, images without a name; the others stay."""
+    """Remove containers, networks, volumes and images without a name; other images stay."""
     if left := docker.run("ps", "--all", "--quiet").split():
         docker.run("rm", "--force", "--volumes", *left)
     docker.run("network", "prune", "--force")
@@ -134,7 +134,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _unmount(directory: Path) -> None:
-    """Namespaces that it has mounted and left."""
+    """Unmount the namespaces that the daemon has left mounted."""
     for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
         place = line.split()[1]
         if place.startswith(f"{directory}/"):

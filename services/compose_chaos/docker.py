@@ -1,4 +1,4 @@
-"""Docker and docker compose by their commands: version 1 of compose or version 2, whichever is there."""
+"""Runs Docker and docker compose by their commands; compose in version 1 or 2, whichever is installed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PATIENCE_S = 120.0
 
 
 class DockerFailed(Exception):
-    """A command of Docker failed, or what it started did; the text says which, and how."""
+    """A command of Docker failed, or a program it started did; the text says which, and how."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A container, as `docker inspect` tells it.
+    """The state of a container, from `docker inspect`.
 
     Attributes:
         pid: of its first process, on the host; 0 when it does not run.
@@ -88,7 +88,7 @@ class Docker:
         return done.stdout
 
     def state(self, container: str) -> State:
-        """How a container is."""
+        """The state of a container."""
         told = json.loads(self.run("inspect", "--format", "{{json .State}}", container))
         return State(
             pid=told["Pid"],
@@ -99,7 +99,7 @@ class Docker:
         )
 
     def lines(self, container: str, since: str = "") -> list[str]:
-        """What a container has written, over all its starts.
+        """The output of a container, over all its starts.
 
         Args:
             container: id or name.
@@ -117,12 +117,12 @@ class Docker:
         return done.stdout.decode(errors="replace").splitlines()
 
     def events(self, container: str, since: str = "") -> list[LogLine]:
-        """The events among them."""
+        """The events in that output."""
         return [event for line in self.lines(container, since) if (event := parse_line(line))]
 
 
 def now() -> str:
-    """This moment, as Docker takes it."""
+    """The current time in Docker's format."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -164,7 +164,7 @@ class Compose:
     def once(
         self, service: str, *command: str, timeout_s: float, environment: Mapping[str, str] | None = None
     ) -> str:
-        """Run a container of its own for a service, with another command if there is one; returns its output."""
+        """Run a one-off container of a service, optionally with another command; returns its output."""
         return self.run(
             *("run", "--rm", "--no-deps", "-T", service, *command),
             timeout_s=timeout_s,
@@ -190,7 +190,7 @@ class Compose:
 
 
 def _program(docker: Docker) -> list[str]:
-    """Compose as a plugin (version 2), else as a program of its own (version 1).
+    """The command for compose: the plugin (version 2), else the separate program (version 1).
 
     Raises:
         DockerFailed: neither is there.

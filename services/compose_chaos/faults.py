@@ -1,4 +1,4 @@
-"""What shall happen to whom: from a seed alone. Pure."""
+"""Which faults hit which services, only from a seed. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SIMULATOR = "simulate"
 ALL = (*SERVERS, *SERVICES, SIMULATOR)
 
 LASTS_S = (0.5, 4.0)
-"""How long something is down; a pause lasts as long as a takeover takes, and this."""
+"""How long something is down; a pause lasts this long after the takeover."""
 CUT_OFF_S = (2.0, 10.0)
-"""How long something has no network: some clients notice within this, some do not."""
+"""How long something has no network. Some clients notice within this time, some do not."""
 
 
 class Kind(Enum):
-    """What is done."""
+    """The kind of a fault."""
 
     KILL = "kill -9"
     TAKEOVER = "pause past a takeover of"
@@ -45,7 +45,7 @@ class Fault:
     lasts_s: float
 
     def __str__(self) -> str:
-        """As notes name it."""
+        """Its name in notes."""
         return f"{self.kind.value} {' + '.join(self.victims)}"
 
 

@@ -1,4 +1,4 @@
-"""Wait until the republisher says something: runs inside the network, where Kafka is near.
+"""Waits until the republisher publishes something; runs inside the stack's network, where Kafka answers fast.
 
 python -m services.compose_chaos.growth
 """
@@ -17,7 +17,7 @@ _WITHIN_S = 30.0
 
 
 def main() -> int:
-    """Return when its output topic has grown, or has not for too long."""
+    """Return when its output topic has grown, or after a timeout."""
     try:
         log = KafkaLog("kafka:9092")
         end, deadline = topic_end(log, TOPIC), time.monotonic() + _WITHIN_S

@@ -11,7 +11,7 @@ _PULLED_OR_BUILT_WITHIN_S = 1800.0
 
 
 def provide_images(docker: Docker, note: Callable[[str], None]) -> None:
-    """Pull or build what is missing, and the project's image anew.
+    """Pull or build missing images, and always build the project's own.
 
     Args:
         docker: which daemon.
@@ -23,7 +23,7 @@ def provide_images(docker: Docker, note: Callable[[str], None]) -> None:
     said = docker.command([str(ROOT / "scripts" / "stand-in-images")], _PULLED_OR_BUILT_WITHIN_S)
     for line in said.splitlines():
         note(line)
-    # The host's network: a daemon of our own gives builds none.
+    # The host's network, because our own daemon gives builds none.
     docker.run(
         "build", "--quiet", "--network", "host", "--tag", IMAGE, ".", timeout_s=_PULLED_OR_BUILT_WITHIN_S
     )

@@ -1,4 +1,4 @@
-"""The stack under test: its containers, whether they are well, what they have said."""
+"""The stack under test: its containers, their health, their log events."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Stack:
         self._containers = {name: compose.container(name) for name in (*SERVERS, *SERVICES, SIMULATOR)}
 
     def container(self, service: str) -> str:
-        """Id of the container of a service: the same over restarts."""
+        """Id of the container of a service; it stays the same over restarts."""
         return self._containers[service]
 
     def containers(self, services: Sequence[str]) -> list[str]:
-        """Ids of several."""
+        """Ids of the containers of several services."""
         return [self._containers[service] for service in services]
 
     def state(self, service: str) -> State:
-        """How the container of a service is."""
+        """The state of the container of a service."""
         return self.docker.state(self._containers[service])
 
     def refusal(self, server: str, asked_from: str = SIMULATOR) -> str:
-        """Why a connection to a server is refused within the network; empty when it is not.
+        """Why a connection to a server inside the network fails; empty if it works.
 
         Args:
             server: whom to connect to.
@@ -85,7 +85,7 @@ def _is_well(state: State) -> bool:
 
 
 def wait_until_nothing(missing: Callable[[], str], timeout_s: float) -> None:
-    """Return when nothing is missing any more.
+    """Return when nothing is missing.
 
     Args:
         missing: what is.

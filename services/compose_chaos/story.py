@@ -16,12 +16,12 @@ from services.compose_chaos.strikes import SUPERSEDED, NoEvidence, strike
 from services.simulate import MESSAGES_AT_MOST
 
 AWAY = 5
-"""Exit status of a service that was asked to end while a broker or store was away."""
+"""Exit status of a service that was asked to end while a broker or store was down."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user chose.
+    """The user's options.
 
     Attributes:
         faults: how many.
@@ -44,7 +44,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """What became of a fault.
+    """The result of a fault.
 
     Attributes:
         fault: the fault.
@@ -59,7 +59,7 @@ class Struck:
 
 @dataclass(slots=True)
 class Outcome:
-    """What there is in the end.
+    """The outcome of the run.
 
     Attributes:
         struck: all faults.
@@ -103,7 +103,7 @@ class Story:
         self._compose = Compose(docker, f"sqe-chaos-{os.getpid()}", environment)
 
     def tell(self) -> Outcome:
-        """Everything in its order; nothing of the project is left afterwards.
+        """Run everything; nothing of the project is left afterwards.
 
         Raises:
             DockerFailed: the stack did not get well again, or Docker fails.
@@ -150,7 +150,7 @@ class Story:
         return Struck(fault, evidence, time.monotonic() - undone_s)
 
     def _audit(self, outcome: Outcome) -> None:
-        """Stop the load, complete it to a number that is known, wait until there is no lag, compare."""
+        """Stop the load, produce the rest up to a known number, wait until there is no lag, compare."""
         self._docker.run("stop", self._stack.container(SIMULATOR))
         simulate = f"python -m services.simulate --kafka kafka:9092 --resume --seed {self._options.seed} --messages 0"
         told = self._compose.once(SIMULATOR, *simulate.split(), timeout_s=120).split()
@@ -163,7 +163,7 @@ class Story:
             outcome.failures.append(f"the audit found something, or could not be made: {error}")
 
     def _end_services(self, outcome: Outcome) -> None:
-        """SIGTERM; each must end with status 0, and none may ever have stopped for a reason of its own."""
+        """Send SIGTERM; each must end with status 0, and none may have stopped by itself before."""
         for name in SERVICES:
             container = self._stack.container(name)
             self._docker.run("stop", "--time", "60", container)

@@ -1,4 +1,4 @@
-"""Does what a fault says, and brings back evidence that it took hold."""
+"""Causes a fault, and returns evidence that it had an effect."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from services.compose_chaos.faults import SERVERS, SIMULATOR, Fault, Kind
 from services.compose_chaos.stack import Stack, wait_until_nothing
 
 KILLED = 137
-"""Exit code of who was ended by SIGKILL."""
+"""Exit code of a process that was killed by SIGKILL."""
 REPUBLISHER = "standardize"
 SUPERSEDED = 4
-"""Exit status of a run that finds a newer one at work."""
+"""Exit status of a run that was superseded by a newer one."""
 
 _DOWN_WITHIN_S = 30.0
 _PILE_UP_S = 4.0
@@ -22,11 +22,11 @@ _TAKEN_OVER_WITHIN_S = 120.0
 
 
 class NoEvidence(Exception):
-    """Nothing shows that a fault took hold: it proves nothing."""
+    """Nothing shows that a fault had an effect, so it proves nothing."""
 
 
 def strike(stack: Stack, fault: Fault) -> str:
-    """Let it happen, let it last, undo it; returns the evidence.
+    """Cause the fault, wait, undo it; returns the evidence.
 
     Raises:
         NoEvidence: it did not take hold.
@@ -40,7 +40,7 @@ def strike(stack: Stack, fault: Fault) -> str:
 
 
 def _kill(stack: Stack, fault: Fault) -> str:
-    """SIGKILL to all victims at once; afterwards they are started as they are."""
+    """Send SIGKILL to all victims at once; afterwards the same containers are started again."""
     victims = stack.containers(fault.victims)
     before = {name: stack.state(name) for name in fault.victims}
     if REPUBLISHER in fault.victims:
@@ -62,7 +62,7 @@ def _kill(stack: Stack, fault: Fault) -> str:
 
 
 def _let_it_begin(stack: Stack) -> None:
-    """Let messages pile up before the republisher, and return when it has begun to say what it makes of them.
+    """Let messages pile up for the republisher, and return when it has begun to publish the results.
 
     Killed now, it has published what it has not committed, and the next life says it again.
     """
@@ -77,7 +77,7 @@ def _let_it_begin(stack: Stack) -> None:
 
 
 def _disconnect(stack: Stack, fault: Fault) -> str:
-    """The victim loses its network, and gets it back under the same name."""
+    """Disconnect the victim from its network, and connect it again under the same name."""
     (victim,) = fault.victims
     network, container = stack.compose.network, stack.container(victim)
     stack.docker.run("network", "disconnect", network, container)
@@ -93,7 +93,7 @@ def _disconnect(stack: Stack, fault: Fault) -> str:
 
 
 def _take_over(stack: Stack, fault: Fault) -> str:
-    """A second run stands by; the first is paused until that one has claimed, and finds itself superseded."""
+    """Start a second run as standby, pause the first until the second has claimed; the first must be superseded."""
     (victim,) = fault.victims
     first, second = stack.container(victim), f"{stack.compose.network}-standby"
     stack.compose.run("run", "--detach", "--no-deps", "--name", second, victim)
@@ -127,7 +127,7 @@ def _take_over(stack: Stack, fault: Fault) -> str:
     return f"{victim} paused for {paused_s:.1f} s, another run claimed, the paused one ended with status {SUPERSEDED}"
 
 
-# --- looking ------------------------------------------------------------------------------------------
+# --- evidence -----------------------------------------------------------------------------------------
 
 
 def _must_be_refused(stack: Stack, server: str, asked_from: str = SIMULATOR) -> str:
@@ -138,7 +138,7 @@ def _must_be_refused(stack: Stack, server: str, asked_from: str = SIMULATOR) -> 
 
 
 def _must_be_another(name: str, before: State, ended: State, after: State) -> int:
-    """Its pid, if it was killed and is another process now."""
+    """The new pid, if the service was killed and is another process now."""
     if ended.exit_code != KILLED:
         raise NoEvidence(f"{name} ended with {ended.exit_code}, not with {KILLED}")
     if after.pid == before.pid or after.started_at <= before.started_at:

@@ -1,7 +1,7 @@
-"""The demo: two services, killed again and again with SIGKILL, end with exactly right totals.
+"""The demo: two services are killed with SIGKILL again and again, and their totals are still exact.
 
     python -m services.demo
 
-`story` tells it from beginning to end. `life` and `kills` are pure: what a service's log lines mean, which
-kills count, and when to strike next. `process`, `positions` and `progress` touch the world.
+`story` runs it from beginning to end. `life` and `kills` are pure: the meaning of a service's log lines, which
+kills count, and when to kill next. `process`, `positions` and `progress` do the input and output.
 """

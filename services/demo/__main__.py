@@ -21,7 +21,7 @@ from sqe_chain.errors import ChainError
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the demo; returns the exit status: 0 only if it was exact and proved it."""
+    """Run the demo; returns the exit status: 0 only if the totals were exact and the run proves it."""
     options = _options(arguments)
     console = Console()
     try:
@@ -48,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def report(outcome: Outcome, console: Console) -> None:
-    """Everything that a person wants to know at the end, but for the last line."""
+    """Print the results, except the last line."""
     for table in (*audit.tables(outcome.stages, outcome.truth), naive.table(outcome.naive, outcome.truth)):
         console.print(table)
     for kills in outcome.kills:

@@ -1,4 +1,4 @@
-"""What the demo runs: options, command lines, environment."""
+"""The processes of the demo: options, command lines, environment."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that is killed soon: compile quickly rather than well. Saves a third of its start."""
+"""For a JVM that is killed soon: compile fast instead of well, which saves a third of its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the user chose.
+    """The user's options.
 
     Attributes:
         messages: raw reports to produce at least.
         seed: of the simulator and of the moments of killing.
         kills: kills of each service that must count.
-        rate: reports a second while the killing goes on.
+        rate: reports per second while services are killed.
         interval: interval of the totals service, as `sqe-chain run` takes it.
         engine: ``spark``, or ``inprocess`` for a quick look.
         store: ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis.
@@ -64,10 +64,10 @@ def run_simulator(options: Options, kafka: str) -> list[str]:
 
 
 def environment(scratch: str) -> dict[str, str]:
-    """What is added to the environment of every process.
+    """Additions to the environment of every process.
 
     Args:
-        scratch: directory for temporary files: who is killed cannot clean up.
+        scratch: directory for temporary files, because killed processes cannot clean up.
     """
     return {
         "PYTHONPATH": str(ROOT),

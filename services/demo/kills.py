@@ -1,4 +1,4 @@
-"""When to kill whom, and which kills count. Pure: seeded randomness and the time come in as arguments."""
+"""When to kill which service, and which kills count. Pure: seeded randomness and the time are arguments."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PATIENCE_S = 4.0
 FIRST_GUESS_OF_BATCH_S = 0.2
 LIVES_FOR_EACH_KILL = 4
 OFTEN = 0.75
-"""How often a life ends at one of the wanted moments, not at any moment."""
+"""Share of lives that end at one of the wanted moments instead of at any moment."""
 
 
 class Moment(Enum):
@@ -26,13 +26,13 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """How a life is going to end.
+    """How a life is to end.
 
     Attributes:
-        moment: what it must be doing.
-        share: random, 0 to 1: how far on within it.
-        in_first_batch: it may be killed before it has committed anything in this life. Never two lives
-            running: the service would come no further.
+        moment: what the service must be doing.
+        share: random, 0 to 1: how far into that moment.
+        in_first_batch: it may be killed before it has committed anything in this life. Never in two
+            consecutive lives, or the service would make no progress.
     """
 
     moment: Moment
@@ -40,13 +40,13 @@ class Aim:
     in_first_batch: bool = True
 
     def is_due(self, life: Life, now_s: float, unacknowledged: int, enough: int) -> bool:
-        """Whether to strike now.
+        """Whether to kill now.
 
         Args:
-            life: whom.
+            life: of the service.
             now_s: the time, on the clock of `Life.apply`.
-            unacknowledged: messages that stand in its output topic beyond its last commit.
-            enough: how many of these make a kill worth while; less will do as time goes on.
+            unacknowledged: messages in its output topic since its last commit.
+            enough: how many of these make a kill worthwhile; the limit falls as time passes.
         """
         if life.proved_s is None:
             return False
@@ -69,10 +69,10 @@ class Kill:
         service: the victim.
         life: number of its life.
         proved: it had published or persisted in that life.
-        open_plan: the plan that it left between seal and commit.
-        said_twice: messages that it had published since its last commit: the next life says them again.
+        open_plan: the plan that was between seal and commit.
+        said_twice: messages published since its last commit: the next life publishes them again.
         batches: batches that it had committed.
-        finished: the life after it reported that it has finished that plan.
+        finished: the next life reported that it has finished that plan.
     """
 
     service: str
@@ -85,12 +85,12 @@ class Kill:
 
 
 class Kills:
-    """The kills of one service: how many count, and how the next one shall be.
+    """The kills of one service: how many count, and how the next one is to happen.
 
     Args:
         service: the victim.
         wanted: kills that must count.
-        wanted_open: how many of them must fall between seal and commit, finished by the life after.
+        wanted_open: how many of them must be between seal and commit, with the plan finished by the next life.
         random: seeded.
     """
 
@@ -108,26 +108,26 @@ class Kills:
 
     @property
     def finished_open(self) -> int:
-        """Kills between seal and commit whose plan the life after has finished."""
+        """Kills between seal and commit whose plan the next life has finished."""
         return sum(kill.proved and kill.finished for kill in self.all)
 
     @property
     def said_twice(self) -> int:
-        """Messages that the victim had published beyond its commits, over all kills."""
+        """Messages that the victim had published and not committed, over all kills."""
         return sum(kill.said_twice for kill in self.all)
 
     @property
     def done(self) -> bool:
-        """Whether nobody needs to die any more."""
+        """Whether there were enough kills."""
         return self.counted >= self.wanted and self.finished_open >= self.wanted_open
 
     @property
     def hopeless(self) -> bool:
-        """Whether so many kills have failed to count that something else must be wrong."""
+        """Whether so few kills count that something else must be wrong."""
         return not self.done and len(self.all) >= LIVES_FOR_EACH_KILL * max(self.wanted, self.wanted_open)
 
     def next_aim(self) -> Aim:
-        """How the life that begins now shall end; the wanted open plans and replays come first."""
+        """How the life that begins now is to end; wanted open plans and replays come first."""
         share = self._random.random()
         often = self._random.random() < OFTEN
         if self.wanted_open:
@@ -141,7 +141,7 @@ class Kills:
         return Aim(Moment.ANY, share)
 
     def record(self, life: Life, said_twice: int) -> Kill:
-        """Note a kill, when all that the victim had said is known."""
+        """Record a kill, when the victim's output has been read completely."""
         kill = Kill(
             life.service, life.number, life.proved_s is not None, life.open_plan, said_twice, life.batches
         )
@@ -149,7 +149,7 @@ class Kills:
         return kill
 
     def recovered(self, redone: tuple[int, ...]) -> bool:
-        """Note what the life after the last kill finished; whether that was the plan left open."""
+        """Record which plans the life after the last kill finished; returns whether the open one is among them."""
         if not self.all or self.all[-1].open_plan is None:
             return False
         self.all[-1].finished = self.all[-1].open_plan in redone

@@ -1,4 +1,4 @@
-"""What one life of a service has done so far, as its JSON log lines tell it. Pure."""
+"""What a service has done since its start, from its JSON log lines. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class LogLine:
         redone: numbers of the plans that a recovery finished.
         inputs: messages read in a batch.
         replays: messages of it that were replays and ignored.
-        outputs: messages published; 0 when a redo found that all were.
-        rows: states persisted; 0 when a redo found that all were.
-        exit_status: with which an error has ended it; None for any other event.
+        outputs: messages published; 0 when a redo found them all published.
+        rows: states persisted; 0 when a redo found them all persisted.
+        exit_status: exit status, when an error has ended the service; None for any other event.
     """
 
     event: str
@@ -32,7 +32,7 @@ class LogLine:
 
 
 def parse_line(text: str) -> LogLine | None:
-    """The event that a line of output tells; None for any other line (the JVM writes there too)."""
+    """The event in a line of output; None for any other line (the JVM writes there, too)."""
     if not text.startswith("{"):
         return None
     try:
@@ -60,20 +60,20 @@ class Life:
     """A service from its start to its death.
 
     Attributes:
-        service: which one.
+        service: its name.
         number: 1 for its first life.
-        state: what it was last seen doing.
-        proved_s: when it first had published or persisted something; None before. Killing a service
-            that has done neither would prove nothing.
+        state: its last event.
+        proved_s: when it first published or persisted something; None before. Killing a service that has
+            done neither would prove nothing.
         open_plan: number of the plan that is sealed and not yet committed.
         sealed_s: when that was.
-        redone: plans that it finished for the life before; None until it has recovered.
+        redone: plans of the previous life that it finished; None until it has recovered.
         batches: batches committed.
         inputs: messages in them.
         replays: replays among these.
         batch_s: how long the last plan took from seal to commit.
         outputs: messages published in batches that are committed.
-        open_outputs: messages published since the last commit, as far as it has said so.
+        open_outputs: messages published since the last commit, according to its log lines.
     """
 
     service: str
@@ -92,16 +92,16 @@ class Life:
 
     @property
     def name(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
         return f"{self.service} #{self.number}"
 
     def prove(self, now_s: float) -> None:
-        """It has published or persisted something."""
+        """Record that it has published or persisted something."""
         if self.proved_s is None:
             self.proved_s = now_s
 
     def apply(self, line: LogLine, now_s: float) -> None:
-        """Take note of an event."""
+        """Record an event."""
         self.state = line.event
         if line.event == "recovered":
             self.redone = line.redone

@@ -1,4 +1,4 @@
-"""Where everybody stands in Kafka: ends of the topics, and what the services have committed."""
+"""How far the services are: ends of their topics in Kafka, and their commits."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One service and its input, summed over all partitions.
+    """The progress of one service in its input, summed over all partitions.
 
     Attributes:
         end: messages in the input topic.
-        done: messages of them that the service has committed.
+        done: how many of them the service has committed.
     """
 
     end: int
@@ -29,31 +29,31 @@ class Standing:
 
     @property
     def lag(self) -> int:
-        """Messages still to do."""
+        """Messages that are not committed yet."""
         return self.end - self.done
 
 
 def topic_end(log: Log, topic: str) -> int:
-    """Messages in a topic that nothing was ever deleted from."""
-    return patiently(lambda: _end(log, [topic]))
+    """Messages in a topic from which nothing was ever deleted."""
+    return retry(lambda: _end(log, [topic]))
 
 
 def standing(log: Log, flow: Flow) -> Standing:
-    """Where a service stands. Commits are asked for first, so the lag is never too small."""
+    """The progress of a service. Commits are read first, so the lag is never too small."""
     topics = flow.input_topics()
 
     def ask() -> Standing:
         done = sum(commit.offset for commit in log.committed(flow.name, _partitions(log, topics)).values())
         return Standing(_end(log, topics), done)
 
-    return patiently(ask)
+    return retry(ask)
 
 
-def patiently(ask: Callable[[], Answer], patience_s: float = PATIENCE_S) -> Answer:
-    """Ask again while the broker is busy with itself, as it is when a group is new.
+def retry(ask: Callable[[], Answer], patience_s: float = PATIENCE_S) -> Answer:
+    """Ask until the broker answers: it may be busy, for example with creating a group's coordinator.
 
     Raises:
-        Unavailable: it is still busy after `patience_s` seconds.
+        Unavailable: there is no answer after `patience_s` seconds.
     """
     deadline = time.monotonic() + patience_s
     while True:

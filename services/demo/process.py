@@ -1,4 +1,4 @@
-"""A service as a process of its own: started, listened to, killed with all its children, stopped."""
+"""A service as a separate process: start it, read its output, kill it with all its children, or stop it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from typing import IO
 KILL_WITHIN_S = 20.0
 STOP_WITHIN_S = 60.0
 _SESSION_FIELD = 3
-"""Place of the session in /proc/PID/stat, counted from the state (proc(5): fields 6 and 3)."""
+"""Index of the session in /proc/PID/stat, counted from the state (proc(5): fields 6 and 3)."""
 
 
 class Process:
-    """A command in a session of its own. Its output goes to a file, and line by line to a queue.
+    """A command in its own session. Its output goes to a file, and line by line to a queue.
 
     Args:
-        name: how the queue's readers know it.
+        name: its name in the queue.
         command: program and arguments.
         log: file that its output is appended to.
-        heard: gets ``(name, seconds on the monotonic clock, line)`` for each line.
+        heard: receives ``(name, seconds on the monotonic clock, line)`` for each line.
         directory: working directory.
         environment: added to this process's environment.
     """
@@ -45,7 +45,7 @@ class Process:
         self.log = log
         self._heard = heard
         self._held: list[int] = []
-        # The kernel kills it when the demo dies, however that happens.
+        # The kernel kills it when the demo dies, however it dies.
         setpriv = shutil.which("setpriv")
         bound = [setpriv, "--pdeathsig", "KILL", "--", *command] if setpriv else list(command)
         self._popen = subprocess.Popen(
@@ -55,7 +55,7 @@ class Process:
             stderr=subprocess.STDOUT,
             cwd=directory,
             env={**os.environ, **environment},
-            start_new_session=True,  # the driver, its JVM and the workers: one session, killed as one
+            start_new_session=True,  # driver, JVM and workers share the session, so that all can be killed
             text=True,
             errors="replace",
         )
@@ -64,11 +64,11 @@ class Process:
 
     @property
     def ended(self) -> int | None:
-        """Exit status; None while it runs."""
+        """Exit status; None while it is running."""
         return self._popen.poll()
 
     def tell(self, line: str) -> None:
-        """Write a line to its standard input; nothing happens if it has ended."""
+        """Write a line to its standard input; does nothing if it has ended."""
         pipe = _pipe(self._popen.stdin)
         if pipe.closed:
             return
@@ -77,27 +77,27 @@ class Process:
             pipe.flush()
 
     def hold(self) -> None:
-        """SIGSTOP to all that a kill would hit: what it has done by now can be looked at in peace."""
+        """Send SIGSTOP to all processes that `kill` would kill, so that its progress can be read in a fixed state."""
         self._held = members_of_session(self._popen.pid)
         for pid in self._held:
             _send(pid, signal.SIGSTOP)
 
     def let_go(self) -> None:
-        """SIGCONT to all of them, also to one that has begun a session of its own meanwhile."""
+        """Send SIGCONT to all processes that `hold` stopped, whatever session they are in now."""
         for pid in self._held:
             _send(pid, signal.SIGCONT)
         self._held = []
 
     def kill(self) -> None:
-        """SIGKILL to the driver, its JVM and its workers; returns when all are gone and all is heard.
+        """Send SIGKILL to the driver, its JVM and its workers; returns when all are gone and all output is read.
 
         Raises:
-            TimeoutError: the kernel could not take them away in time.
+            TimeoutError: they are not gone in time.
         """
         deadline = time.monotonic() + KILL_WITHIN_S
         if self._popen.poll() is None:
             os.killpg(self._popen.pid, signal.SIGKILL)
-        # Spark's worker daemon makes a group of its own within the session.
+        # Spark's worker daemon has its own process group within the session.
         while left := members_of_session(self._popen.pid):
             for pid in left:
                 _send(pid, signal.SIGKILL)
@@ -108,7 +108,7 @@ class Process:
         self._finish(deadline)
 
     def stop(self) -> int:
-        """SIGTERM to the driver alone, which finishes its batch; returns its exit status.
+        """Send SIGTERM to the driver only, which then finishes its batch; returns its exit status.
 
         Raises:
             TimeoutError: it did not end in time; it has been killed.
@@ -119,11 +119,11 @@ class Process:
         except subprocess.TimeoutExpired:
             self.kill()
             raise TimeoutError(f"{self.name} did not end within {STOP_WITHIN_S:.0f} s of SIGTERM") from None
-        self.kill()  # nothing of it may be left
+        self.kill()  # also ends children that outlived the driver
         return status
 
     def wait(self, timeout_s: float) -> int:
-        """Wait for its end; returns its exit status when all that it said is heard.
+        """Wait until it ends; returns its exit status when all its output is read.
 
         Raises:
             TimeoutError: not in time.
@@ -139,7 +139,7 @@ class Process:
         self._popen.wait(max(0.1, deadline - time.monotonic()))
         self._listener.join(max(0.1, deadline - time.monotonic()))
         for pipe in (self._popen.stdin, self._popen.stdout):
-            with suppress(BrokenPipeError):  # what it was told and did not read any more
+            with suppress(BrokenPipeError):  # it ended before it read all of its input
                 _pipe(pipe).close()
 
     def _listen(self, pipe: IO[str]) -> None:
@@ -151,7 +151,7 @@ class Process:
 
 
 def members_of_session(session: int) -> list[int]:
-    """Pids of a session's processes that still run; those that only wait to be reaped do not."""
+    """Pids of the running processes of a session, without zombies."""
     members = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -160,7 +160,7 @@ def members_of_session(session: int) -> list[int]:
             text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):
             continue
-        # The command's name, in parentheses, may itself contain spaces and parentheses.
+        # The command's name, in parentheses, may contain spaces and parentheses.
         fields = text[text.rindex(")") + 2 :].split()
         if int(fields[_SESSION_FIELD]) == session and fields[0] not in "ZX":
             members.append(int(entry.name))
@@ -180,5 +180,5 @@ def _send(pid: int, number: signal.Signals) -> None:
 
 
 def _pipe(pipe: IO[str] | None) -> IO[str]:
-    assert pipe is not None  # noqa: S101 - asked for above; for the type checker
+    assert pipe is not None  # noqa: S101 - opened above; for the type checker
     return pipe

@@ -1,4 +1,4 @@
-"""What is going on, for a person: one live table in a terminal, plain lines anywhere else."""
+"""Shows the progress: a live table in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PLAIN_EVERY_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One service, as it is shown.
+    """The row of one service.
 
     Attributes:
         service: its name.
         life: number of its life.
-        state: what it was last seen doing.
-        kills: kills that count, of those wanted.
-        open_plans: kills between seal and commit whose plan was finished, of those wanted; empty if none.
+        state: its last event.
+        kills: kills that count, and how many are wanted.
+        open_plans: kills between seal and commit whose plan was finished, and how many are wanted; empty if none.
         done: messages committed.
-        lag: messages still to do.
+        lag: messages not committed yet.
         replays: replays that it has reported.
     """
 
@@ -41,10 +41,10 @@ class Row:
 
 
 class Progress:
-    """Shows rows while they change, and notes that stay.
+    """Shows rows that change, and notes that stay.
 
     Args:
-        console: where to.
+        console: where to show them.
     """
 
     def __init__(self, console: Console) -> None:
@@ -61,7 +61,7 @@ class Progress:
         return time.monotonic() - self._begin
 
     def __enter__(self) -> Self:
-        """Begin to show."""
+        """Start showing."""
         if self._live:
             self._live.start()
         return self
@@ -74,11 +74,11 @@ class Progress:
             self._live.stop()
 
     def note(self, text: str) -> None:
-        """Say something that stays."""
+        """Print a line that stays."""
         self._console.print(f"{self.elapsed_s:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show where everybody stands; may be called often."""
+        """Show the progress of all services; may be called often."""
         if self._live:
             self._live.update(_table(rows, self.elapsed_s))
             return

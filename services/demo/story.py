@@ -26,16 +26,18 @@ from sqe_chain.stores import WithSchema, open_store
 
 OPEN_PLANS = 2
 LEASH = 50_000
-"""Messages that may wait for a service that is down, more or less: its first batch is no larger."""
+"""About how many messages may wait for a service that is down, which limits its first batch."""
 
 _DOWN_S = 8.0
-"""How long a service stays down at most: what waits then makes its first batch a large one."""
+"""How long a service stays down at most. The messages that wait then make its first batch a large one."""
 _HOLD_S = 0.2
-"""Time between two looks for which a service has to stand still; in its first batch, the large one, none."""
+"""Time between two stops of a service to read its progress; in its first, large batch there is no minimum."""
 _LOOK_S = 0.02
 _MEASURE_S = 0.1
 _SHOW_S = 0.5
-_REPLAYS_WANTED = 2 * LEAST_REPLAYS  # of the raw messages; some fewer of what they become
+_REPLAYS_WANTED = (
+    2 * LEAST_REPLAYS
+)  # as a share of the raw messages; with margin, because the share of what they become is smaller
 
 
 class Story:
@@ -43,7 +45,7 @@ class Story:
 
     Args:
         options: what the user chose.
-        progress: where to show what goes on.
+        progress: shows the progress.
     """
 
     def __init__(self, options: Options, progress: Progress) -> None:
@@ -57,7 +59,7 @@ class Story:
         self._down: dict[str, float] = {}
 
     def tell(self) -> Outcome:
-        """Everything in its order; returns what is there at the end.
+        """Run the whole demo; returns the outcome.
 
         Raises:
             DemoFailed: a service ended by itself, or something took too long.
@@ -65,16 +67,16 @@ class Story:
         """
         with self._ends:
             self._set_up()
-            self._let_them_live_and_die()
+            self._kill_again_and_again()
             self._drain()
             for victim in self._victims:
                 victim.stop()
             self._listen(0.0)
-            return self._look_at_it()
+            return self._evaluate()
 
     def _set_up(self) -> None:
         directory = self._options.directory
-        # Not in the directory: Spark's sockets lie there, and their paths must be short.
+        # Not in the user's directory: Spark creates Unix sockets here, and their paths must be short.
         scratch = TemporaryDirectory(prefix="sqe-chain-demo-", ignore_cleanup_errors=True)
         self._scratch = self._ends.enter_context(scratch)
         self._progress.note(f"data and logs are in {directory}")
@@ -98,7 +100,7 @@ class Story:
             victim.start()
 
     def _start_stores(self, directory: Path) -> dict[str, str]:
-        """Store name, as the flow of the totals uses it -> address."""
+        """Name of a store in the flow of the totals -> address."""
         kind, found = self._options.store, dict[str, str]()
         if kind != "cassandra":
             found[""] = self._ends.enter_context(RedisServer(directory / "redis")).url
@@ -111,10 +113,10 @@ class Story:
             found["large" if kind == "mixed" else ""] = server.url
         return found
 
-    def _let_them_live_and_die(self) -> None:
-        """Kill until enough kills count, and until enough has been said twice."""
+    def _kill_again_and_again(self) -> None:
+        """Kill until enough kills count, and until enough messages have been published twice."""
         while condemned := [victim for victim in self._victims if not self._may_live(victim)]:
-            self._go_on()
+            self._wait_a_moment()
             self._revive()
             for victim in condemned:
                 if victim.is_watched:
@@ -128,9 +130,9 @@ class Story:
                 victim.start()
 
     def _look_and_strike(self, victim: Victim) -> None:
-        """Kill it if it has said enough that it has not committed; it stands still for the look.
+        """Kill it if it has published enough that is not committed; it is stopped while that is checked.
 
-        A look at a process that goes on is too late: between publishing and committing lie milliseconds.
+        Between publishing and committing there are only milliseconds: a running process would be done by then.
         """
         if time.monotonic() < self._looked_s + (_HOLD_S if victim.life.batches else 0.0):
             return
@@ -138,14 +140,14 @@ class Story:
         self._listen(0.0)
         self._measure()
         enough = max(1, self._replays_wanted() - victim.kills.said_twice)
-        if not victim.silently(standing(self._log, standard).done) and victim.is_due(enough):
+        if not victim.has_committed_more(standing(self._log, standard).done) and victim.is_due(enough):
             self._kill(victim)
         else:
             victim.let_go()
         self._looked_s = time.monotonic()
 
     def _may_live(self, victim: Victim) -> bool:
-        """Whether enough of its kills count, and the republisher has said enough twice."""
+        """Whether enough of its kills count, and the republisher has published enough messages twice."""
         enough = victim is self._totals or victim.kills.said_twice >= self._replays_wanted()
         return victim.kills.done and enough
 
@@ -165,7 +167,7 @@ class Story:
         self._down[victim.name] = time.monotonic()
 
     def _revive(self) -> None:
-        """Start who was killed; the republisher when there is enough to say in one batch, and to say twice."""
+        """Start killed services again; the republisher when enough input waits for a large first batch."""
         for victim in self._victims:
             since_s = self._down.get(victim.name)
             if since_s is None:
@@ -176,12 +178,12 @@ class Story:
                 victim.start()
 
     def _drain(self) -> None:
-        """Let the simulator produce what is missing, and wait until there is no lag at all."""
+        """Let the simulator finish, and wait until no service has a lag."""
         self._progress.note("enough kills; now everything must be counted")
         self._simulator.tell("finish")
         while self._simulator.ended is None:
-            self._go_on()
-        self._simulator.kill()  # it has ended; hear the rest
+            self._wait_a_moment()
+        self._simulator.kill()  # it has ended: this reads the rest of its output
         self._listen(0.0)
         if self._produced is None:
             raise DemoFailed(
@@ -189,21 +191,21 @@ class Story:
             )
         self._progress.note(f"{self._produced:,} reports are produced")
         while not self._nothing_left():
-            self._go_on()
+            self._wait_a_moment()
 
     def _nothing_left(self) -> bool:
-        """In this order: when the first is done, the input of the second grows no more."""
+        """Whether no service has a lag. In this order: once the first has none, the input of the second is complete."""
         return all(standing(self._log, flow).lag == 0 for flow in (standard, totals))
 
-    def _audited(self) -> dict[str, str]:
+    def _stage_stores(self) -> dict[str, str]:
         """Stage -> address of its store."""
         return {"": self._stores[""], "per-robot": self._stores.get("large", self._stores[""])}
 
-    def _look_at_it(self) -> Outcome:
+    def _evaluate(self) -> Outcome:
         truth = expected(reports(self._options.seed, self._produced or 0))
         return Outcome(
             truth=truth,
-            stages=audit.audit(self._audited(), truth),
+            stages=audit.audit(self._stage_stores(), truth),
             records=topic_end(self._log, naive.TOPIC),
             reported_replays=self._totals.replays,
             naive=naive.count(naive.values(self._log, naive.TOPIC), truth),
@@ -212,8 +214,8 @@ class Story:
 
     # --- while time passes ----------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
-        """Listen for a moment, and look whether all is well."""
+    def _wait_a_moment(self) -> None:
+        """Read the output of processes for a moment, and check that all is well."""
         self._listen(_LOOK_S)
         now = time.monotonic()
         if now > self._deadline:
@@ -229,19 +231,20 @@ class Story:
             self._shown_s = now
             for victim, flow in zip(self._victims, (standard, totals), strict=True):
                 victim.standing = standing(self._log, flow)
+            # The simulator may run ahead of the slower of the two services by LEASH messages.
             behind = max(0, self._totals.standing.lag - LEASH)
             self._simulator.tell(str(self._standardize.standing.done + max(0, LEASH - behind)))
             self._progress.show([victim.row for victim in self._victims])
 
     def _measure(self) -> None:
-        """How much the republisher has said; what it has said in this life is its proof."""
+        """Read how much the republisher has published; anything published in this life makes a kill count."""
         self._standardize.said = topic_end(self._log, naive.TOPIC)
         self._measured_s = time.monotonic()
         if self._standardize.said > self._standardize.said_before:
             self._standardize.life.prove(self._measured_s)
 
     def _listen(self, timeout_s: float) -> None:
-        """Hear everything that was said, and wait a moment for the first of it."""
+        """Read all lines in the queue; wait for the first one up to this time."""
         victims = {victim.name: victim for victim in self._victims}
         while True:
             try:

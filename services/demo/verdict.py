@@ -1,4 +1,4 @@
-"""Was it exact, and did it prove anything? Pure."""
+"""Whether the totals were exact, and whether the run proves anything. Pure."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from services.expected import Expected
 from services.naive import Naive
 
 LEAST_REPLAYS = 0.03
-"""Share of the totals' input that must be replays: with fewer, the demo would prove nothing."""
+"""Minimum share of replays in the totals' input: with fewer, the demo would prove nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is there at the end.
+    """The outcome of the demo.
 
     Attributes:
         truth: the totals that the seed gives.
         stages: the audit of the store.
         records: messages in `robot.fastenings`, all of them read and committed by the totals.
-        reported_replays: replays that the totals service has reported; killed lives report fewer.
+        reported_replays: replays that the totals service has reported; killed lives report only a part.
         naive: what a plain consumer of the same messages counts.
         kills: all kills, service by service.
     """
@@ -36,22 +36,22 @@ class Outcome:
 
     @property
     def replays(self) -> int:
-        """Messages beyond one for each report and robot: each of them was said before."""
+        """Messages in excess of one for each report and robot: each of them was published before."""
         return self.records - self.truth.messages
 
     @property
     def missing(self) -> int:
-        """Events missing in the stage that is off most."""
+        """Events missing in the stage with the most missing."""
         return max(stage.missing for stage in self.stages)
 
     @property
     def doubled(self) -> int:
-        """Events doubled in the stage that is off most."""
+        """Events doubled in the stage with the most doubled."""
         return max(stage.doubled for stage in self.stages)
 
     @property
     def failures(self) -> list[str]:
-        """Everything that is off, one sentence each."""
+        """Everything that is wrong, one sentence each."""
         found = [
             f"stage {stage.stage}: {len(stage.findings)} findings" for stage in self.stages if stage.findings
         ]

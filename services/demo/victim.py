@@ -1,4 +1,4 @@
-"""A service of the demo through all its lives."""
+"""A service of the demo, over all its lives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TAIL_LINES = 30
 
 
 class DemoFailed(Exception):
-    """The demo cannot go on, or proves nothing; the text says why."""
+    """The demo cannot continue, or proves nothing; the text says why."""
 
 
 @dataclass(slots=True)
@@ -25,15 +25,15 @@ class Victim:
     """One service.
 
     Attributes:
-        name: how it is called here.
+        name: its name in the demo.
         begin: starts its process.
-        kills: whom to kill when.
+        kills: its kills, past and planned.
         log: file with the output of all its lives.
         said_before: messages in its output topic when this life began.
         done_before: inputs committed before this life began.
-        said: messages there now.
-        standing: where it stands in its input.
-        past: its lives, but for the present one.
+        said: messages in its output topic now.
+        standing: its progress in its input.
+        past: its lives before the current one.
     """
 
     name: str
@@ -54,17 +54,17 @@ class Victim:
 
     @property
     def replays(self) -> int:
-        """Replays that all its lives have reported; what a life could not say any more is not in it."""
+        """Replays that all its lives have reported; what was not reported before a kill is missing."""
         return sum(life.replays for life in (*self.past, self.life))
 
     @property
     def unacknowledged(self) -> int:
-        """Messages in its output topic beyond its last commit."""
+        """Messages in its output topic since its last commit."""
         return max(0, self.said - self.said_before - self.life.outputs)
 
     @property
     def row(self) -> Row:
-        """For the progress table."""
+        """Its row in the progress table."""
         kills = self.kills
         open_plans = f"{kills.finished_open}/{kills.wanted_open}" if kills.wanted_open else ""
         return Row(
@@ -88,7 +88,7 @@ class Victim:
         self._process = self.begin()
 
     def hear(self, line: str, at_s: float) -> str | None:
-        """Take note of a line of its output; returns what is worth telling a person."""
+        """Record a line of its output; returns a note if it is worth showing."""
         event = parse_line(line)
         if event is None:
             return None
@@ -98,10 +98,10 @@ class Victim:
         return None
 
     def is_due(self, enough: int) -> bool:
-        """Whether this life's time has come.
+        """Whether to kill it now.
 
         Args:
-            enough: messages said and not committed that make a kill worth while.
+            enough: messages published and not committed that make a kill worthwhile.
         """
         return self._process is not None and self._aim.is_due(
             self.life, time.monotonic(), self.unacknowledged, enough
@@ -109,22 +109,22 @@ class Victim:
 
     @property
     def is_watched(self) -> bool:
-        """Whether it shall die while what it has said is ahead of what it has committed."""
+        """Whether it is to be killed while it has published more than it has committed."""
         at_work = self._process is not None and self.life.proved_s is not None
         return at_work and self._republishes and self._aim.moment is Moment.PUBLISHING
 
     def hold(self) -> None:
-        """Let it stand still for a look."""
+        """Stop it, to read its progress."""
         if self._process is not None:
             self._process.hold()
 
     def let_go(self) -> None:
-        """Let it go on."""
+        """Resume it."""
         if self._process is not None:
             self._process.let_go()
 
-    def silently(self, done: int) -> bool:
-        """Whether it has committed more than it could tell: then nothing will be said twice.
+    def has_committed_more(self, done: int) -> bool:
+        """Whether it has committed more than its log lines say: then nothing will be published twice.
 
         Args:
             done: inputs that it has committed in all its lives.
@@ -132,18 +132,18 @@ class Victim:
         return done - self.done_before > self.life.inputs
 
     def kill(self) -> None:
-        """SIGKILL to the whole session; then everything that it has said can be heard."""
+        """Send SIGKILL to the whole session; then its output is complete."""
         if self._process is not None:
             self._process.kill()
 
     def bury(self, done: int) -> Kill:
-        """Note the kill, when everything that it has said is heard and `said` is up to date.
+        """Record the kill, when its output is read and `said` is up to date.
 
         Args:
-            done: see `silently`.
+            done: see `has_committed_more`.
         """
         self._process = None
-        twice = self.unacknowledged if self._republishes and not self.silently(done) else 0
+        twice = self.unacknowledged if self._republishes and not self.has_committed_more(done) else 0
         self.done_before = done
         return self.kills.record(self.life, twice)
 
@@ -152,7 +152,7 @@ class Victim:
         return not self.kills.wanted_open
 
     def stop(self) -> None:
-        """SIGTERM; it must finish its batch and end with status 0.
+        """Send SIGTERM; it must finish its batch and end with status 0.
 
         Raises:
             DemoFailed: it did not.

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from services.demo import progress as shown
-from services.demo.positions import Standing, patiently, standing, topic_end
+from services.demo.positions import Standing, retry, standing, topic_end
 from services.demo.progress import Progress, Row
 from services.fastening import totals
 from services.naive import values
@@ -54,10 +54,10 @@ def test_a_busy_broker_is_asked_again_but_not_for_ever() -> None:
             raise answer
         return int(answer)
 
-    assert patiently(ask) == 5
+    assert retry(ask) == 5
     answers.append(Unavailable("busy"))
     with pytest.raises(Unavailable):
-        patiently(ask, patience_s=0)
+        retry(ask, patience_s=0)
 
 
 def test_without_a_terminal_there_are_plain_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
