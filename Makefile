@@ -8,7 +8,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-# Unit tests fill the cores. Tests on servers wait most of their time: three at once, each with servers of its own.
+# Unit tests use all cores. Tests on servers mostly wait, so three run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
 
@@ -36,7 +36,7 @@ test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a 
 	$(BIN)/pytest tests/unit -n auto --dist worksteal $(ARGS)
 
 .PHONY: explore
-explore: python  ## property tests with examples that no run had before; repeat at will
+explore: python  ## property tests with new random examples; repeat as often as you like
 	HYPOTHESIS_PROFILE=explore $(BIN)/pytest $(UNIT) $(ARGS)
 
 .PHONY: simulate
@@ -52,7 +52,7 @@ lint: python  ## ruff, formatting, mypy, pyright, import rules
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: format
-format: python  ## let ruff format and mend what it can
+format: python  ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -61,11 +61,11 @@ bench: setup servers  ## figures and ratios against a plain loop, in the same mi
 	$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: proto
-proto: python  ## generate the protobuf code anew from proto/
+proto: python  ## generate the protobuf code from proto/ again
 	$(BIN)/python scripts/generate_proto.py
 
 .PHONY: lock
-lock: python  ## write requirements.lock anew (ARGS=--upgrade takes the newest versions)
+lock: python  ## write requirements.lock again (ARGS=--upgrade takes the newest versions)
 	scripts/lock $(ARGS)
 
 .PHONY: clean
@@ -73,7 +73,7 @@ clean:  ## remove what was made here (downloads stay in the cache)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-# --- what the targets stand on --------------------------------------------------------------------
+# --- prerequisites of the targets ----------------------------------------------------------------
 
 .PHONY: setup
 setup: system python  ## Java, redis-server and .venv (done by the other targets when needed)
@@ -82,7 +82,7 @@ setup: system python  ## Java, redis-server and .venv (done by the other targets
 system:
 	@scripts/system-packages java redis
 
-# Where it cannot be had, the tests in docker compose say so, and are not run.
+# Without Docker, the tests in docker compose report that and are skipped.
 .PHONY: docker
 docker:
 	@scripts/system-packages docker || echo "No Docker, so no chaos in docker compose."
@@ -90,12 +90,12 @@ docker:
 .PHONY: python
 python: .venv/.installed
 
-# The stamp is written last, so an interrupted installation is simply done again.
+# The stamp is written last, so an interrupted installation is repeated.
 .venv/.installed: requirements.lock pyproject.toml
 	@scripts/system-packages python
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	# setuptools warns that an editable installation is one.
+	# setuptools warns about every editable installation.
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
@@ -103,7 +103,7 @@ python: .venv/.installed
 servers: setup
 	@$(BIN)/python -m sqe_chain.dev fetch
 
-# Cassandra is fetched when somebody asks for it.
+# Cassandra is downloaded only on request.
 .PHONY: demo-servers
 demo-servers: setup
 	@$(BIN)/python -m sqe_chain.dev fetch kafka redis

@@ -79,7 +79,7 @@ class Timed:
 
 @dataclass(slots=True)
 class Bench:
-    """Servers, a session and a backlog, and what was measured with them.
+    """Servers, a session, a backlog, and the table of results.
 
     Args:
         session: Spark on two cores.
@@ -119,7 +119,7 @@ class Bench:
         KafkaLog(self.bootstrap).create_topic(name, PARTITIONS)
 
     def drop(self, name: str) -> None:
-        """Delete a topic that was looked at: the disk is not endless."""
+        """Delete a topic after its check, to save disk space."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
         admin.delete_topics([name])[name].result()
 
@@ -128,7 +128,7 @@ class Bench:
         return Service(flow, self.session, self.bootstrap, self.redis, self.max_records)
 
     def warm_up(self, flow: Flow) -> None:
-        """Let the workers import and Java compile: in batches of few records, for it is jobs that count."""
+        """Let workers import and Java compile. With small batches, because the number of jobs matters."""
         few = WARM_UP // WARM_UP_BATCHES
         Service(flow, self.session, self.bootstrap, self.redis, few).work_off()
 
@@ -141,7 +141,7 @@ class Bench:
         return run
 
     def plain(self, kind: str, *arguments: str) -> Timed:
-        """The plain loop, in a process of its own."""
+        """Run the plain loop in a separate process."""
         command = [sys.executable, "-m", "benchmarks.plain", kind, self.bootstrap, self.backlog.topic]
         command += [str(self.backlog.messages), *arguments]
         ended = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
@@ -192,7 +192,7 @@ class Bench:
     def compare(
         self, what: str, ours: Callable[[int], Run], plain: Callable[[int], Timed], target: float
     ) -> None:
-        """A B A B ..., medians."""
+        """Compare in alternating runs (A B A B ...), and report medians."""
         mine, theirs, batches = list[Timed](), list[Timed](), list[int]()
         for number in range(self.rounds):
             run = ours(number)
@@ -230,7 +230,7 @@ class Bench:
         return f"{messages / timed.seconds / 1e3:,.0f} k/s ({timed.cpu_s / messages * 1e6:.2f} µs)"
 
     def shuffle(self) -> None:
-        """Two stages, another key behind the shuffle, and the changes published."""
+        """Two stages with a shuffle to another key between them; changes are published."""
         self.warm_up(two_stages("bench-warm-shuffle", "bench.warm", "bench.warm-lines"))
         run = self.ours(two_stages("bench-shuffle", self.backlog.topic, "bench.lines"))
         check_totals(self.redis, "bench-shuffle", self.backlog)
@@ -241,7 +241,7 @@ class Bench:
         self.table.add_row("two stages, shuffled between", f"{rate:,.0f} k/s", "", "", "", remarks)
 
     def filters(self) -> None:
-        """The same sums behind each filter, against those behind a stage that remembers nothing but a count."""
+        """The same sums after each filter, compared with sums after a stage that stores only a count."""
         self.warm_up(filtered("bench-warm-filters", "bench.warm", "drop_stale by key"))
         messages, other_s = self.backlog.messages, 0.0
         for number, kind in enumerate(FILTERS):
@@ -259,7 +259,7 @@ class Bench:
             )
 
     def empty(self) -> None:
-        """A batch of almost nothing against a job of nothing."""
+        """A tiny batch, compared with an empty Spark job."""
         few = Backlog("bench.few", SMALL, SMALL)
         self.topic(few.topic)
         service = self.service(aggregation("bench-few", few.topic))
@@ -278,7 +278,7 @@ class Bench:
         )
 
     def persist(self) -> None:
-        """How fast Redis and Cassandra take changed states, and how much more than the states they take."""
+        """How fast Redis and Cassandra store changed states, and how many bytes they write for them."""
         with CassandraServer() as server:
             cassandra = open_store(server.url)
             assert isinstance(cassandra, WithSchema)
@@ -319,7 +319,7 @@ class Bench:
         )
 
     def steady(self) -> None:
-        """Messages come all the time; how often is a state written?"""
+        """How often a state is written under a constant load."""
         few = Backlog("bench.steady", STEADY_MESSAGES, STEADY_KEYS)
         self.topic(few.topic)
         service = self.service(aggregation("bench-steady", few.topic))

@@ -27,7 +27,7 @@ JOINT = "joint 3, spindle left of the rear axle carrier, tightening program 17, 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What stands in a topic.
+    """The content of a topic.
 
     Attributes:
         topic: its name.

@@ -1,4 +1,4 @@
-"""Whether what was computed is right: a benchmark of wrong results would be worth nothing."""
+"""Checks of the results: a benchmark of wrong results would be worth nothing."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_totals(url: str, flow: str, backlog: Backlog) -> None:
 
 
 def check_plain_totals(url: str, key: str, backlog: Backlog) -> None:
-    """The same for what the plain loop wrote."""
+    """The same for the results of the plain loop."""
     redis: Any = Redis.from_url(url)
     found = {robot: LineTotal.FromString(state) for robot, state in redis.hgetall(key).items()}
     assert {key: (total.events, total.fastened) for key, total in found.items()} == backlog.expected()

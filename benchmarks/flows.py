@@ -1,4 +1,4 @@
-"""What is computed, by our services and by the plain loops alike: the same functions of the same payloads."""
+"""The computations, the same for our services and the plain loops: same functions, same payloads."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def aggregation(name: str, source: str) -> Flow:
 
 
 def two_stages(name: str, source: str, target: str) -> Flow:
-    """Sums by robot, what that means for its line, sums by line behind a shuffle, and their changes."""
+    """Sums by robot, the changes for its line, sums by line after a shuffle, and their changes."""
     flow = Flow(name, state_partitions=PARTITIONS)
     (
         flow.source(source, Fastening)
@@ -57,12 +57,12 @@ def two_stages(name: str, source: str, target: str) -> Flow:
 
 
 def report_of(fastening: Fastening) -> str:
-    """What makes a report the same as another."""
+    """The id by which duplicates of a report are recognised."""
     return str(fastening.report)
 
 
 def number_of(fastening: Fastening) -> int:
-    """Its number: it rises for each robot."""
+    """The sequence number of a report, ascending for each robot."""
     return fastening.report
 
 
@@ -79,11 +79,11 @@ FILTERS: dict[str, Callable[[Stream], Stream]] = {
     "deduplicate key and id, 10 s": lambda said: said.deduplicate_by_key_value("filter", report_of, 10_000),
     "distinct by key, 1 ms": lambda said: said.distinct("filter", Tumbling(1)),
 }
-"""What a filter costs where it finds nothing: every message is new. Event time moves 1 ms with each message."""
+"""The cost of a filter that drops nothing: every message is new. Event time advances by 1 ms per message."""
 
 
 def filtered(name: str, source: str, kind: str) -> Flow:
-    """Sums by robot, behind a filter."""
+    """Sums by robot, after a filter."""
     flow = Flow(name, state_partitions=PARTITIONS)
     FILTERS[kind](flow.source(source, Fastening).key_by(robot_of)).aggregate(
         "per-robot", key=robot_of, state=LineTotal, fold=add
@@ -92,6 +92,6 @@ def filtered(name: str, source: str, kind: str) -> Flow:
 
 
 def add_delta(total: LineTotal, delta: LineDelta) -> None:
-    """Count what one fastening means for a line."""
+    """Count one fastening for its line."""
     total.events += 1
     total.fastened += delta.fastened

@@ -1,4 +1,4 @@
-"""The machine, and what it spends: processor time and memory of this process and all below it."""
+"""The machine; and the processor time and memory of this process and all its descendants."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Self
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PACKAGES = ("sqe-chain", "pyspark", "confluent-kafka", "protobuf", "pyarrow", "redis")
-_EVERY_S = 0.5  # looking costs some milliseconds of processor time itself
+_EVERY_S = 0.5  # each measurement itself takes some milliseconds of processor time
 
 
 def facts() -> dict[str, str]:
-    """What a figure means nothing without."""
+    """The machine and versions, without which a figure means nothing."""
     cpu = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     models = {line.partition(":")[2].strip() for line in cpu.splitlines() if line.startswith("model name")}
     memory = os.sysconf("SC_PHYS_PAGES") * _PAGE / (1 << 30)
@@ -32,7 +32,7 @@ def facts() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process as it stands.
+    """The current usage of one process.
 
     Attributes:
         python: whether it runs Python; else it is Java.
@@ -46,7 +46,7 @@ class Process:
 
 
 def family(pid: int) -> dict[int, Process]:
-    """A process and all below it, without Kafka's and Redis' (which are no part of the service)."""
+    """A process and its descendants, without Kafka and Redis (which are not part of the service)."""
     found: dict[int, Process] = {}
     pending = [pid]
     while pending:
@@ -69,7 +69,7 @@ def family(pid: int) -> dict[int, Process]:
 
 @dataclass(slots=True)
 class Spent:
-    """What a piece of work cost, over this process and all below it.
+    """The cost of some work, over this process and all its descendants.
 
     Attributes:
         python_s: processor seconds of Python.
@@ -85,14 +85,14 @@ class Spent:
     _thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Begin."""
+        """Start measuring."""
         self._before = family(os.getpid())
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End."""
+        """Stop measuring."""
         self._left.set()
         if self._thread is not None:
             self._thread.join()

@@ -1,7 +1,7 @@
 """Where the time goes: processor nanoseconds for a message, piece by piece, in one process and without Spark.
 
-Records of one partition are read once and kept; then each piece works on the same ones, many times over,
-and the best time counts: on a machine that does other things too it is the one that means something.
+Records of one partition are read once and kept; then each piece processes the same ones many times, and the
+best time counts: on a machine that does other things, too, it has the least noise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Blocks = Sequence[Sequence[Message]]
 
 
 class _Empty:
-    """A store that holds nothing."""
+    """A store without states."""
 
     def read(
         self, _flow: str, _stage: str, _part: int, keys: Sequence[bytes]
@@ -42,7 +42,7 @@ class _Empty:
 
 
 def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
-    """Pieces of work, and nanoseconds a message."""
+    """Piece of work -> nanoseconds per message."""
     log = KafkaLog(bootstrap)
     topic_id = log.describe([topic])[topic].topic_id
     stop = log.bounds([(topic, 0)])[topic, 0].stable_end

@@ -1,7 +1,7 @@
-"""How fast a store takes changed states: step 6 of the protocol against the plain client writing the same rows.
+"""How fast a store writes changed states: step 6 of the protocol against the plain client writing the same rows.
 
-The plain client compares nothing, and does what it does best: for Redis one HSET of many fields at a time, for
-Cassandra prepared updates, many under way at once, or unlogged batches of one partition; the faster one counts.
+The plain client compares nothing, and uses its fastest way: for Redis, HSET with many fields at a time; for
+Cassandra, many concurrent prepared updates, or unlogged batches of one partition, whichever is faster.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Rows = list[tuple[bytes, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Rows a second.
+    """Rows per second.
 
     Attributes:
         ours: by the protocol.
@@ -58,7 +58,7 @@ def _parts(rows: int, size: int) -> list[Rows]:
 
 
 def by_protocol(store: StateStore, rows: int, size: int) -> float:
-    """Rows a second of step 6, one state partition after the other."""
+    """Rows per second of step 6, one state partition after another."""
     flow, parts = f"bench-store-{uuid.uuid4().hex[:8]}", _parts(rows, size)
     headers = [Header(1, "run", 0, "0") for _ in parts]
     for part, header in enumerate(headers):
@@ -71,7 +71,7 @@ def by_protocol(store: StateStore, rows: int, size: int) -> float:
 
 
 def plain_redis(url: str, rows: int, size: int) -> tuple[float, str]:
-    """Rows a second of HSET with 1,000 fields at a time."""
+    """Rows per second of HSET with 1,000 fields at a time."""
     client, name = Redis.from_url(url), f"plain-{uuid.uuid4().hex[:8]}"
     parts: Any = _parts(rows, size)
     began = time.perf_counter()
@@ -85,7 +85,7 @@ def plain_redis(url: str, rows: int, size: int) -> tuple[float, str]:
 
 
 def plain_cassandra(url: str, rows: int, size: int) -> tuple[float, str]:
-    """Rows a second of the faster of two ways."""
+    """Rows per second of the faster of two ways."""
     with _session(url) as session:
         update = session.prepare(_UPDATE)
 
@@ -134,7 +134,7 @@ def _session(url: str) -> Iterator[Any]:
 
 @contextmanager
 def redis_bytes(url: str, states: int) -> Iterator[list[float]]:
-    """Bytes appended to the server's file, and received by it, for each byte of keys and states; at the end."""
+    """Bytes that the server appends to its file, and that it receives, for each byte of keys and states."""
     client: Any = Redis.from_url(url)
 
     def now() -> tuple[int, int]:

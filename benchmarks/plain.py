@@ -1,9 +1,9 @@
-"""The reference: one process, a plain and tuned confluent-kafka loop that does the same and proves nothing.
+"""The reference: one process, a plain, tuned confluent-kafka loop that computes the same without any guarantee.
 
     python -m benchmarks.plain aggregate BOOTSTRAP TOPIC MESSAGES REDIS_URL KEY
     python -m benchmarks.plain republish BOOTSTRAP TOPIC MESSAGES TARGET
 
-It parses with protobuf, runs the same function of the user, keeps a dict or produces bare payloads.
+It parses with protobuf, runs the same user function, and keeps a dict or produces bare payloads.
 Prints seconds and processor seconds as JSON; starting and connecting are not counted.
 """
 
@@ -29,7 +29,7 @@ Take = Callable[[Sequence[Any]], None]
 
 
 def connected(bootstrap: str, topic: str) -> Consumer:
-    """A consumer that has met its broker."""
+    """A consumer that is connected to its broker."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

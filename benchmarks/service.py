@@ -1,4 +1,4 @@
-"""Our side: a service on Spark that works off a backlog, as `sqe-chain run` would run it."""
+"""Our side: a service on Spark that processes a backlog, as `sqe-chain run` would run it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Clock:
         return time.time_ns() // 1_000_000
 
     def wait(self, milliseconds: int) -> bool:
-        """Wait; nobody asks to stop."""
+        """Wait; there is no request to stop."""
         return threading.Event().wait(milliseconds / 1_000)
 
 
 @dataclass(slots=True)
 class Notes:
-    """Hears what the service tells, and keeps what is asked for later.
+    """An observer that keeps what the benchmarks need.
 
     Attributes:
         inputs: records of each batch.
@@ -60,7 +60,7 @@ class Notes:
             self.steps_s[number] = self.steps_s.get(number, 0.0) + now - self._began
 
     def event(self, event: Event) -> None:
-        """Keep what a batch did."""
+        """Keep the counts of a batch."""
         if isinstance(event, Persisted):
             self.rows.append(event.rows)
         if isinstance(event, Committed):
@@ -70,12 +70,12 @@ class Notes:
 
 @dataclass(slots=True)
 class Run:
-    """What a backlog took.
+    """The cost of processing a backlog.
 
     Attributes:
         seconds: wall time, from the first batch on; claim and recovery are not counted.
         spent: processor time and memory.
-        notes: what each batch did.
+        notes: the counts of each batch.
     """
 
     seconds: float
@@ -122,7 +122,7 @@ class Service:
         self.protocol.start()
 
     def work_off(self) -> Run:
-        """Work until there is nothing left."""
+        """Process batches until nothing is left."""
         self.notes.inputs.clear()
         self.notes.batch_ms.clear()
         with Spent() as spent:

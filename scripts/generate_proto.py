@@ -58,7 +58,7 @@ def generate(build: Build, target: Path) -> list[Path]:
     """Write the generated modules and stubs of one build into `target`; returns their paths.
 
     Raises:
-        RuntimeError: the compiler refused a file; it has said why on stderr.
+        RuntimeError: the compiler refused a file; its reason is on stderr.
     """
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as temporary:
@@ -81,7 +81,7 @@ def generate(build: Build, target: Path) -> list[Path]:
 
 
 def differences() -> list[Path]:
-    """The checked-in files that differ from what the compiler makes now."""
+    """The checked-in files that differ from the compiler's current output."""
     stale = []
     for build in BUILDS:
         with tempfile.TemporaryDirectory() as temporary:

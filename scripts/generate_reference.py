@@ -1,4 +1,4 @@
-"""Write `docs/reference/` from docstrings, or with `--check` say whether it is up to date.
+"""Write `docs/reference/` from docstrings, or with `--check` report whether it is up to date.
 
 Pages are plain Markdown, the same on every machine: declared order, no addresses, no dates. Sections of
 Google-style docstrings become lists, examples become code.
@@ -107,7 +107,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "StateStore",
     ),
 }
-"""Module -> public names in the order in which they are shown; () for all that the module defines."""
+"""Module -> public names in the order of the page; () for all names that the module defines."""
 EXTRA = {
     "sqe_chain.logs": (
         ("sqe_chain.logs.kafka", ("KafkaLog", "load_config")),
@@ -117,7 +117,7 @@ EXTRA = {
 """Names that live one module further down."""
 
 _ELSEWHERE = {name for names in PAGES.values() for name in names} | {"Topology", "ChainError"}
-"""Bases whose members are not repeated: they have entries of their own, or are not for users."""
+"""Base classes whose members are not repeated: they have their own entries, or are not for users."""
 
 _SECTION = re.compile(r"(Args|Attributes|Returns|Raises|Yields):$")
 _UNQUOTED = re.compile(r"(?<=: )'([^']*)'|(?<=-> )'([^']*)'")
@@ -161,7 +161,7 @@ def _defined(module: ModuleType) -> list[str]:
     ]
 
 
-def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - whatever a module exports
+def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - a module may export anything
     if inspect.isclass(value) and hasattr(value, "DESCRIPTOR"):
         return f"## {name}\n\n{_message(value)}"
     if not inspect.isclass(value) and not inspect.isfunction(inspect.unwrap(value)):
@@ -181,14 +181,14 @@ def _member(name: str, value: Any, module: str) -> str:  # noqa: ANN401 - whatev
 
 
 def _message(cls: Any) -> str:  # noqa: ANN401 - generated classes
-    """A protobuf message: its fields; what they mean is said in its file."""
+    """A protobuf message: its fields; their meaning is documented in its .proto file."""
     file = cls.DESCRIPTOR.file.name
     fields = "".join(f"- `{field.name}` ({field.number})\n" for field in cls.DESCRIPTOR.fields)
     return f"A protobuf message; `proto/{file}` says what its fields mean.\n\n**Fields**\n\n{fields}"
 
 
 def _said_of(name: str, module: str) -> str:
-    """The text below a constant or a type, in whichever file of the module it is."""
+    """The text below a constant or a type, in the file that defines it."""
     path = Path(importlib.import_module(module).__file__ or "")
     for file in sorted(path.parent.glob("*.py")) if path.name == "__init__.py" else [path]:
         lines = ast.parse(file.read_text(encoding="utf-8")).body
@@ -202,7 +202,7 @@ def _said_of(name: str, module: str) -> str:
 
 
 def _methods(cls: type) -> Iterator[tuple[str, Any]]:
-    """Public methods and properties, those of bases that have no entry of their own included."""
+    """Public methods and properties, including those of base classes without their own entry."""
     members = dict(vars(cls))
     elsewhere = [base for base in cls.__mro__[1:] if base.__name__ in _ELSEWHERE]
     for base in cls.__mro__[1:]:
@@ -219,7 +219,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _made(name: str, cls: type) -> str:
-    """How an object is made, and what it is; errors and protocols are not made by users."""
+    """The constructor, and the class docstring; users do not create errors and protocols."""
     text = markdown(inspect.getdoc(cls) or "")
     made = vars(cls).get("__init__")
     if made is None or issubclass(cls, BaseException) or getattr(cls, "_is_protocol", False):
@@ -253,7 +253,7 @@ def _plain(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 class _Ellipsis:
-    """A default that only the code knows."""
+    """A default that has no readable text."""
 
     def __repr__(self) -> str:
         return "..."
@@ -311,7 +311,7 @@ def _example(lines: list[str], index: int) -> tuple[int, list[str]]:
 
 
 def _fields(body: list[str], section: str) -> list[str]:
-    """`name: text` entries as a list; what stands further in continues the entry before."""
+    """`name: text` entries as a list; lines with more indentation continue an entry."""
     rows: list[str] = []
     for line in body:
         entry = _FIELD.match(line) if section != "Returns" else None

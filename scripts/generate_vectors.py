@@ -1,4 +1,4 @@
-"""Write the vectors in `proto/`, or with `--check` say whether they are up to date.
+"""Write the test vectors in `proto/`, or with `--check` report whether they are up to date.
 
 The vectors are for implementations in other languages. What they hold is made by this library, but
 hashes and positions are computed a second time by tests/unit/envelope/test_vectors.py and
@@ -31,7 +31,7 @@ TIME_MS = 1_700_000_000_123
 
 
 def envelopes() -> dict[str, bytes]:
-    """Envelopes that show one thing each, by name."""
+    """Envelopes by name; each shows one feature."""
     first, second = StringValue(value="3 screws"), StringValue(value="grüße")
     origin = wrap(first, key="robot-7", timestamp_ms=TIME_MS, event_id=bytes(range(100, 116)))
     at_raw = Coordinates(topic="robot.raw", topic_id=RAW_ID, partition=2, offset=7, leader_epoch=1)
@@ -101,7 +101,7 @@ def described(value: bytes) -> dict[str, object]:
 
 
 def malformed() -> dict[str, dict[str, str]]:
-    """Values that must be refused, each with the name of this library's error."""
+    """Values that must be refused, with the name of the error in this library."""
     whole = envelopes()["republished once"]
     return {
         "empty": {"bytes": "", "error": "EmptyValue"},
@@ -117,7 +117,7 @@ def malformed() -> dict[str, dict[str, str]]:
 
 
 def carried() -> dict[str, dict[str, object]]:
-    """Records with the chain in their headers: value, headers, and the envelope that says the same."""
+    """Records with the chain in their headers: value, headers, and the equivalent envelope."""
     made = {
         "json, wrapped at the origin": wrap(
             {"screws": 3}, key="robot-7", timestamp_ms=TIME_MS, event_id=bytes(range(100, 116))
@@ -130,7 +130,7 @@ def carried() -> dict[str, dict[str, object]]:
 
 
 def deleted() -> bytes:
-    """An envelope that says of a key that its state is gone."""
+    """An envelope whose payload is null: the state of its key was deleted."""
     template = OutputTemplate(
         lane=0, topic="robot.raw", topic_id=RAW_ID, partition=2, output="totals/lines", shard=0
     )
@@ -139,7 +139,7 @@ def deleted() -> bytes:
 
 
 def described_record(envelope: bytes) -> dict[str, object]:
-    """A record, and what its headers say."""
+    """A record with its headers."""
     value, headers = in_headers(envelope, source="standard/robot.ok")
     return {
         "value": None if value is None else value.hex(),
@@ -159,7 +159,7 @@ def described_key(key: SqeKey) -> dict[str, object]:
 
 
 def filtered(keys: list[SqeKey | None]) -> list[dict[str, object]]:
-    """What SQE's filter says of records with these keys, one after the other."""
+    """The decisions of SQE's filter for a sequence of records with these keys."""
     replays = SqeReplays(MemoryTable(), compat="sqe")
     encoded = [key and key.to_bytes() for key in keys]
     return [{"key": key and key.hex(), "passes": replays.accept(Record(key=key)).forward} for key in encoded]
@@ -215,7 +215,7 @@ def sqe_keys() -> dict[str, object]:
 
 
 def files() -> dict[str, str]:
-    """Names of the files, and what they hold."""
+    """File name -> content."""
     envelope = {
         "about": "Test vectors of the sqe-chain envelope; proto/README.md explains them.",
         "topic_id_of_lines": LAST_ID.hex(),

@@ -4,19 +4,18 @@ isort:skip_file
 The envelope of sqe-chain: one protobuf message that carries payloads together with the
 coordinates of every Kafka message they came from (the source topic chain).
 
-A reader in any language needs this file alone. A writer must also keep the rules below, which
-protobuf cannot say. Vectors to test against are in proto/vectors.json, the hashes in
-proto/README.md.
+A reader in any language needs only this file. A writer must also follow the rules below, which
+protobuf cannot express. Test vectors are in proto/vectors.json, the hashes in proto/README.md.
 
 Rules of the bytes
-  1. Fields are written in ascending order, each at most once (but for `more`), with the shortest
-     varints, and those that hold their default are left out unless marked `optional` below. This
-     is what every official protobuf library does by itself. A reader refuses an envelope in which a
-     field stands twice: of two chains protobuf makes one, and readers would not agree.
+  1. Fields are written in ascending order, each at most once (except `more`), with the shortest
+     varints; fields with their default value are left out unless marked `optional` below. This is
+     what every official protobuf library does by itself. A reader refuses an envelope that repeats
+     a field: protobuf merges two chains into one, and readers would not agree.
   2. The first field is `magic`, so every envelope begins with 0D 53 51 45 FF. No UTF-8 text does.
   3. The last field is `crc32`: CRC-32 (zlib, IEEE 802.3) over all bytes before its four, its own
      tag 7D included. So the CRC-32 over the *whole* envelope is always 2144DF1C.
-  4. A reader looks at 2 and 3 before it parses anything.
+  4. A reader checks rules 2 and 3 before it parses anything.
 """
 
 from collections import abc as _abc
@@ -36,7 +35,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Envelope(_message.Message):
-    """What one Kafka record's value holds."""
+    """The value of one Kafka record."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -61,11 +60,11 @@ class Envelope(_message.Message):
     Absent in a republished one: it is identified by lane and position.
     """
     timestamp_ms: _builtins.int
-    """Milliseconds since 1970, less than 2^48; -1 where it is not known. A republished envelope takes it from its
+    """Milliseconds since 1970, less than 2^48; -1 if not known. A republished envelope has the time of its
     input.
     """
     key: _builtins.bytes
-    """The key; absent and empty are two different things."""
+    """The key; absent and empty are two different keys."""
     type: _builtins.str
     """Required: full protobuf name of the payloads; of other codecs its name, a colon, and a name of the
     type that may be empty (json:Order, json:, bytes:). All payloads of an envelope have one type.
@@ -73,12 +72,12 @@ class Envelope(_message.Message):
     payload: _builtins.bytes
     """The first payload, serialized."""
     size: _builtins.int
-    """How many payloads there are, when they are several (a collection: applied as a whole or not at
-    all). Absent: one.
+    """Number of payloads if there are several (a collection: all of it is applied, or nothing).
+    Absent: one.
     """
     lane: _builtins.int
-    """The path: a hash of every link without what changes from message to message. Required with a
-    chain, absent without. See Link.
+    """The lane: a hash of every link without the fields that change from message to message. Required
+    with a chain, absent without. See Link.
     """
     position: _builtins.bytes
     """The place on the lane: the root's leader epoch (4 bytes) and offset (8 bytes), then the ordinal
@@ -90,11 +89,11 @@ class Envelope(_message.Message):
     the same batch; absent in its first. As long as `position`.
     """
     crc32: _builtins.int
-    """See rule 3."""
+    """The checksum; see rule 3."""
     @_builtins.property
     def chain(self) -> Global___Chain:
-        """Every message this one came from, root first. Absent: wrapped at the origin, and the
-        coordinates that Kafka gives it are the root.
+        """Every message this one came from, root first. Absent if it was wrapped at the origin: then its
+        own coordinates in Kafka are the root.
         """
 
     @_builtins.property
@@ -162,12 +161,12 @@ class Link(_message.Message):
     The lane is built link by link, beginning with 0:
       lane = B64(B64(lane, topic, topic_id, partition), output, shard)
     B64 is BLAKE2b with a digest of 8 bytes over its fields, each preceded by its length (4 bytes,
-    big-endian). A lane enters as its 8 digest bytes (so they stand on the wire, fixed64 being
+    big-endian). A lane is hashed as its 8 digest bytes (as they are on the wire, because fixed64 is
     little-endian), partition and shard as 4 bytes big-endian; no shard has length 0.
 
-    What changes from message to message stands at the end and has a fixed size: a writer fills in
-    the last 24 bytes of a template, and a reader finds `of` of the last link in the last 4 bytes of
-    the chain, preceded by its tag 4D.
+    The fields that change from message to message are at the end and have a fixed size: a writer fills
+    in the last 24 bytes of a template, and a reader finds the `of` of the last link in the last 4 bytes
+    of the chain, after its tag 4D.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -190,7 +189,7 @@ class Link(_message.Message):
     output: _builtins.str
     """Required: name of the flow and of its output ("flow/output"), permanent; 1 to 512 bytes."""
     shard: _builtins.int
-    """The state partition that published; absent for what no keyed stage precedes."""
+    """The state partition that published; absent if there is no keyed stage before the output."""
     offset: _builtins.int
     """Required, also when 0: its offset, below 2^63."""
     leader_epoch: _builtins.int

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Like the public image: MAX_HEAP_SIZE and JVM_EXTRA_OPTS count, the node runs as process 1 and as user cassandra.
-# None of the public image's other variables does anything here.
+# Like the public image: it uses MAX_HEAP_SIZE and JVM_EXTRA_OPTS, and the node runs as process 1 and user cassandra.
+# The public image's other variables have no effect here.
 set -euo pipefail
 [[ ${1:-} == cassandra ]] || exec "$@"
 
 lib=/opt/cassandra/lib etc=/etc/cassandra data=/var/lib/cassandra
-# At every start: the container may have got another address.
+# At every start, because the container's address may change.
 sed "s/ADDRESS/$(hostname -i | cut -d ' ' -f 1)/" "$etc/cassandra.yaml" >/tmp/cassandra.yaml
 chown cassandra "$data"
 
@@ -15,7 +15,7 @@ options+=(-javaagent:"$(echo "$lib"/jamm-*.jar)" -Djdk.attach.allowAttachSelf=tr
 options+=(-Dio.netty.tryReflectionSetAccessible=true -Djava.net.preferIPv4Stack=true -Dcassandra-foreground=yes)
 options+=(-Dcassandra.config=file:///tmp/cassandra.yaml -Dcassandra.storagedir="$data" -Dcassandra.logdir=/tmp)
 options+=(-Dlogback.configurationFile="file://$etc/logback.xml")
-# A single node has nobody to wait for.
+# A single node has no neighbours to wait for.
 options+=(-Dcassandra.skip_wait_for_gossip_to_settle=0 -Dcassandra.ring_delay_ms=0 -Dcassandra.load_ring_state=false)
 
 # shellcheck disable=SC2086 - several options in one variable, as in Cassandra's own scripts

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Like the public image: options alone mean redis-server, which runs as user redis and without protected mode.
+# Like the public image: given only options it runs redis-server, as user redis and without protected mode.
 set -e
 case "$1" in -* | *.conf) set -- redis-server "$@" ;; esac
 [ "$1" = redis-server ] || exec "$@"
