@@ -1,4 +1,4 @@
-"""Real servers for every test that asks for one, started once a session and only when asked for.
+"""Real servers for tests that request them: started on first use, once per session.
 
 They are shared: a test uses topics, groups, flows and keys that no other test uses, and changes no
 setting of a server. A test that kills, pauses or reconfigures a server starts its own.
@@ -28,7 +28,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 @pytest.fixture(scope="session", autouse=True)
 def _stores_closed() -> Iterator[None]:
-    """Cassandra's driver has threads that complain when the interpreter ends under them."""
+    """Close stores, because threads of Cassandra's driver raise errors when the interpreter ends before them."""
     yield
     client = sys.modules.get("sqe_chain.stores.cassandra.client")
     if client is not None:

@@ -1,4 +1,4 @@
-"""One broker and one Redis for all chaos tests, which kill, pause, empty and restore them.
+"""One broker and one Redis for all chaos tests, which may kill, pause, empty and restore them.
 
 Each test finds both running; a test has topics, groups and flows of its own.
 """
@@ -28,7 +28,7 @@ def _redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 def broker(_broker: KafkaServer) -> KafkaServer:
-    """A broker that a test may do anything to."""
+    """A broker that tests may kill, pause or empty."""
     if not _broker.running:
         _broker.start()
     return _broker
@@ -36,7 +36,7 @@ def broker(_broker: KafkaServer) -> KafkaServer:
 
 @pytest.fixture
 def redis_server(_redis: RedisServer) -> RedisServer:
-    """A Redis that a test may do anything to."""
+    """A Redis that tests may kill, pause or empty."""
     if not _redis.running:
         _redis.start()
     return _redis
@@ -69,7 +69,7 @@ def deployment(deploy: Callable[..., TotalsDeployment]) -> TotalsDeployment:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A skipped test is easily overlooked; that nothing was tried in containers must not be."""
+    """Report at the end that the tests in containers did not run: a skipped test is easily overlooked."""
     for report in terminalreporter.stats.get("skipped", []):
         if "test_compose.py" in report.nodeid:
             terminalreporter.section("CHAOS IN DOCKER COMPOSE WAS NOT RUN", sep="!", red=True, bold=True)

@@ -1,4 +1,4 @@
-"""The stack of docker-compose.yml under load, beaten a few times: real containers, evidence for each fault, an audit.
+"""The stack of docker-compose.yml under load with a few faults: real containers, evidence for each fault, an audit.
 
 The long form is `make chaos-compose`.
 """
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.mark.alone
 @pytest.mark.timeout(2400)  # images may have to be built first
-def test_a_beaten_stack_ends_exact(tmp_path: Path) -> None:
+def test_a_stack_with_faults_ends_exact(tmp_path: Path) -> None:
     """A pair killed, a takeover, a disconnection, a single kill, everything restarted: all counted, once.
 
     How many replays that brings depends on the moment of a single kill; tests/chaos/test_demo.py asks for them.

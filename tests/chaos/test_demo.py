@@ -1,4 +1,4 @@
-"""The demo itself, small and without Spark: real Kafka, real Redis, real kills; and it says so when it fails."""
+"""The demo itself, small and without Spark: real Kafka, real Redis, real kills; and a failing demo says why."""
 
 from __future__ import annotations
 

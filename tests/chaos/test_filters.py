@@ -1,4 +1,4 @@
-"""Goal: every filter drops what was said before and loses nothing, through kills of its service.
+"""Goal: every filter drops duplicates and loses nothing, through kills of its service.
 
 Method: real processes on real servers. A producer says much twice, at two offsets; a republisher in between, killed
 before its commits, says everything again; the service with all filters is killed at chosen events.
@@ -30,7 +30,7 @@ ROBOTS = 5
 
 
 class Filters(Deployment):
-    """What was said in one test."""
+    """The messages of one test."""
 
     def __init__(self, kafka: str, store: str, directory: Path) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class Filters(Deployment):
         self._random = random.Random(7)
 
     def feed(self, count: int) -> None:
-        """Facts of some robots, each in its own order; half of them are said again at once."""
+        """Facts of some robots, each in its own order; half of them are repeated at once."""
         for _ in range(count):
             robot = f"robot-{self._random.randrange(ROBOTS)}"
             self.facts[robot] += 1
@@ -55,7 +55,7 @@ class Filters(Deployment):
         self.produce("direct", [(number % 2, wrap(fastening, key=key, timestamp_ms=at_ms))] * times, key)
 
     def move_time_on(self) -> None:
-        """Far beyond all windows, in every state partition."""
+        """Move event time far beyond all windows, in every state partition."""
         for number in range(12):
             self.say(f"{HEARTBEAT_PREFIX}-{100 + number}", 1, 1, at_ms=1_000_000 + 2 * HOUR_MS)
 
@@ -83,7 +83,7 @@ def test_each_filter_is_exact_through_kills(filters: Filters, engine: str) -> No
         filters.run_until_killed("filters", *more, at=at, engine=engine)
     filters.run_once("relay")
     filters.run_once("filters", *more, engine=engine)
-    filters.move_time_on()  # only now: what is read behind that is late
+    filters.move_time_on()  # only now: records read after that are late
     filters.run_once("relay")
     filters.run_once("filters", *more, engine=engine)
     found = {branch: filters.counted(branch) for branch in BRANCHES}

@@ -1,4 +1,4 @@
-"""What may become of inputs on a real broker: retention, topics created again, transactions, growth, poison.
+"""What can happen to inputs on a real broker: retention, topics created again, transactions, growth, poison.
 
 Goal: each is counted exactly, or stops the service by name; through kills as well.
 """
@@ -41,7 +41,7 @@ def republish(deployment: TotalsDeployment, count: int = 20) -> None:
 
 
 def test_retention_that_passed_the_position_stops_by_name(deployment: TotalsDeployment, admin: Admin) -> None:
-    """Records are deleted before they were counted: the service stops, running or started again."""
+    """Records are deleted before they were counted: the service stops, whether it is running or started again."""
     republish(deployment)
     run = deployment.start("totals")
     deployment.wait_for_no_lag(run)
@@ -61,7 +61,7 @@ def recreate(deployment: TotalsDeployment, admin: Admin, topic: str, partitions:
 
 
 def test_a_recreated_input_stops_by_name(deployment: TotalsDeployment, admin: Admin) -> None:
-    """Offsets of another topic with the same name prove nothing: an aggregator stops, running or started again."""
+    """Offsets of another topic with the same name mean nothing: an aggregator stops, running or started again."""
     republish(deployment)
     run = deployment.start("totals")
     deployment.wait_for_no_lag(run)
@@ -73,7 +73,7 @@ def test_a_recreated_input_stops_by_name(deployment: TotalsDeployment, admin: Ad
 
 
 def test_a_topic_recreated_in_between_brings_nothing_twice(deploy: Deploy, admin: Admin) -> None:
-    """From raw by pre and mid to totals: pre is created again and filled anew, old roots come on new lanes.
+    """From raw through pre and mid to totals: pre is created and filled again, so old roots arrive on new lanes.
 
     The republisher that runs stops by name. Started again it begins anew, for with a topic Kafka forgets its
     commits; then the totals stop by name, and with recreated='skip' count what they never counted, and no more.
@@ -86,11 +86,13 @@ def test_a_topic_recreated_in_between_brings_nothing_twice(deploy: Deploy, admin
     deployment.run_once("totals")
     relay.pause()
     deployment.feed(20)
-    deployment.run_until_killed("early", at="published")  # pre goes before anyone has read that
+    deployment.run_until_killed(
+        "early", at="published"
+    )  # pre is deleted before anyone has read these records
     recreate(deployment, admin, "pre", 2)
     relay.resume()
     assert deployment.topic("pre") in relay.stopped_by("RecreatedTopic")
-    admin.delete_group(f"{deployment.name}-early")  # it begins anew, too
+    admin.delete_group(f"{deployment.name}-early")  # it starts over, too
     deployment.run_once("early")
     begun = [told["text"] for told in deployment.run_once("relay").all("notice")]
     assert any("has no commit for [0] from 0, [1] from 0" in str(text) for text in begun)
@@ -129,7 +131,7 @@ def begin(producer: Producer, deployment: TotalsDeployment) -> list[Fastening]:
 def test_only_committed_transactions_are_counted_and_open_ones_are_waited_for(
     deploy: Deploy, broker: KafkaServer
 ) -> None:
-    """Aborted records are never counted; those behind an open transaction when it has ended; through kills."""
+    """Aborted records are never counted; records after an open transaction only once it has ended; through kills."""
     deployment = deploy("sqlite")
     one, other = transactional(broker), transactional(broker)
     deployment.expect(begin(one, deployment))
@@ -138,7 +140,7 @@ def test_only_committed_transactions_are_counted_and_open_ones_are_waited_for(
     one.abort_transaction(TIMEOUT_S)
     held = begin(other, deployment)
     deployment.republish_and_die()
-    deployment.run_once("standard")  # its own records stand behind the open transaction, in mid
+    deployment.run_once("standard")  # its own records are after the open transaction, in mid
     deployment.run_until_killed("totals", at="recovered,sealed")
     deployment.run_once("totals")
     assert set(deployment.states("per-robot")) == {
@@ -148,13 +150,13 @@ def test_only_committed_transactions_are_counted_and_open_ones_are_waited_for(
     before = deployment.stored_contents()
     deployment.run_once("standard")
     deployment.run_once("totals")
-    assert deployment.stored_contents()[3:] == before[3:]  # but for the claim and its stamps
+    assert deployment.stored_contents()[3:] == before[3:]  # except the claim and its timestamps
     deployment.expect(held)
     other.commit_transaction(TIMEOUT_S)
     deployment.run_once("standard")
     deployment.run_until_killed("totals", at="recovered,sealed,published")
     deployment.run_once("totals")
-    deployment.check(ordered=False)  # what was held is added late to what is expected, and comes in order
+    deployment.check(ordered=False)  # held records are added late to the expected ones, and arrive in order
     deployment.check_no_lag("standard", "raw")
 
 
@@ -202,7 +204,7 @@ def test_partitions_grow_while_the_republisher_is_dead_before_its_commit(
 def test_partitions_that_are_added_to_inputs_of_running_services_are_taken_up(
     deployment: TotalsDeployment, admin: Admin
 ) -> None:
-    """Root and intermediate topic grow under both services: they go on, and what is in the new partitions counts."""
+    """Root and intermediate topic grow while both services run: they continue, and count the new partitions."""
     standard, totals = deployment.start("standard"), deployment.start("totals")
     deployment.feed(20)
     deployment.wait_until_caught_up(standard, totals)
@@ -224,7 +226,7 @@ REFUSALS = (REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND)
 
 
 def poison(deployment: TotalsDeployment, refusals: Iterable[int] = REFUSALS) -> None:
-    """Among good messages: what is no envelope, and what a user's function refuses before and in each stage."""
+    """Among good messages: values that are not envelopes, and inputs that a user function refuses before and in each stage."""
     for refusal in refusals:
         deployment.feed(5)
         deployment.produce(
@@ -236,7 +238,7 @@ def poison(deployment: TotalsDeployment, refusals: Iterable[int] = REFUSALS) -> 
 
 
 def letters(deployment: TotalsDeployment, flow: str) -> dict[tuple[str, int, int], tuple[str, bytes | None]]:
-    """Coordinates of what a flow left out -> error and value; each with the same in all its copies."""
+    """Coordinates of excluded inputs -> error and value; all copies of a dead letter must be equal."""
     found: dict[tuple[str, int, int], tuple[str, bytes | None]] = {}
     for message in deployment.records(f"{deployment.name}-{flow}.dead-letters"):
         reasons = {name: (value or b"").decode() for name, value in message.headers() or []}
@@ -248,7 +250,7 @@ def letters(deployment: TotalsDeployment, flow: str) -> dict[tuple[str, int, int
 
 
 def poisoned(deployment: TotalsDeployment, policy: str) -> None:
-    """Poison goes through kills behind seal, publication and the first persist, and through a finished run."""
+    """Poison, with kills after seal, publication and the first persist, and in a finished run."""
     deployment.options |= {"standard": {"poison": policy}, "totals": {"poison": policy}}
     for at in ("recovered,sealed", "claimed,published", "recovered,sealed,persisted"):
         poison(deployment)
@@ -266,7 +268,7 @@ def test_skipped_poison_is_left_out_of_all_stages_and_outputs_through_kills(depl
 
 
 def test_dead_letters_keep_what_was_left_out_through_kills(deployment: TotalsDeployment) -> None:
-    """Policy dead_letter: each message left out stands there, its bytes unchanged, once for its coordinates."""
+    """Policy dead_letter: each excluded message is there, with unchanged bytes, once for its coordinates."""
     for flow in ("standard", "totals"):
         deployment.log.create_topic(f"{deployment.name}-{flow}.dead-letters", 1)
     poisoned(deployment, "dead_letter")

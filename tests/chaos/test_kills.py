@@ -32,13 +32,13 @@ REDONE = ("recovered,sealed", "claimed,published", "claimed,persisted", "claimed
 
 
 def feed_twice(deployment: TotalsDeployment) -> None:
-    """New messages, half of which come twice, for the republisher dies before its commit."""
+    """New messages; half of them arrive twice, because the republisher dies before its commit."""
     deployment.feed(20)
     deployment.republish_and_die()
 
 
 def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", replays: bool = True) -> None:
-    """Let both services come to rest, undisturbed."""
+    """Let both services process everything, without faults."""
     deployment.run_once("standard")
     last = deployment.run_once("totals", *more, engine=engine)
     assert not replays or sum(line["replays"] for line in last.all("committed")) > 0
@@ -48,7 +48,7 @@ def finish(deployment: TotalsDeployment, *more: str, engine: str = "inprocess", 
 
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> None:
-    """A kill behind any event of a life costs repeated work only."""
+    """A kill after any event of a life costs only repeated work."""
     deployment = deploy(store)
     for at in FRESH:
         feed_twice(deployment)
@@ -58,7 +58,7 @@ def test_a_service_killed_at_each_event_is_exact(deploy: Deploy, store: str) -> 
 
 @pytest.mark.parametrize("store", ["redis", "sqlite"])
 def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store: str) -> None:
-    """A plan left open is finished, however often those who finish it are killed."""
+    """A plan left open is finished, however often the runs that finish it are killed."""
     deployment = deploy(store)
     feed_twice(deployment)
     first, *others = [deployment.run_until_killed("totals", at=at) for at in REDONE]
@@ -71,7 +71,7 @@ def test_a_service_killed_at_each_event_of_a_redo_is_exact(deploy: Deploy, store
 
 @pytest.mark.parametrize(("store", "at"), [("redis", "sealed"), ("sqlite", "published")])
 def test_a_zombie_changes_nothing(deploy: Deploy, store: str, at: str) -> None:
-    """A run that slept between seal and persist while another took over is superseded; the store stays as it is."""
+    """A run paused between seal and persist while another took over is superseded, and does not change the store."""
     deployment = deploy(store)
     feed_twice(deployment)
     zombie = deployment.start("totals", signal_at=f"recovered,{at}:SIGSTOP")
@@ -95,7 +95,7 @@ def test_a_zombie_changes_nothing(deploy: Deploy, store: str, at: str) -> None:
 def test_a_silent_run_is_succeeded_without_takeover_and_wakes_as_superseded(
     deployment: TotalsDeployment,
 ) -> None:
-    """A second run waits while the first one's heart beats, and takes over when it stands still."""
+    """A second run waits while the first one's heartbeat advances, and takes over when it stops."""
     first = deployment.start("totals", "--interval", "200ms")
     first.wait_for("caught_up")
     second = deployment.start("totals", "--interval", "200ms")
@@ -115,7 +115,7 @@ def test_a_silent_run_is_succeeded_without_takeover_and_wakes_as_superseded(
 
 
 def test_a_killed_run_is_succeeded_by_the_one_that_waits(deployment: TotalsDeployment) -> None:
-    """Of two live runs one works; it dies within a batch, and the other finishes that very batch."""
+    """Of two live runs one works; it dies within a batch, and the other finishes that batch."""
     deployment.feed(10)
     deployment.republish_and_die()
     first = deployment.start("totals", signal_at="recovered,committed,sealed,published:SIGKILL")
@@ -134,7 +134,7 @@ def test_a_killed_run_is_succeeded_by_the_one_that_waits(deployment: TotalsDeplo
 
 
 def test_sigterm_finishes_the_batch_and_the_next_run_starts_at_once(deployment: TotalsDeployment) -> None:
-    """SIGTERM within a batch: that batch is committed, no other is begun, the claim is given back."""
+    """SIGTERM within a batch: that batch is committed, no other is begun, the claim is released."""
     feed_twice(deployment)
     run = deployment.start("totals", signal_at="recovered,sealed:SIGTERM")
     assert run.wait() == 0, run.text

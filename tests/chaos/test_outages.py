@@ -1,4 +1,4 @@
-"""Servers that die, come back, or come back as they were before: services wait, or stop by name.
+"""Servers that die, come back, or come back with older data: services wait, or stop with a clear error.
 
 Goal: what can be continued exactly is continued, everything else is named. Method: real servers that are
 killed, emptied, or given an older copy of their data directory.
@@ -25,7 +25,7 @@ Deploy = Callable[..., TotalsDeployment]
 
 
 def both(deployment: TotalsDeployment) -> tuple[ServiceProcess, ServiceProcess]:
-    """Both services, at work and without lag."""
+    """Both services, running and without lag."""
     standard, totals = deployment.start("standard"), deployment.start("totals")
     deployment.feed(20)
     deployment.wait_until_caught_up(standard, totals)
@@ -45,7 +45,7 @@ def republish(deployment: TotalsDeployment, count: int = 20) -> None:
 def test_services_wait_for_killed_servers_and_go_on(
     deployment: TotalsDeployment, broker: KafkaServer, redis_server: RedisServer, away: tuple[str, ...]
 ) -> None:
-    """Kafka, Redis or both die by SIGKILL within the work: services say so, wait, and lose nothing."""
+    """Kafka, Redis or both are killed under load: services report it, wait, and lose nothing."""
     standard, totals = both(deployment)
     seen, servers = len(totals.lines()), {"broker": broker, "redis": redis_server}
     deployment.feed(300)
@@ -112,7 +112,7 @@ def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
 def test_a_log_restored_from_an_older_copy_stops_by_name(
     deploy: Deploy, broker: KafkaServer, tmp_path: Path
 ) -> None:
-    """A broker comes back with an older copy of its data: who read further stops, running or started again.
+    """A broker comes back with an older copy of its data: services that read further stop, running or started again.
 
     Also when the log has grown beyond what was read: its records are others.
     """
@@ -135,7 +135,7 @@ def test_a_log_restored_from_an_older_copy_stops_by_name(
 def test_a_redis_restored_from_an_older_copy_stops_by_name_and_may_be_accepted(
     deploy: Deploy, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """All states went back: a service stops, running or started again; --accept-rollback goes on exactly."""
+    """All states are older: a service stops, running or started again; with --accept-rollback it continues exactly."""
     running, resting = deploy(), deploy()
     for deployment in (running, resting):
         republish(deployment)
@@ -165,7 +165,7 @@ def empty(server: RedisServer) -> None:
 
 
 def test_an_emptied_redis_stops_by_name(deployment: TotalsDeployment, redis_server: RedisServer) -> None:
-    """What was counted is gone, and Kafka knows that something was: nothing begins at zero by itself."""
+    """All counts are gone, but Kafka still has a commit: the service does not start at zero by itself."""
     republish(deployment)
     deployment.run_once("totals")
     empty(redis_server)
@@ -175,7 +175,7 @@ def test_an_emptied_redis_stops_by_name(deployment: TotalsDeployment, redis_serv
 def test_a_redis_emptied_under_a_running_service_stops_it_by_name(
     deployment: TotalsDeployment, redis_server: RedisServer
 ) -> None:
-    """An idle service hears it by its heart: no newer run has taken the claim, the store has forgotten."""
+    """An idle service notices it by its heartbeat, and reports an emptied store, not a newer run."""
     republish(deployment)
     totals = deployment.start("totals")
     deployment.wait_for_no_lag(totals)

@@ -29,12 +29,12 @@ SEED = 5
 DURATION_S = 60
 KILLS_AT_LEAST = 3
 RATE = 400
-"""Reports that the gateways send in a second, so that a kill finds its victim at work."""
+"""Reports per second from the gateways: enough that a kill finds its victim working."""
 
 
 @dataclass
 class Service:
-    """One service through all its lives."""
+    """One service over all its lives."""
 
     name: str
     kafka: str
@@ -44,7 +44,7 @@ class Service:
     kills_itself: bool = False
 
     def begin(self, publications: int = 0) -> None:
-        """Begin the next life; it kills itself after this many publications, if any."""
+        """Start the next life; it kills itself after this many publications, if given."""
         where = ("--kafka", self.kafka, "--store", self.store, "--engine", "inprocess", "--log-json")
         arguments = ("run", f"tests.support.chaos_flows:fastening_{self.name}", *where, "--interval", "200ms")
         log = self.directory / f"{self.name}-{len(self.lives)}.log"
@@ -59,12 +59,12 @@ class Service:
         return self.lives[-1]
 
     def kill(self, after_s: float) -> None:
-        """Kill this life at work, some time after its first deed; or wait until it kills itself."""
+        """Kill this life some time after it first published or persisted; or wait until it kills itself."""
         if self.kills_itself:
             assert self.life.wait() == KILLED, self.life.text
             return
         assert wait_until(self.proved, TIMEOUT_S), self.life.text
-        time.sleep(after_s)  # a random moment is what this is about
+        time.sleep(after_s)  # the moment of the kill must be random
         self.life.kill()
 
     def proved(self) -> bool:
@@ -121,7 +121,7 @@ def test_services_killed_at_random_are_exact(
 
 @contextmanager
 def gateways(log: KafkaLog) -> Iterator[list[int]]:
-    """Gateways report all the time; how many reports there were is known at the end."""
+    """Gateways report all the time; the number of reports is known only at the end."""
     leash, writer, produced = simulate.Leash(finish=False), log.writer(), list[int]()
     sent = reports(SEED, simulate.MESSAGES_AT_MOST)
 
@@ -139,7 +139,7 @@ def gateways(log: KafkaLog) -> Iterator[list[int]]:
 
 
 def finish(services: dict[str, Service], log: KafkaLog) -> None:
-    """No more faults: lag goes to zero, and both services leave cleanly."""
+    """Without further faults the lag goes to zero, and both services end cleanly."""
     inputs = {"standard": (simulate.TOPIC, simulate.PARTITIONS), "totals": ("robot.fastenings", 4)}
     for name, (topic, partitions) in inputs.items():
         places = [(topic, partition) for partition in range(partitions)]

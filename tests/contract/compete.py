@@ -1,4 +1,4 @@
-"""One competitor of the races in test_state_store.py: in a thread, or as a process of its own.
+"""One competitor of the races in test_state_store.py: in a thread, or as a separate process.
 
 As a program: ``compete.py URL FLOW NAME ROUNDS``; it prints "ready", waits for a line, competes, and
 prints how many claims and how many increments it won.
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def compete(store: StateStore, flow: str, name: str, rounds: int) -> tuple[int, int]:
-    """In each round, claim a flow of its own first, and add one to a counter that all share."""
+    """In each round, try to be the first to claim a new flow, and add one to a shared counter."""
     claims = increments = 0
     for number in range(rounds):
         claim = Home(1, name, "", -1, "")
@@ -26,7 +26,7 @@ def compete(store: StateStore, flow: str, name: str, rounds: int) -> tuple[int, 
 
         header, states, again = store.read(flow, "race", 0, [b"counter"])
         if header != again:
-            continue  # somebody wrote in between: the state may belong to either header
+            continue  # another competitor wrote in between: the state may belong to either header
         mine = replace(header or Header(1, "", 0, ""), run_id=name, number=header.number + 1 if header else 1)
         counted = str(int(states[0] or b"0") + 1).encode()
         increments += store.write(flow, "race", 0, header, mine, [(b"counter", counted)]) == mine

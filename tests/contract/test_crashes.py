@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(300)
 
 KINDS = ["memory", "sqlite", "redis", "redis-cluster", "cassandra", "mixed"]
 SMALL = "max_rows=2"
-"""So that each persist goes in chunks."""
+"""Small, so that each persist needs several chunks."""
 
 
 @pytest.fixture

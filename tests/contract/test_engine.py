@@ -1,4 +1,4 @@
-"""Two engines, one result: what a flow publishes and stores does not depend on who runs its tasks.
+"""Two engines, one result: what a flow publishes and stores does not depend on the engine that runs its tasks.
 
 Every flow here runs twice on the same real input, once by each engine, under names of its own. Then all
 that it published (payloads, chains, positions, witnesses) and stored is compared.
@@ -43,7 +43,7 @@ INPUT_PARTITIONS = 3
 
 @dataclass(frozen=True)
 class Names:
-    """What differs between the two runs of a flow, and the inputs, which do not."""
+    """The names that differ between the two runs of a flow; and the inputs, which are the same."""
 
     flow: str
     inputs: tuple[str, str]
@@ -197,7 +197,7 @@ def in_process(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> E
 
 @pytest.fixture(params=["small", "large"])
 def on_spark(request: pytest.FixtureRequest, spark: SparkSession) -> Made:
-    """Spark engines: for which all is small; all is large and cached; or large though it looked small."""
+    """Spark engines for which every batch is small; is large and cached; or is large although it looked small."""
     tuning = {
         "small": Tuning(),
         "large": Tuning(inline_bytes=0, records_per_task=1, small_records=0),
@@ -207,7 +207,7 @@ def on_spark(request: pytest.FixtureRequest, spark: SparkSession) -> Made:
 
 
 class Silent:
-    """An observer that keeps what it hears."""
+    """An observer that records all events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -220,7 +220,7 @@ class Silent:
 
 
 class Run:
-    """One flow, one engine, a store of its own."""
+    """One flow on one engine, with its own store."""
 
     def __init__(self, flow: Flow, log: KafkaLog, store: StateStore, made: Made) -> None:
         self.flow, self.log, self.store = flow, log, store
@@ -255,7 +255,7 @@ class Run:
         }
 
     def published(self) -> list[tuple[object, ...]]:
-        """All records of all output topics, as what is the same for both engines, in a fixed order."""
+        """All records of all output topics in a fixed order, reduced to what must be equal for both engines."""
         topics = [node.topics[0] for node in self.flow.outputs()]
         if self.flow.dead_letters:
             topics.append(self.flow.dead_letter_topic)
@@ -319,7 +319,7 @@ def inputs(log: KafkaLog) -> tuple[str, str]:
 
 
 def feed(log: KafkaLog, inputs: tuple[str, str], first: int, count: int) -> None:
-    """Numbered messages, some in each topic, each where its key belongs; among them one that is none."""
+    """Numbered messages in each topic, in the partition of their key; one record is not an envelope."""
     writer = log.writer()
     outputs: list[Output] = []
     for number in range(first, first + count):
@@ -345,7 +345,7 @@ def without_junk(log: KafkaLog, inputs: tuple[str, str]) -> None:
 
 @pytest.fixture
 def make_store(tmp_path: Path) -> Callable[[str], StateStore]:
-    """A SQLite file for each run: found by workers that share the machine."""
+    """A SQLite file for each run; workers on the same machine can open it."""
     return lambda name: open_store(f"sqlite://{tmp_path}/{name}.db")
 
 
@@ -397,7 +397,7 @@ def test_both_engines_publish_and_store_the_same(
 
 
 def told(run: Run) -> list[tuple[object, ...]]:
-    """What both runs must have told alike: counts, but no random names and no times."""
+    """The events that must be equal for both runs: counts, without random names and times."""
     alike = ("inputs", "outputs", "replays", "excluded", "rows", "level", "plan", "attempt")
     return [
         (event.name, *((field, value) for field, value in event.fields().items() if field in alike))
@@ -423,7 +423,7 @@ def test_a_store_on_the_network_serves_driver_and_workers(
 def test_an_error_in_a_task_comes_back_by_its_own_name(
     log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], on_spark: Made
 ) -> None:
-    """In the first level and behind two shuffles; and what was cached is given back."""
+    """In the first level and after two shuffles; and cached results are released."""
     flow = poisoned(Names(f"a-{uuid.uuid4().hex[:8]}", inputs), "stop")
     run = Run(flow, log, make_store("a"), on_spark)
     feed(log, inputs, 17, 1)
@@ -437,10 +437,10 @@ def test_an_error_in_a_task_comes_back_by_its_own_name(
         run.service.batch()
 
 
-def test_nothing_stays_cached_behind_a_batch_or_an_error(
+def test_nothing_stays_cached_after_a_batch_or_an_error(
     log: KafkaLog, inputs: tuple[str, str], make_store: Callable[[str], StateStore], spark: SparkSession
 ) -> None:
-    """And while a batch runs it is cached, else this would prove nothing."""
+    """While a batch runs, results are cached: otherwise this would prove nothing."""
     frames: list[DataFrame] = []
 
     class Watched(SparkEngine):

@@ -1,4 +1,4 @@
-"""Goal: a replica that takes its master's place and lacks acknowledged steps is found out, and what can be redone is.
+"""Goal: a replica that replaces its master and lacks acknowledged writes is detected, and lost work is redone if possible.
 
 Method: real servers with real failovers; the log in memory.
 """
@@ -30,7 +30,7 @@ PARTS = 3
 
 @pytest.fixture
 def group() -> Iterator[SentinelGroup]:
-    """A group of its own for each test: a failover cannot be undone."""
+    """A new group for each test, because a failover cannot be undone."""
     with SentinelGroup() as started:
         yield started
 
@@ -39,7 +39,7 @@ def group() -> Iterator[SentinelGroup]:
 
 
 class Interrupted:
-    """A store that has something happen behind its second chunk."""
+    """A store that calls a function after its second chunk."""
 
     def __init__(self, store: StateStore, happens: Callable[[], None]) -> None:
         self._store, self._happens = store, happens
@@ -70,7 +70,7 @@ def persist_with_retries(store: Interrupted) -> int:
     return retry_until_available(again)
 
 
-def test_a_failover_between_two_chunks_goes_on_behind_the_cursor(group: SentinelGroup) -> None:
+def test_a_failover_between_two_chunks_continues_after_the_cursor(group: SentinelGroup) -> None:
     store = open_store(group.url, max_rows="10")
 
     def fail_over() -> None:
@@ -89,7 +89,7 @@ def test_a_failover_between_two_chunks_goes_on_behind_the_cursor(group: Sentinel
 
 
 def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: SentinelGroup) -> None:
-    """The cursor that was acknowledged is gone: nothing is guessed, and nothing more is written."""
+    """The acknowledged cursor is lost: the store does not guess, and writes nothing more."""
     store = open_store(group.url, max_rows="10")
     store.write("chunks", "s", 0, None, BORN, [])
     eventually(group.replica_caught_up, "the replica has the beginning")
@@ -105,7 +105,7 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
         persist_with_retries(interrupted)
     assert store.headers("chunks", "s", [0]) == [BORN]
     assert list(store.scan("chunks", "s", 0)) == []
-    # Told from the beginning, as recovery does, it is done.
+    # Started from the beginning, as recovery does, it succeeds.
     persist(store, STEP, "plan-1", "s", 0, ROWS, BORN)
     assert dict(store.scan("chunks", "s", 0)) == dict(ROWS)
     store.close()
@@ -116,7 +116,7 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running: bool) -> None:
-    """The whole store stands at an older moment. Kafka's commit gives it away; the way out is named, and exact."""
+    """The whole store is older. Kafka's commit shows it; the error names a way out, which is exact."""
     found = TotalsPipeline(totals_flow(2, PARTS), mid=PARTS, store=open_store(group.url))
     feed_with_replays(found)
     found.totals.run_until_caught_up()
@@ -144,7 +144,7 @@ def test_a_replica_that_lags_takes_over_everything(group: SentinelGroup, running
 
 @pytest.mark.parametrize("running", [False, True])
 def test_a_replica_that_lags_takes_over_some_state_partitions(running: bool) -> None:
-    """Headers stand back against the plan log: what was lost is folded again by itself, exactly, and reported."""
+    """Headers are older than the plan log: lost states are folded again automatically, exactly, and reported."""
     with RedisCluster(replicas=1) as cluster:
         name, lost = _name_whose_states_only_are_on_one_master(cluster)
         found = TotalsPipeline(totals_flow(2, PARTS, name), mid=PARTS, store=open_store(cluster.url))
@@ -181,7 +181,7 @@ def test_a_replica_that_lags_takes_over_some_state_partitions(running: bool) -> 
 
 
 def _name_whose_states_only_are_on_one_master(cluster: RedisCluster) -> tuple[str, int]:
-    """A flow, and the number of a master that holds some of its first stage, and nothing else of it."""
+    """A flow, and the number of a master that holds some states of its first stage and nothing else of it."""
     for _ in range(1_000):
         name = f"totals-{uuid.uuid4().hex[:8]}"
         home = cluster.owner(f"sqe:{{{name}}}:home")

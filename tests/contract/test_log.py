@@ -1,4 +1,4 @@
-"""What `ports.Log` promises, asked of every log: memory and a real Kafka."""
+"""The contract of `ports.Log`, tested with every log: memory and a real Kafka."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_topic_without_partitions_is_refused(log: Log) -> None:
 
 
 def test_a_deleted_topic_is_gone_and_another_one_when_it_is_created_again(log: Log, topic: str) -> None:
-    """Also when it is asked for twice. Brokers learn of it one by one."""
+    """Deleting twice is no error. Brokers learn of a deletion one after another."""
     before = log.describe([topic])[topic].topic_id
     publish(log, outputs(topic, 5))
     log.delete_topic(topic)
@@ -254,7 +254,7 @@ LIMITED = {
 
 @pytest.fixture
 def limited(log: Log, topic: str) -> str:
-    """A topic that refuses what can be refused."""
+    """A topic with every limit for which a broker refuses records."""
     if isinstance(log, MemoryLog):
         log.configure(
             topic, compacted=True, before_max_ms=2 * HOUR, after_max_ms=HOUR, max_message_bytes=2_000
@@ -265,7 +265,7 @@ def limited(log: Log, topic: str) -> str:
 
 
 def set_config(log: Log, topic: str, config: dict[str, str]) -> None:
-    """Change settings of a topic, and wait until they can be seen."""
+    """Change settings of a topic, and wait until they are in effect."""
     assert isinstance(log, KafkaLog)
     asker = driver.AdminClient({"bootstrap.servers": log._settings.bootstrap})
     change = driver.AlterConfigOpType.SET
@@ -287,7 +287,7 @@ def read_config(asker: Any, topic: str) -> dict[str, str]:
 
 
 def refused(log: Log, record: Output) -> str:
-    """What the broker itself says of a record that no writer has looked at; empty: it was accepted."""
+    """The broker's own refusal of a record, without the checks of a writer; empty: it was accepted."""
     topic, partition, key, value, _, timestamp_ms = record
     if isinstance(log, MemoryLog):
         try:
@@ -312,7 +312,7 @@ def test_what_a_topic_refuses_is_described(log: Log, limited: str) -> None:
 
 
 def test_brokers_refuse_the_same(log: Log, limited: str) -> None:
-    """A minute inside each limit, a minute outside: the machine has one clock."""
+    """A minute inside each limit and a minute outside; exact, because there is only one clock on this machine."""
     now, minute = time.time_ns() // 1_000_000, 60_000
     for key, size, ahead_ms, accepted in [
         (b"k", 1, 0, True),
@@ -367,7 +367,7 @@ def test_a_refusal_is_named_with_its_topic_and_what_to_do_and_another_writer_wor
     assert len(read(log, wanted(log, limited, 0, 1))) == 1
 
 
-def test_an_output_to_nowhere_is_a_matter_of_configuration(log: Log, topic: str) -> None:
+def test_an_output_to_an_unknown_topic_is_a_configuration_error(log: Log, topic: str) -> None:
     for place in (("t-unknown", 0), (topic, 2)):
         with pytest.raises(ConfigurationError, match=place[0]):
             publish(log, [(*place, None, b"1", None, 0)])

@@ -1,4 +1,4 @@
-"""What `ports.StateStore` promises, asked of every store: memory, SQLite, a real Redis, a real Cassandra.
+"""The contract of `ports.StateStore`, tested with every store: memory, SQLite, a real Redis, a real Cassandra.
 
 Each test gets an empty store, or a flow name that nothing else uses. The model at the end compares
 random sequences of calls with a few lines of obvious Python.
@@ -67,7 +67,7 @@ def store(url: str) -> Iterator[StateStore]:
 
 @pytest.fixture
 def flow() -> str:
-    """A flow that no other test uses: a real server is shared."""
+    """A flow that no other test uses, because tests share the real servers."""
     return f"flow-{uuid.uuid4().hex}"
 
 
@@ -137,7 +137,7 @@ def test_flows_are_listed_until_they_are_forgotten(store: StateStore, flow: str)
 
 
 def test_what_was_forgotten_is_as_if_it_had_never_been(url: str, store: StateStore, flow: str) -> None:
-    """Its neighbours stay."""
+    """Other flows keep their data."""
     for name in (flow, f"{flow}-other"):
         store.set_home(name, None, CLAIM)
         store.set_home(name, CLAIM, replace(CLAIM, number=0, plan_id="p"), b"plan")
@@ -176,7 +176,7 @@ def test_an_absent_home_is_made(store: StateStore, flow: str) -> None:
     assert store.home(flow) == (CLAIM, 0)
 
 
-def test_a_home_is_replaced_when_the_one_before_stands(store: StateStore, flow: str) -> None:
+def test_a_home_is_replaced_if_the_expected_one_is_stored(store: StateStore, flow: str) -> None:
     store.set_home(flow, None, CLAIM)
     second = replace(CLAIM, epoch=2, run_id="run-b")
     assert store.set_home(flow, CLAIM, second) == second
@@ -525,7 +525,7 @@ _HEADERS = st.builds(
 
 
 class AgainstModel(RuleBasedStateMachine):
-    """Random calls to a store, each compared with what a dictionary says."""
+    """Random calls to a store, each compared with a model in a dictionary."""
 
     store: StateStore
 

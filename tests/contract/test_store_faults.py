@@ -1,4 +1,4 @@
-"""Goal: a fault of a store loses nothing that was acknowledged, and leaves no doubt. Method: real servers, real faults.
+"""Goal: after a fault no acknowledged write is lost, and every outcome can be known. Method: real servers, real faults.
 
 One test for each fault and store. Each writes steps that tell their number in every row, and looks afterwards: the
 header that stands is that of the last acknowledged step, or of the one whose outcome was unknown; all rows are of
@@ -47,13 +47,13 @@ Rows = list[tuple[bytes, bytes | None]]
 
 
 def rows_of(header: Header, size: int = 0) -> Rows:
-    """Rows that tell which step wrote them."""
+    """Rows that identify the step that wrote them."""
     return [(key, (b"%d" % header.number).ljust(size, b".")) for key in KEYS]
 
 
 @dataclass
 class Steps:
-    """One step after the other into one state partition, and what became of them."""
+    """Consecutive steps into one state partition, and their outcomes."""
 
     store: StateStore
     flow: str
@@ -90,7 +90,7 @@ class Steps:
         return found, states
 
     def check(self) -> None:
-        """What stands, once the store is well again."""
+        """What is stored, once the store works again."""
         found, states = retry(self.read)
         assert found in (self.acknowledged, self.tried), "an acknowledged step is lost, or another was done"
         assert found is not None
@@ -141,7 +141,7 @@ Make = Callable[..., Target]
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
-    """Servers that survived the tests before, by kind of store."""
+    """Running servers of earlier tests, by kind of store."""
     with contextlib.ExitStack() as opened:
         found: Servers = {}
         yield found
@@ -151,7 +151,7 @@ def servers() -> Iterator[Servers]:
 
 @pytest.fixture
 def target(tmp_path: Path, servers: Servers) -> Iterator[Make]:
-    """Gives a store of a kind; with a disk, of a server of its own there."""
+    """Creates a store of a kind; with a disk, on a new server that uses it."""
     with contextlib.ExitStack() as opened:
 
         def make(kind: str, disk: Path | None = None) -> Target:
@@ -244,7 +244,7 @@ while True:
 
 
 def _killed_writer(url: str, steps: Steps) -> None:
-    """Another process writes until it is killed; what it said is what was acknowledged."""
+    """Another process writes until it is killed, and reports each acknowledged step."""
     arguments = [sys.executable, "-c", WRITER, url, str(steps.acknowledged.number), steps.flow]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
@@ -272,7 +272,7 @@ def test_a_restart_between_two_calls(kind: str, target: Make) -> None:
 
 @contextlib.contextmanager
 def silent(made: Target) -> Iterator[None]:
-    """Nothing is answered meanwhile."""
+    """While in the context, the server does not answer."""
     if made.server is not None:
         made.server.pause()
         try:
@@ -290,7 +290,7 @@ def silent(made: Target) -> Iterator[None]:
 
 
 @fault("timeout")
-def test_silence_is_noticed_in_bounded_time(kind: str, target: Make) -> None:
+def test_a_silent_server_is_noticed_in_bounded_time(kind: str, target: Make) -> None:
     made = target(kind)
     steps = made.steps()
     with silent(made):
@@ -323,7 +323,7 @@ def test_an_answer_that_is_lost_after_the_effect(kind: str, target: Make) -> Non
         retry(steps.step)
         for _ in range(3):
             wire.responses_to_drop = 1
-            with contextlib.suppress(Unavailable):  # Cassandra's store asks by itself what became of it
+            with contextlib.suppress(Unavailable):  # Cassandra's store finds out the outcome by itself
                 steps.step()
             assert wire.responses_to_drop == 0
             steps.check()
@@ -353,7 +353,7 @@ def disk(tmp_path: Path, kind: str) -> Iterator[Path]:
 
 @fault("disk-full")
 def test_a_full_disk(kind: str, disk: Path, target: Make) -> None:
-    """The step at hand is refused, what was acknowledged stays, and with room again the service goes on."""
+    """The current step is refused, acknowledged writes stay, and with free space the service continues."""
     made = target(kind, disk)
     steps = made.steps(LARGE)
     retry(steps.step)
@@ -364,15 +364,17 @@ def test_a_full_disk(kind: str, disk: Path, target: Make) -> None:
     assert isinstance(steps.until_refused(), Unavailable)
     assert steps.acknowledged.number > 1
     ballast.unlink()
-    if made.server is not None:  # some servers end then, others wait for a restart
+    if made.server is not None:  # some servers end by themselves, others must be restarted
         made.server.kill()
         made.server.start()
     steps.check()
 
 
 @fault("read-only")
-def test_what_takes_no_writes_any_more(kind: str, target: Make, request: pytest.FixtureRequest) -> None:
-    """Refused by name, nothing changed; and when it takes writes again, it goes on."""
+def test_a_server_that_no_longer_accepts_writes(
+    kind: str, target: Make, request: pytest.FixtureRequest
+) -> None:
+    """Writes are refused with a clear error and change nothing; when it accepts writes again, the service continues."""
     if kind == "sqlite":
         disk = request.getfixturevalue("disk")
         made = target(kind, disk)

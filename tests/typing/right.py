@@ -1,4 +1,4 @@
-"""Goal: sound flows satisfy mypy and pyright, and types are what users expect. Method: both check this file, which is never run."""
+"""Goal: correct flows pass mypy and pyright, with the types that users expect. Method: both check this file; it is never run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Goal: values in JSON come back as they were, or are refused; and a changed type never reads old states wrongly.
+"""Goal: values in JSON are read back unchanged, or are refused; and a changed type never misreads old states.
 
 Method: values of a struct made by hypothesis; types made at run time, one as it was, one as it is now.
 """
@@ -75,7 +75,7 @@ orders = st.builds(
 
 
 @given(orders)
-def test_what_is_encoded_comes_back(order: Order) -> None:
+def test_a_value_is_read_back_unchanged(order: Order) -> None:
     codec = codec_for(Order)
     assert codec.decode(codec.encode_state(order)) == order
     assert codec.copy(order) == order
@@ -153,7 +153,7 @@ def test_a_state_that_would_come_back_as_another_one_is_refused(state: Any) -> N
         (Incomparable, "do not compare"),
     ],
 )
-def test_types_that_can_be_no_state(python_type: type, text: str) -> None:
+def test_types_that_cannot_be_states(python_type: type, text: str) -> None:
     assert re.search(text, codec_for(python_type).check_state())
 
 
@@ -185,7 +185,7 @@ class Unknown(msgspec.Struct):
         (set, "it takes"),
     ],
 )
-def test_types_that_have_no_form_in_json(python_type: type, text: str) -> None:
+def test_types_that_json_cannot_express(python_type: type, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         Json(python_type)
 
@@ -203,7 +203,7 @@ def test_names_in_envelopes() -> None:
     assert not codec_for(dict).reads("bytes:")
 
 
-def test_a_codec_travels() -> None:
+def test_a_codec_can_be_pickled() -> None:
     codec = pickle.loads(pickle.dumps(Json(Order, type_name="shop.Order")))  # noqa: S301 - our own
     assert (codec.python_type, codec.type_name) == (Order, "json:shop.Order")
     assert codec.decode(codec.encode(Order("r"))) == Order("r")
@@ -275,12 +275,12 @@ def test_changes_that_read_what_was_written(was: Fields, now: Fields) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "text"), [case[1:] for case in INCOMPATIBLE], ids=[case[0] for case in INCOMPATIBLE]
 )
-def test_changes_that_would_read_wrongly(was: Fields, now: Fields, text: str) -> None:
+def test_changes_that_would_misread_old_values(was: Fields, now: Fields, text: str) -> None:
     before, after = codec_of(was), codec_of(now)
     assert re.search(text, after.misread(before.type_name, before.shape()))
 
 
-def test_a_field_that_was_there_once_has_to_fit_when_its_name_comes_back() -> None:
+def test_a_field_with_the_name_of_a_removed_one_must_fit_it() -> None:
     first, second = codec_of({"a": int, "b": str}), codec_of({"a": int})
     known = second.shape(first.shape())
     assert codec_of({"a": int, "b": str}).misread("json:State", known) == ""

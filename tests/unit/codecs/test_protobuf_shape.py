@@ -1,4 +1,4 @@
-"""Goal: a type that would read another one's bytes wrongly is known as such, and no other one is.
+"""Goal: a type that would misread another one's bytes is detected, and no other type is.
 
 Method: types made at run time; where two are said to be compatible, what one wrote is read by the other.
 """
@@ -84,7 +84,7 @@ def test_numbers_that_are_compatible_are_read_as_they_were_written(was: str, now
 
 
 @pytest.mark.parametrize(("was", "now"), UNLIKE)
-def test_kinds_that_read_something_else_or_nothing_are_told(was: str, now: str) -> None:
+def test_kinds_that_would_be_misread_are_reported(was: str, now: str) -> None:
     found = difference(state(was), state(now))
     for said in ("field 2", "made.State"):
         assert said in found
@@ -126,7 +126,7 @@ def test_a_type_of_another_name_must_have_the_same_fields() -> None:
         assert "made.Other" in found
 
 
-def test_fields_that_become_alternatives_are_told_and_others_may_join() -> None:
+def test_fields_that_become_alternatives_are_reported_and_others_may_join() -> None:
     both = "int64 a = 1; int64 b = 2"
     oneof = "oneof(0) int64 a = 1; oneof(0) int64 b = 2"
     assert "fields 1 and 2" in difference({"State": both}, {"State": oneof})
@@ -135,7 +135,7 @@ def test_fields_that_become_alternatives_are_told_and_others_may_join() -> None:
     assert difference({"State": "int64 a = 1"}, {"State": "oneof(0) int64 a = 1; oneof(0) int64 c = 3"}) == ""
 
 
-def test_what_a_removed_field_has_written_is_remembered() -> None:
+def test_the_kind_of_a_removed_field_is_remembered() -> None:
     first, second, third = (
         described(message_type({"State": f"string name = 1{more}"}))
         for more in ("; int64 miles = 2", "", "; double miles = 2")
