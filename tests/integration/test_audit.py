@@ -68,7 +68,7 @@ def emptied(address: str) -> Iterator[None]:
 
 
 def states(truth: Expected) -> dict[str, dict[bytes, bytes]]:
-    """Stage -> key -> state, all right."""
+    """Stage -> key -> state, all correct."""
     robots = {
         key: RobotTotal(
             robot=key,
@@ -137,7 +137,7 @@ def test_states_that_were_folded_again_are_found_under_their_new_name(url: str, 
     assert store.set_home(audit.FLOW, home, after, plan) == after
     try:
         assert audit.is_exact(audit.audit({"": url}, truth))
-    finally:  # the tests behind this one look under the old name again
+    finally:  # later tests use the old name again
         plan = json.dumps({"layout": {"stages": {}}}).encode()
         store.set_home(audit.FLOW, after, Home(1, "run", "", number + 1, "p"), plan)
         store.close()

@@ -127,9 +127,7 @@ def test_programs_that_migrate_at_once_take_turns(cassandra_url: str) -> None:
     store.close()
 
 
-def test_who_dies_while_it_migrates_is_waited_for(
-    cassandra_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(cassandra_url.replace("/sqe_chain", "/dies"))
     client = CassandraClient.of_this_process(store.settings)
     store.make_schema({"": 1})
@@ -175,7 +173,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def guarded(certificate: Path) -> Iterator[CassandraServer]:
-    """A server that wants a login, speaks TLS to whoever asks, and forgets its last moments when killed."""
+    """A server that requires a login, offers TLS, and loses its last writes when killed."""
     properties = {
         "authenticator": "PasswordAuthenticator",
         "authorizer": "CassandraAuthorizer",
@@ -242,7 +240,7 @@ def test_the_least_rights_are_the_documented_ones() -> None:
     assert text.count("GRANT ") == len(LEAST_RIGHTS)
 
 
-def test_missing_rights_are_a_matter_of_configuration(guarded: CassandraServer) -> None:
+def test_missing_rights_are_a_configuration_error(guarded: CassandraServer) -> None:
     root = CassandraClient.of_this_process(opened(address(guarded, "cassandra:cassandra@")).settings)
     root.change_schema(f"CREATE ROLE IF NOT EXISTS reader WITH PASSWORD = '{SECRET}' AND LOGIN = true")
     root.change_schema("GRANT SELECT ON KEYSPACE sqe_chain TO reader")
@@ -326,7 +324,7 @@ def test_a_setting_that_cannot_be_read_counts_as_weak(
 def test_a_node_that_is_away_counts_as_periodic(
     guarded: CassandraServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else no service could start while one of three nodes is restarted."""
+    """Otherwise no service could start while one of three nodes is restarted."""
     client = client_of(guarded, "sqe_chain")
     monkeypatch.setattr(client, "of_each_node", lambda text: [("node-2:9042", Unavailable("gone"))])
     (sentence,) = durability.weaknesses(client)

@@ -77,14 +77,14 @@ def mortal() -> Iterator[CassandraServer]:
 
 @pytest.fixture
 def wire(cassandra_url: str) -> Iterator[LossyProxy]:
-    """A wire to the shared server that can lose requests and answers."""
+    """A proxy to the shared server that can lose requests and answers."""
     with LossyProxy(int(cassandra_url.rpartition(":")[2].partition("/")[0])) as made:
         yield made
 
 
 @pytest.fixture
 def lossy(wire: LossyProxy) -> Iterator[StateStore]:
-    """A store at the end of that wire, impatient and warmed up."""
+    """A store that uses the proxy, with short timeouts, connected and warmed up."""
     made = open_store(f"cassandra://127.0.0.1:{wire.port}/sqe_chain?timeout_s=2")
     warm = f"warm-{uuid.uuid4().hex}"
     retry_until_available(lambda: made.write(warm, "s", 0, None, BORN, [(b"k", b"1")]))
@@ -153,7 +153,7 @@ def test_a_silent_server_is_noticed_in_bounded_time(mortal: CassandraServer) -> 
 def test_when_all_nodes_are_gone_names_are_looked_up_again(
     mortal: CassandraServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that comes back behind the same name may have another address."""
+    """A server that comes back under the same name may have another address."""
     monkeypatch.setattr(client, "_LOST_S", 0.0)
     store = open_store(mortal.url)
     assert isinstance(store, CassandraStore)
@@ -318,7 +318,7 @@ def test_rows_of_another_program_are_not_taken_for_ours(store: CassandraStore, f
 
 
 def test_a_forked_child_has_connections_of_its_own(store: CassandraStore, flow: str) -> None:
-    """Spark's workers are forks of a daemon; what a parent has open is of no use there."""
+    """Spark's workers are forks of a daemon; they cannot use connections of their parent."""
     store.set_home(flow, None, CLAIM)
     child = os.fork()
     if child == 0:  # pragma: no cover - another process

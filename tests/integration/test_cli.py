@@ -1,4 +1,4 @@
-"""Goal: `sqe-chain` does on real servers what it says. Method: the command in processes of its own, read line by line."""
+"""Goal: `sqe-chain` works on real servers as documented. Method: the command in separate processes, read line by line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(240)
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
 TIMEOUT_S = 180
-"""A machine that runs several Sparks at once takes its time. Nothing waits that long when all is well."""
+"""Generous, for machines that run several Sparks at once. Nothing waits that long when all is well."""
 LOGIN = ("carol", "looking-glass-9")
 
 FLOWS = """
@@ -107,7 +107,7 @@ class Run:
         return found()[0]
 
     def wait_until_taken(self, count: int) -> None:
-        """So many messages are behind commits, in however many batches."""
+        """Wait until this many messages are committed, in any number of batches."""
 
         def taken() -> int:
             return sum(int(str(line["inputs"])) for line in self.lines() if line["event"] == "committed")
@@ -153,7 +153,7 @@ class Deployment:
         )
 
     def create_topics(self) -> None:
-        """All that the flows need; quicker than a run with --create-topics."""
+        """Create all topics that the flows need; faster than a run with --create-topics."""
         log = KafkaLog(self.kafka)
         for topic, partitions in (("words", 2), ("copies", 2), ("totals", 1)):
             log.create_topic(f"{self.name}.{topic}", partitions)
@@ -174,7 +174,7 @@ class Deployment:
         return {line["key"]: int(line["state"]) for line in lines}
 
     def holder(self) -> str:
-        """Run id of the claim; empty when nobody holds it."""
+        """Run id of the claim; empty when there is no claim."""
         home, _ = open_store(self.store).home(f"{self.name}-counts")
         assert home is not None
         return home.run_id
@@ -250,7 +250,7 @@ def test_dead_letters_come_back_once_although_the_sender_is_killed(
 
 @pytest.fixture
 def own_redis() -> Iterator[str]:
-    """URL of a store that holds the flows of one test only: forgetting looks at all that a store knows."""
+    """URL of a store with the flows of one test only: forgetting checks all flows of a store."""
     with RedisServer() as server:
         yield server.url
 

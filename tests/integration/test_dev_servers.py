@@ -1,4 +1,4 @@
-"""Goal: the servers that all other tests stand on do what they say. Method: real ones, killed and started again."""
+"""Goal: the servers that all other tests use work as documented. Method: real ones, killed and started again."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_topic_that_was_not_created_does_not_appear(broker: KafkaServer) -> No
 
 
 def consume_error(bootstrap: str) -> None:
-    """Raises what the broker says of a topic that is not there."""
+    """Raises the broker's error for a topic that does not exist."""
     topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics("misspelt", TIMEOUT_S).topics
     error = topics["misspelt"].error
     if error is not None:
@@ -211,7 +211,7 @@ def test_closing_removes_process_and_temporary_data() -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory for `up`; whatever happens, nothing keeps running."""
+    """A directory for `up`; its servers are always stopped at the end."""
     directory = tmp_path / "dev"
     yield directory
     for server in down(directory, grace_s=0).servers:
@@ -279,7 +279,7 @@ def test_up_replaces_what_died(place: Path) -> None:
 
 
 def test_a_port_that_a_running_server_does_not_have_is_refused(place: Path) -> None:
-    """It would be ignored in silence; and what is asked for beside it is not started either."""
+    """It would be ignored silently; and the other requested servers are not started either."""
     running = up(["redis"], place).server("redis")
     assert running is not None
     with pytest.raises(

@@ -32,12 +32,12 @@ from tests.support.docs_examples import ROOT
 PAGES = [page for page in docs_examples.pages() if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")]
 PORTS = ("19092", "16379")
 CHECKED_ELSEWHERE = ("make ", "pip ", "git ", "cd ")
-"""Begin of commands that only tests/unit/test_docs.py looks at: they would run these tests, or install."""
+"""Prefixes of commands that only tests/unit/test_docs.py checks: they would run these tests, or install."""
 END = "--end-of-command--"
 
 
 class Shell:
-    """One bash that takes a page's commands, one after the other, as a terminal does."""
+    """One bash that runs a page's commands one after another, like a terminal."""
 
     def __init__(self, directory: Path) -> None:
         programs = Path(sys.executable).parent
@@ -61,7 +61,7 @@ class Shell:
         )
 
     def run(self, command: str) -> tuple[int, str]:
-        """Exit status, and what was shown."""
+        """Exit status and output."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -77,7 +77,7 @@ class Shell:
         raise AssertionError(f"the shell ended: {''.join(shown)}")
 
     def close(self) -> None:
-        """End the shell and everything that it has started."""
+        """End the shell and all processes that it has started."""
         try:
             subprocess.run(
                 [Path(sys.executable).with_name("sqe-chain"), "dev", "down"],

@@ -1,4 +1,4 @@
-"""What a real broker does to readers and writers: transactions, retention, truncation, silence, logins.
+"""What a real broker can do to readers and writers: transactions, retention, truncation, silence, logins.
 
 Tests that pause, kill or restart a broker share one of their own; the others use the session's.
 """
@@ -57,11 +57,13 @@ def own_log(own: KafkaServer) -> Iterator[KafkaLog]:
 
 
 def created(bootstrap: str, **config: str) -> str:
-    """A new topic with settings of its own."""
+    """A new topic with its own settings."""
     name = f"t-{uuid.uuid4().hex}"
     settings = {key.replace("_", "."): value for key, value in config.items()}
     topic = driver.NewTopic(name, 1, config=settings)
-    asker = driver.AdminClient({"bootstrap.servers": bootstrap})  # its answers die with it
+    asker = driver.AdminClient(
+        {"bootstrap.servers": bootstrap}
+    )  # keep it: its answers are lost when it is collected
     asker.create_topics([topic])[name].result(10)
     KafkaLog(bootstrap).create_topic(name, 1)  # waits for its leaders
     return name
@@ -136,7 +138,7 @@ def test_aborted_records_are_not_read_and_open_ones_hold_the_rest_back(kafka: st
 
 
 def test_a_range_may_end_with_offsets_nobody_can_see(kafka: str, log: KafkaLog) -> None:
-    """The end of the log is a marker: only an end-of-partition event can tell that all was read."""
+    """The end of the log is a marker: only an end-of-partition event shows that everything was read."""
     topic, producer = created(kafka), transactional(kafka)
     transact(producer, topic, 0, commit=True)
     begun = time.monotonic()
@@ -152,7 +154,7 @@ def test_a_compacted_log_is_read_to_its_end(kafka: str, log: KafkaLog) -> None:
     deadline = time.monotonic() + 60
     count = 0
     found: list[tuple[int, int]] = []
-    while len(found) == count and time.monotonic() < deadline:  # a cleaner comes when it comes
+    while len(found) == count and time.monotonic() < deadline:  # the broker decides when the cleaner runs
         publish(log, [(topic, 0, b"k", b"%d" % count, None, 0)])
         count += 1
         time.sleep(0.3)
@@ -202,7 +204,7 @@ def pair(tmp_path: Path) -> Iterator[tuple[KafkaServer, KafkaServer]]:
 def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(
     pair: tuple[KafkaServer, KafkaServer],
 ) -> None:
-    """Two brokers, for a single replica counts as enough whatever the topic asks for (Kafka 4)."""
+    """Two brokers, because a single replica always counts as enough, whatever the topic requires (Kafka 4)."""
     first, second = pair
     log = KafkaLog(first.bootstrap, flush_s=2)
     asker = driver.AdminClient({"bootstrap.servers": first.bootstrap})
@@ -237,7 +239,7 @@ def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(
 
 @pytest.mark.parametrize("limit", [5_000, 3_000_000])
 def test_batches_keep_to_the_limit_of_their_topic(kafka: str, log: KafkaLog, limit: int) -> None:
-    """The client fails for good when a batch is refused as too large, so none may be."""
+    """The client fails permanently when a batch is refused as too large, so no batch may be."""
     topic = created(kafka, max_message_bytes=str(limit))
     largest = limit - 97
     sizes = [largest, 1, largest // 3, largest // 3, largest // 3, largest] + [largest // 50] * 200
@@ -334,7 +336,7 @@ def test_a_writer_outlasts_a_broker_that_is_killed_and_returns(own: KafkaServer)
 
 
 def test_a_later_leader_epoch_below_the_start_is_a_truncation(own: KafkaServer, own_log: KafkaLog) -> None:
-    """Offsets 5 to 9 were read in one epoch and are another epoch's now: the log was cut and rewritten."""
+    """Offsets 5 to 9 were read in one epoch and now belong to another: the log was truncated and rewritten."""
     topic = created(own.bootstrap)
     publish(own_log, outputs(topic, *range(5)))
     own.restart()

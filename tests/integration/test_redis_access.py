@@ -1,4 +1,4 @@
-"""Who may do what on a real Redis, over which protocol, with which certificates, and what cannot be read then."""
+"""Users, rights, protocols and certificates on a real Redis, and settings that cannot be read without rights."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_what_a_user_may_not_read_counts_as_weak(server: RedisServer, protocol: 
 
 
 def test_the_least_rights_in_a_cluster(cluster: RedisCluster) -> None:
-    """While a slot moves, its keys are asked for with ASKING, which is a right of its own."""
+    """While a slot moves, its keys are requested with ASKING, which needs a right of its own."""
     key = layout.header_key("rights", "s", 0)
     source = cluster.owner(key)
     target = cluster.masters[cluster.masters.index(source) - 1]
@@ -211,7 +211,7 @@ def test_both_versions_of_the_protocol_with_every_kind_of_address(
 
 
 def test_a_server_without_waitaof_is_refused_by_name(server: RedisServer) -> None:
-    """WAITAOF itself is untested: no server that has it was at hand."""
+    """WAITAOF itself is untested: the test servers do not have it."""
     version = str(server_info(server, "server")["redis_version"]).split(".")
     if (int(version[0]), int(version[1])) >= (7, 2):
         pytest.skip("this server has WAITAOF")

@@ -31,14 +31,14 @@ KEYS = [b"%03d" % key for key in range(50)]
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RedisCluster]:
-    """Three masters; a test moves slots of its own flows only, and leaves all nodes running."""
+    """Three masters; a test moves only slots of its own flows, and leaves all nodes running."""
     with RedisCluster() as started:
         yield started
 
 
 @pytest.fixture
 def store(cluster: RedisCluster) -> Iterator[StateStore]:
-    """A store that knows nothing of the cluster yet."""
+    """A store that has not connected to the cluster yet."""
     opened = open_store(cluster.url)
     opened.close()
     yield opened
@@ -46,7 +46,7 @@ def store(cluster: RedisCluster) -> Iterator[StateStore]:
 
 
 def rows(header: Header) -> list[tuple[bytes, bytes | None]]:
-    """Rows that tell which step wrote them."""
+    """Rows that identify the step that wrote them."""
     return [(key, b"%d" % header.number) for key in KEYS]
 
 
@@ -58,7 +58,7 @@ def step(store: StateStore, flow: str, header: Header) -> Header:
 
 
 def check(store: StateStore, flow: str, header: Header) -> None:
-    """What was written last stands, whole."""
+    """Check that the last write is stored completely."""
     assert store.read(flow, "s", 0, KEYS) == (header, [state for _, state in rows(header)], header)
 
 
@@ -114,7 +114,7 @@ def test_the_state_partitions_of_a_stage_lie_on_all_masters(cluster: RedisCluste
 def test_a_slot_that_moves_with_its_data_while_it_is_written(
     cluster: RedisCluster, store: StateStore
 ) -> None:
-    """At each moment of the move a step is done as a whole, or the store says that it is away."""
+    """At each moment of the move, a step is done completely, or the store is unavailable."""
     move = Move(cluster, "moves")
     store.write("moves", "s", 0, None, BORN, rows(BORN))
     move.start()
@@ -166,7 +166,7 @@ def test_a_writer_that_never_stops_while_slots_move(cluster: RedisCluster, store
 def test_what_is_read_while_keys_are_in_two_places_is_read_in_order(
     cluster: RedisCluster, store: StateStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The header before must be older than the states, and these older than the header behind."""
+    """The header read before must be older than the states, and these older than the header read after."""
     move = Move(cluster, "order")
     store.write("order", "s", 0, None, BORN, rows(BORN))
     move.start()
@@ -189,7 +189,7 @@ def test_what_is_read_while_keys_are_in_two_places_is_read_in_order(
 
 
 def test_a_scan_whose_slot_moves_ends_with_an_error(cluster: RedisCluster, store: StateStore) -> None:
-    """A cursor means nothing to another server: states would be missed in silence."""
+    """A cursor means nothing to another server: states would be missed silently."""
     move = Move(cluster, "scanned")
     many: list[tuple[bytes, bytes | None]] = [(b"%06d" % number, b"1") for number in range(5_000)]
     store.write("scanned", "s", 0, None, BORN, many)

@@ -1,4 +1,4 @@
-"""A master, its replica, and real sentinels: what a failover keeps, what it loses, and how that is found."""
+"""A master, its replica, and real sentinels: what a failover keeps, what it loses, and how the loss is detected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing but a server of this test
 
 @pytest.fixture
 def group() -> Iterator[SentinelGroup]:
-    """A group of its own for each test: a failover cannot be undone."""
+    """A new group for each test, because a failover cannot be undone."""
     with SentinelGroup() as started:
         yield started
 
@@ -46,7 +46,7 @@ def test_the_new_master_is_found_by_three_sentinels_of_whom_one_is_away() -> Non
 
 
 def test_after_a_failover_the_store_says_what_is_there_also_when_that_is_less(group: SentinelGroup) -> None:
-    """A step that no replica had is lost. The header stands back, and the next step is refused by it."""
+    """A step that no replica had is lost. The header is older, so the next step is refused."""
     store = open_store(group.url)
     store.write("loses", "s", 0, None, BORN, [(b"k", b"1")])
     eventually(group.replica_caught_up, "the replica has all")

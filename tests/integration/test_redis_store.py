@@ -33,13 +33,13 @@ SECRET = "s3cret-9Qz"  # noqa: S105  opens nothing but a server of this test
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
-    """A server whose scripts, settings and life belong to these tests."""
+    """A server whose scripts and settings these tests may change, and which they may kill."""
     with RedisServer() as started:
         yield started
 
 
 def administer(server: RedisServer, *command: str) -> None:
-    """Send a command past the store."""
+    """Send a command directly, not through the store."""
     with Redis(port=server.port, protocol=2) as client:
         client.execute_command(*command)
 
@@ -99,7 +99,7 @@ def test_each_weak_setting_is_named_with_the_option_that_accepts_it(
 
 
 def test_steps_larger_than_luas_stack(server: RedisServer) -> None:
-    """Lua's unpack() ends at some 8,000 values; the option max_rows may exceed that."""
+    """Lua's unpack() fails beyond about 8,000 values; the option max_rows may exceed that."""
     store = open_store(server.url, max_rows="20000")
     rows = [(b"%06d" % number, b"1") for number in range(20_000)]
     after = replace(BORN, number=1)
@@ -113,7 +113,7 @@ def test_steps_larger_than_luas_stack(server: RedisServer) -> None:
 def test_missing_rights_are_a_matter_of_configuration_and_change_nothing(
     server: RedisServer, missing: str
 ) -> None:
-    """Redis does not undo what a script did before a command was refused, so rights are asked first."""
+    """Redis does not undo what a script did before one of its commands was refused, so rights are checked first."""
     fewer = [right for right in LEAST_RIGHTS if right != missing]
     administer(server, "ACL", "SETUSER", "fewer", "reset", "on", f">{SECRET}", "~sqe:*", *fewer)
     flow = f"rights{missing[1:]}"
@@ -139,7 +139,7 @@ def test_a_wrong_password_is_named_without_showing_it(server: RedisServer, login
         with pytest.raises(ConfigurationError) as caught:
             open_store(address(server, login)).check()
         nameless = open_store(address(server))
-        nameless.close()  # connections that stand were let in for good
+        nameless.close()  # existing connections stay logged in
         with pytest.raises(ConfigurationError):
             nameless.check()
         open_store(address(server, ":right@")).check()
@@ -166,7 +166,7 @@ def test_the_password_may_come_from_a_file_or_the_environment(
 
 
 def test_a_scan_of_a_server_that_is_restarted_ends_with_an_error() -> None:
-    """Cursors of the process before mean nothing to the next: states would be missed in silence."""
+    """Cursors of the previous process mean nothing to the next one: states would be missed silently."""
     with RedisServer() as server:
         store = open_store(server.url)
         store.write("scan", "s", 0, None, BORN, [(b"%06d" % number, b"1") for number in range(5_000)])
@@ -230,7 +230,7 @@ def test_a_server_that_says_nothing_is_noticed_in_bounded_time_and_a_late_effect
 def test_an_answer_that_nobody_waited_for_is_never_taken_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Ctrl-C while an answer is under way: the next question must not get it."""
+    """Ctrl-C while waiting for an answer: the next request must not receive it."""
     with RedisServer() as server:
         store = open_store(server.url)
         store.set_home("late", None, replace(CLAIM, number=0), b"plan")
@@ -313,7 +313,7 @@ def test_the_documented_layout(server: RedisServer) -> None:
 
 
 def test_the_documented_layout_of_hashes(server: RedisServer) -> None:
-    """A hash is made anew with each step: fields that have gone are gone."""
+    """Each step writes the hash again completely: removed fields are deleted."""
     store = open_store(server.url)
     first = Views("hash", {b"k": {"a": "1", "b": "x"}, b"\xff": {"a": "2"}})
     store.write("hashes", "s", 7, None, BORN, [(b"k", b"1"), (b"\xff", b"2")], first)

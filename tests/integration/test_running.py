@@ -1,4 +1,4 @@
-"""Goal: a flow that a Python file runs is exact through kill -9. Method: real Kafka and Redis, the file in a process of its own."""
+"""Goal: a flow that a Python file runs is exact through kill -9. Method: real Kafka and Redis, the file in a separate process."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_file_that_runs_a_flow_is_exact_through_kill_9(kafka: str, redis_url: 
         return output.read_text(encoding="utf-8").count('"committed"')
 
     def run_until(count: int) -> None:
-        """One more run, killed when so many batches are committed over all runs."""
+        """One more run, killed when this many batches are committed over all runs."""
         process = start()
         assert wait_until(lambda: committed() >= count or process.poll() is not None, 60)
         assert process.poll() is None, output.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A flow with two stages on a real cluster: a master and two workers in processes of their own.
+"""A flow with two stages on a real cluster: a master and two workers in separate processes.
 
 The user's module lies in a directory that workers neither share nor find. Executors are killed in the
 middle of a batch, and between the seal of a plan and its publication, when all that was cached is lost.
@@ -30,7 +30,7 @@ MESSAGES = 6_000
 KEYS = 40
 LINES = 3
 INPUT_PARTITIONS = 4
-STATE_PARTITIONS = 5  # another number than the input has: both stages stand behind a shuffle
+STATE_PARTITIONS = 5  # not the number of input partitions, so both stages come after a shuffle
 SPECIAL = 1_234  # the message that keeps its worker waiting
 
 MODULE = '''
@@ -220,7 +220,7 @@ def feed(log: KafkaLog, topic: str) -> None:
 
 
 def published(log: KafkaLog, topic: str) -> dict[tuple[int, int, bytes], int]:
-    """What a receiver keeps that ignores replays: value by partition, lane and position."""
+    """What remains when replays are ignored: value by partition, lane and position."""
     about = log.describe([topic])[topic]
     found: dict[tuple[int, int, bytes], int] = {}
     places = [(topic, partition) for partition in range(about.partitions)]

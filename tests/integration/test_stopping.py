@@ -1,4 +1,4 @@
-"""Goal: whoever is told to end, the service finishes its batch. Method: SIGTERM as supervisors send it, in real processes.
+"""Goal: a service finishes its batch, whichever of its processes gets SIGTERM. Method: signals as supervisors send them.
 
 systemd sends it to all processes of a service (KillMode=control-group), a container's init may forward it to its
 process group, a shell's `kill -- -PGID` too.
@@ -55,7 +55,7 @@ counts.source("{name}.words", StringValue).aggregate(
 
 
 class Service:
-    """A service in a process group of its own, in the middle of its first batch."""
+    """A service in its own process group, in the middle of its first batch."""
 
     def __init__(self, directory: Path, kafka: str, engine: str) -> None:
         self.directory, self.name = directory, f"stopping-{uuid4().hex[:8]}"
@@ -99,7 +99,7 @@ class Service:
         return [line for line in lines if line["event"] == event]
 
     def tree(self) -> list[ProcessIdentity]:
-        """The service and all processes that it has started, and they."""
+        """The service and all its descendants."""
         pids, found = [self.process.pid], list[ProcessIdentity]()
         while pids:
             pid = pids.pop()
@@ -146,7 +146,7 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, kafka: str) -> Itera
 
 
 def finished(service: Service, tree: list[ProcessIdentity]) -> None:
-    """The batch is complete, and nobody is left."""
+    """The batch is complete, and no process is left."""
     assert service.process.wait(TIMEOUT_S) == 0, service.text
     assert "Traceback" not in service.text
     assert "Py4J" not in service.text
@@ -183,7 +183,7 @@ def test_nobody_outlives_a_service_that_is_killed(service: Service) -> None:
 @pytest.mark.parametrize("service", ["spark"], indirect=True)
 @pytest.mark.parametrize("told", [True, False])
 def test_when_spark_is_gone_all_the_same_the_next_start_goes_on(service: Service, told: bool) -> None:
-    """The status says "start me again", or that nothing is left to be done when it was told to end; one line says why."""
+    """The status means "start again", or success if it was asked to end with nothing left to do; one line says why."""
     tree = service.tree()
     (java,) = [one for one in tree if "java" in Path(f"/proc/{one.pid}/cmdline").read_text().split("\0")[0]]
     if told:

@@ -1,4 +1,4 @@
-"""Goal: each value finds its codec, those of users and of other packages included; what has none is told by name."""
+"""Goal: each type gets its codec, including those of users and other packages; a type without one is named in the error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Reading:
 
 
 class Text(Codec["Celsius"]):
-    """A codec as a user writes one."""
+    """A user's codec."""
 
     name = "text"
 
@@ -44,7 +44,7 @@ class Text(Codec["Celsius"]):
 
 
 class Celsius:
-    """A class that no built-in codec takes."""
+    """A class without a built-in codec."""
 
     def __init__(self, degrees: float = 0.0) -> None:
         self.degrees = degrees

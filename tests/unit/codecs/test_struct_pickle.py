@@ -1,4 +1,4 @@
-"""Goal: structs that a script defines arrive on workers as they were, though cloudpickle alone loses their fields.
+"""Goal: structs that a script defines arrive on workers unchanged, although cloudpickle alone loses their fields.
 
 Method: a script pickles its structs and a function that uses them; another process, which cannot import the script,
 decodes, folds and encodes with them.

@@ -1,4 +1,4 @@
-"""Goal: what is missing on a machine is said exactly. Method: empty paths and caches, no network."""
+"""Goal: errors say exactly what is missing on a machine. Method: empty paths and caches, no network."""
 
 from __future__ import annotations
 

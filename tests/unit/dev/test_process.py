@@ -1,4 +1,4 @@
-"""Goal: only the very process that was started is ever signalled, and none outlives its owner. Method: `sleep`."""
+"""Goal: signals reach only the process that was started, and no process outlives its owner. Method: `sleep`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks packed into rows come back complete and in order, whatever way they took; no Spark runs here."""
+"""Blocks packed into rows are unpacked completely and in order, however they were shuffled; no Spark runs here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unit(part: int, stage: int, topic: str, partition: int, offset: int, path: b
 
 
 def shuffled(tasks: list[list[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """What one task behind a shuffle gets of all tasks before it: one sorted stream, in batches."""
+    """The input of one task after a shuffle, from all upstream tasks: one sorted stream, in batches."""
     table = pa.Table.from_batches([batch for batches in tasks for batch in batches])
     wanted = [tag not in (OUTPUTS, STATES) for tag in table.column("tag").to_pylist()]
     ordered = table.filter(pa.array(wanted)).sort_by([(name, "ascending") for name in ORDER])
@@ -70,7 +70,7 @@ places = st.tuples(
 def test_units_of_many_tasks_come_in_the_order_of_tuples(
     tasks: list[set[tuple[int, ...]]], size: int
 ) -> None:
-    """Runs of several tasks overlap in any way; what comes out is what sorting everything would give."""
+    """The runs of several tasks may overlap in any way; the result equals sorting everything."""
     seen: set[tuple[int, ...]] = set()
     runs = []
     for task in tasks:

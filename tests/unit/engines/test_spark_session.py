@@ -1,4 +1,4 @@
-"""What is refused before a Java process starts, and what of Spark's long errors is told."""
+"""Errors before a Java process starts, and the short texts made from Spark's long errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of the user's code goes to workers, and how; a worker is played by another Python process."""
+"""Which user code is sent to workers, and how; another Python process acts as the worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sqe_chain.flow import Flow
 
 
 class Session:
-    """Takes what is sent."""
+    """A session that records what is sent."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []

@@ -1,4 +1,4 @@
-"""Temporary directories end with their process, however it ends; those of others stay."""
+"""Temporary directories are removed after their process has ended, however it ended; directories of others stay."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_what_belongs_to_a_living_process_stays() -> None:
 
 
 def test_what_is_somebody_elses_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of another user, of another program, a link to elsewhere, and one that is just being made."""
+    """Directories of another user or program, a symbolic link, and a directory that is just being created."""
     names = {
         "others": f"{PREFIX}others",
         "program": "sqe-chain-dev",

@@ -1,4 +1,4 @@
-"""Goal: a record with its chain in headers says the same as an envelope, and nothing that is not one is taken for one.
+"""Goal: a record with its chain in headers is equivalent to an envelope, and nothing else is taken for one.
 
 Method: every envelope of the published vectors with one payload is taken apart and read; headers are spoiled.
 """

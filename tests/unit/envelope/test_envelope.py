@@ -1,4 +1,4 @@
-"""What is written is read; whatever is wrong has a name; templates write what protobuf writes."""
+"""Envelopes are read as they were written; each defect has its own error; templates write the bytes of protobuf."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def hop(**changes: Any) -> bytes:
 
 
 def edited(value: bytes, **changes: Any) -> bytes:
-    """The envelope with fields changed (None: cleared) and a right checksum."""
+    """The envelope with fields changed (None: cleared) and a correct checksum."""
     message = EnvelopeMessage.FromString(value)
     message.ClearField("crc32")
     for name, field in changes.items():
@@ -324,7 +324,7 @@ def test_varints_are_protobuf_s(number: int) -> None:
 
 
 def test_a_template_remembers_nothing_of_the_message_before() -> None:
-    """Times go back as well as on, lengths stand on both sides of a varint's next byte."""
+    """Times move in both directions; lengths are on both sides of a varint's next byte."""
     template = OutputTemplate(lane=0, topic="t", topic_id=bytes(16), partition=0, output="o")
     chain = Chain((Link("t", bytes(16), 0, 1, 1, "o"),))
     lengths = (0, 1, 127, 128, 4095, 4096, 16383, 16384)
@@ -595,8 +595,8 @@ def test_a_position_out_of_bounds_is_refused_although_no_chain_is_walked(
             parse_head(value)
 
 
-def test_a_field_that_stands_twice_is_refused_for_readers_would_not_agree() -> None:
-    """Of two chains protobuf makes one, and a reader that takes them as bytes keeps the last."""
+def test_a_repeated_field_is_refused_because_readers_would_not_agree() -> None:
+    """Protobuf merges two chains into one; a reader that takes them as bytes keeps the last."""
     body = hop(previous=bytes(16))[:-5]
     start, fields = 0, dict[int, bytes]()
     while start < len(body):

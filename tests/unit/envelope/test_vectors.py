@@ -80,7 +80,7 @@ def test_bytes_are_read_as_described(vector: dict[str, Any]) -> None:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, and where the next byte stands."""
+    """A number, and the index of the next byte."""
     number = shift = 0
     while True:
         number |= (data[at] & 0x7F) << shift
@@ -90,7 +90,7 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def without_payload(envelope: bytes) -> tuple[bytes, bytes]:
-    """An envelope without field 7, its checksum made again; and what that field held."""
+    """An envelope without field 7 and with a new checksum; and the content of that field."""
     kept, payload, at = b"", b"", 0
     while at < len(envelope) - 5:
         begin = at

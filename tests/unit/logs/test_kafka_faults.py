@@ -1,4 +1,4 @@
-"""No error of the driver leaves the log as it is, whatever the driver was asked to do."""
+"""The log maps every error of the driver to its own errors, whatever the request was."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def failing(name: str, *, fatal: bool = False) -> KafkaException:
 
 
 class Driver:
-    """A client of the driver in which one call fails; all others do nothing."""
+    """A driver client in which one call fails and all others do nothing."""
 
     def __init__(self, call: str, error: KafkaException, *, once: bool = False) -> None:
         self.call, self.error, self.once, self.reports = call, error, once, list[Callable[[], None]]()
@@ -115,7 +115,7 @@ def test_of_a_report_of_delivery(writer: Writer, name: str) -> None:
 def test_what_ends_a_producer_is_explained_by_the_report_that_follows(
     writer: Writer, name: str, call: str
 ) -> None:
-    """The driver says that order would be lost; which record was refused, and why, it reports after that."""
+    """The driver first reports that order would be lost, and only later which record was refused, and why."""
     found, driver = sender(writer, call, failing("_GAPLESS_GUARANTEE", fatal=True))
     for one in ("_PURGE_QUEUE", name, "_PURGE_QUEUE"):
         error = failing(one).args[0]

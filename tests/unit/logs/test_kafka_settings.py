@@ -1,4 +1,4 @@
-"""What of a Kafka client's making can be checked without a broker."""
+"""Settings and error codes of Kafka clients, as far as they can be checked without a broker."""
 
 from __future__ import annotations
 

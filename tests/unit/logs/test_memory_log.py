@@ -1,4 +1,4 @@
-"""What a memory broker can be put through; what all logs promise is in tests/contract."""
+"""What tests can do to a broker in memory; the contract of all logs is tested in tests/contract."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ IDS = {"robot.ok": b"k" * 16, "robot.raw": b"r" * 16}
 
 @dataclass
 class Message:
-    """As confluent_kafka.Message, as far as the filter asks."""
+    """The methods of confluent_kafka.Message that the filter uses."""
 
     held: bytes | None
     at: int | None
@@ -172,7 +172,7 @@ def test_a_chain_in_headers_counts_as_one_in_the_value() -> None:
     value, headers = in_headers(made(5), source="standard/ok")
     assert value == StringValue(value="5").SerializeToString()
     assert replays.accept(Message(value, 0, heads=headers))
-    assert not replays.accept(Message(made(5), 1))  # the same one, said again in an envelope
+    assert not replays.accept(Message(made(5), 1))  # the same one again, in an envelope
     assert replays.accept(Message(made(6, previous=5), 2))
     value, headers = in_headers(made(6), source="standard/ok")
     assert not replays.accept(Message(value, 3, heads=headers))

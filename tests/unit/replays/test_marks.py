@@ -1,4 +1,4 @@
-"""Every message is accepted once; a hole, a swap or a changed republisher stops, and nothing else does.
+"""Every message is accepted once; only a gap, a swap or a changed republisher stops.
 
 Messages are real envelopes: `made` is what a republisher writes from one input.
 """
@@ -42,7 +42,7 @@ def made(
     at: Coordinates = RAW,
     previous: int | None = None,
 ) -> bytes:
-    """What a republisher makes of the raw message at offset `root`; `previous` is a root's offset, too."""
+    """What a republisher makes from the raw message at offset `root`; `previous` is a root's offset, too."""
     return republish(
         None,
         replace(at, offset=root),
@@ -58,7 +58,7 @@ def made(
 
 
 def made_again(value: bytes, *, offset: int, at: Coordinates = MIDDLE, previous: bytes = b"") -> bytes:
-    """What a second republisher makes of it, having read it at an offset of the topic in between."""
+    """What a second republisher makes from it, read at an offset of the intermediate topic."""
     source = read(value)
     return republish(
         source, replace(at, offset=offset), SCREWS, output="two/lines", key="k", previous=previous
@@ -154,7 +154,7 @@ def test_messages_wrapped_at_the_origin_and_raw_ones_are_their_own_roots() -> No
 def test_whatever_is_redone_from_wherever_each_message_is_accepted_once(
     rewinds: list[tuple[int, int]],
 ) -> None:
-    """Two republishers go back by some inputs again and again; each output is accepted exactly once."""
+    """Two republishers repeat some inputs again and again; each output is accepted exactly once."""
     partition, accepted, done = Partition(fresh()), [], [0, 0]
     for back, ahead in rewinds:
         for writer in (0, 1):
@@ -244,7 +244,7 @@ def test_an_unknown_lane_that_has_a_history_stops_unless_entered_in_the_middle()
 def test_having_entered_in_the_middle_excuses_one_hole_on_a_lane_and_no_second_one(
     previous: int | None,
 ) -> None:
-    """It is of the batch that was being written then. What is before the lane's first message is no hole."""
+    """It belongs to the batch that was being written then. Anything before a lane's first message is not a gap."""
     partition = Partition(fresh(entered_in_middle=True))
     assert partition.accept(made(2, previous=previous))
     assert partition.accept(made(5, previous=4))
@@ -254,7 +254,7 @@ def test_having_entered_in_the_middle_excuses_one_hole_on_a_lane_and_no_second_o
 
 
 def test_a_reader_that_enters_between_two_runs_of_a_republisher_loses_nothing() -> None:
-    """One has written 0 to 6 before; another one says 3 and 4 again, then the first goes on, then the other."""
+    """One has written 0 to 6 before; another one repeats 3 and 4; then the first continues, then the other."""
     partition = Partition(fresh(entered_in_middle=True))
     assert [partition.accept(made(root, previous=root - 1)) for root in (3, 4, 7, 8)] == [True] * 4
     assert [partition.accept(made(root, previous=root - 1)) for root in (5, 6, 7, 8)] == [False] * 4
@@ -331,7 +331,7 @@ def test_the_first_message_of_a_lane_must_agree_with_its_chain(partition: Partit
 
 
 AGAIN = replace(MIDDLE, topic_id=b"x" * 16)
-"""The topic in between, deleted and created again."""
+"""The intermediate topic, deleted and created again."""
 
 
 def test_a_topic_in_between_created_again_stops_when_it_brings_counted_roots(partition: Partition) -> None:
@@ -368,7 +368,7 @@ def test_counted_roots_through_a_topic_created_again_are_skipped_on_demand() -> 
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 def test_what_was_not_counted_of_the_highest_root_is_not_skipped(first: int) -> None:
-    """Be the first message of the new lane before, at or beyond the highest that was counted."""
+    """The first message of the new lane may be before, at or beyond the highest counted position."""
     partition = Partition(fresh(recreated="skip"))
     assert partition.accept(made_again(made(7, ordinal=2, of=3), offset=0))
     for ordinal in (0, 1):

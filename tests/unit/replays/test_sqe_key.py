@@ -1,4 +1,4 @@
-"""SQE's keys are read and written as SQE does it; what is published for others follows from the rules alone."""
+"""SQE's keys are read and written as in SQE; the published vectors follow from the documented rules alone."""
 
 from __future__ import annotations
 
