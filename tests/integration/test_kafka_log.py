@@ -171,7 +171,7 @@ def test_retention_past_the_start_loses_offsets(kafka: str, log: KafkaLog) -> No
         answer.result(10)
     assert bounds(log, topic) == Bounds(6, 10)
     assert [offset for offset, _ in read(log, wanted(log, topic, 6, 10, leader_epoch=1))] == [6, 7, 8, 9]
-    with pytest.raises(LostOffsets, match=r"begins at 6 now; offsets 5 to 5"):
+    with pytest.raises(LostOffsets, match=r"now begins at 6; offsets 5 to 5"):
         read(log, wanted(log, topic, 5, 10, leader_epoch=1))
 
 
@@ -189,7 +189,7 @@ def test_a_topic_created_again_has_another_id(kafka: str, log: KafkaLog) -> None
         list(log.read(old))
     log.create_topic(topic, 1)
     assert log.topic_ids([topic])[topic] != old.topic_id
-    with pytest.raises(RecreatedTopic, match=r"is .* now, expected"):
+    with pytest.raises(RecreatedTopic, match=r"is now .*, expected"):
         list(log.read(old))
 
 
