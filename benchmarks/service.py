@@ -108,7 +108,7 @@ class Service:
         log = KafkaLog(self.bootstrap)
         stores: dict[str, StateStore] = {"": open_store(self.redis)}
         for node in self.flow.outputs():
-            log.create_topic(node.topics[0], node.partitions)
+            log.create_topic(node.topic, node.partitions)
         env = Environment(
             self.flow,
             Ports(log, stores),

@@ -88,7 +88,7 @@ class Story:
         self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
         for flow in (standard, totals):
             for output in flow.outputs():
-                self._log.create_topic(output.topics[0], output.partitions)
+                self._log.create_topic(output.topic, output.partitions)
         self._progress.note(f"Kafka runs at {self._kafka}, states go to {', '.join(self._stores.values())}")
         random = Random(self._options.seed)
         self._standardize = self._victim("standardize", "standard", 0, random)

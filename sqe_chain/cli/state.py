@@ -22,7 +22,7 @@ from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms, store_urls
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, StoredState, decoded, stage_named, stored_rows
 
@@ -134,7 +134,7 @@ def _show_rows(rows: Rows, *, as_lines: bool) -> None:
             OUT.print(f"{readable(row)}: {'none' if content is None else f'{len(content)} bytes'}")
 
 
-def _show(node: Node, codec: Codec[Any], found: Iterator[StoredState], limit: int) -> None:
+def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limit: int) -> None:
     """A table with one column for each field of the state."""
     whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
     fields = codec.fields() or (whole,)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
@@ -25,7 +25,7 @@ class InProcessEngine:
         stores: the store of a stage.
     """
 
-    def __init__(self, flow: Flow, log: Log, stores: Callable[[Node], StateStore]) -> None:
+    def __init__(self, flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
         self._flow = flow
         self._log = log
         self._stores = stores
@@ -52,7 +52,7 @@ class InProcessEngine:
         rows = 0
         for states in self._states:
             if states.level == level:
-                stage = self._flow.nodes[states.stage]
+                stage = self._flow.stage_at(states.stage)
                 header = before[states.stage, states.part]
                 store = self._stores(stage)
                 step, view = self._job.step, view_of(stage)

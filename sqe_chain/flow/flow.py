@@ -18,9 +18,10 @@ from sqe_chain.flow.declaration import (
     wants_context,
 )
 from sqe_chain.flow.functions import Made, Payload, UserFunction
+from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.flow.stream import Filter, Stage, Stream
-from sqe_chain.flow.topology import Nulls, Topology
+from sqe_chain.flow.topology import Topology
 
 __all__ = ["Filter", "Flow", "Stage", "Stream"]
 
@@ -123,13 +124,12 @@ class Flow(Topology):
             raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
         function = None if found else payload
         node = self.add(
-            "source",
+            SourceNode,
             where,
-            function=function,
-            takes_context=wants_context(function, 1, where),
-            name=names[0],
             topics=names,
             codec=found,
+            decoder=function,
+            takes_context=wants_context(function, 1, where),
             raw=raw,
             nulls=nulls,
         )
@@ -162,7 +162,7 @@ class Flow(Topology):
                         f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
                     )
             for output in self.outputs():
-                if topic in output.topics:
+                if topic == output.topic:
                     raise FlowError(f"{where}: {topic!r} is written at {output.place}: that would be a loop")
         if len(set(names)) != len(names):
             raise FlowError(f"{where}: a topic is named twice in {names}")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Final
 
-from sqe_chain.flow.functions import UserFunction
-from sqe_chain.flow.topology import STAGES, Node, Topology
+from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+from sqe_chain.flow.topology import Topology
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 190, 46, 60, 18, 12
-_FILLS: Final = {"source": "#e3f2fd", "output": "#e8f5e9"}
-_STAGE_FILL, _STEP_FILL = "#fff3e0", "#fafafa"
+_FILLS: Final[dict[type[Node], str]] = {SourceNode: "#e3f2fd", OutputNode: "#e8f5e9", StageNode: "#fff3e0"}
+_STEP_FILL: Final = "#fafafa"
 
 
 def as_text(flow: Topology) -> str:
@@ -32,7 +32,7 @@ def as_text(flow: Topology) -> str:
     Args:
         flow: the flow.
     """
-    return "\n".join([f"flow {flow.name}", *_branches(flow, list(flow.sources()), "", None)])
+    return "\n".join([f"flow {flow.name}", *_branches(flow, flow.sources(), "", None)])
 
 
 def as_svg(flow: Topology) -> str:
@@ -62,41 +62,21 @@ def as_svg(flow: Topology) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def label(node: Node) -> tuple[str, str]:
-    """What a node is, and what of it, in the words of whoever declared it."""
-    kind = node.spec.method if node.spec else "to" if node.kind == "output" else node.kind
-    if node.kind == "source":
-        content = node.codec.type_name if node.codec else _name(node.function)
-        return f"source {', '.join(node.topics)}", ", ".join(
-            filter(None, (content, "raw" if node.raw else ""))
-        )
-    if node.kind == "output":
-        return f"to {node.topics[0]}", f"{node.partitions} partition{'s' if node.partitions != 1 else ''}"
-    if node.kind in STAGES:
-        return f"{kind} {node.name}", node.codec.type_name if node.codec else ""
-    return kind, _name(node.function or node.key)
-
-
-def _branches(flow: Topology, nodes: list[Node], indent: str, parent: int | None) -> Iterator[str]:
+def _branches(flow: Topology, nodes: Sequence[Node], indent: str, parent: int | None) -> Iterator[str]:
     for node in nodes:
         last = node is nodes[-1]
-        what, more = label(node)
+        what, more = node.label
         known = bool(node.parents) and node.parents[0] != parent
         yield f"{indent}{'└─' if last else '├─'} {what}{f': {more}' if more else ''}{' (above)' if known else ''}"
         if not known:
-            children = list(flow.children(node.index))
+            children = flow.children(node.index)
             yield from _branches(flow, children, indent + ("   " if last else "│  "), node.index)
-
-
-def _name(function: UserFunction | None) -> str:
-    name = getattr(function, "__name__", type(function).__name__) if function is not None else ""
-    return "" if name == "<lambda>" else name
 
 
 def _box(node: Node, place: tuple[int, int]) -> str:
     x, y = place
-    what, more = label(node)
-    fill = _FILLS.get(node.kind, _STAGE_FILL if node.kind in STAGES else _STEP_FILL)
+    what, more = node.label
+    fill = _FILLS.get(type(node), _STEP_FILL)
     frame = (
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" fill="{fill}" stroke="#607d8b"/>'
     )

@@ -36,7 +36,22 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
-from sqe_chain.flow.topology import MAX_PARTITIONS, STAGES, Carrier, Kind, Node, Topology
+from sqe_chain.flow.nodes import (
+    Carrier,
+    ChangesNode,
+    DroppedNode,
+    FilterNode,
+    FlatMapNode,
+    FunctionNode,
+    KeyByNode,
+    MapNode,
+    MergeNode,
+    Node,
+    OutputNode,
+    SourceNode,
+    StageNode,
+)
+from sqe_chain.flow.topology import MAX_PARTITIONS, Topology
 from sqe_chain.flow.windows import WindowSteps
 from sqe_chain.ports import ViewKind
 
@@ -70,7 +85,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         Raises:
             FlowError: it is no function, or takes other arguments.
         """
-        return self._step("map", function)
+        return self._step(MapNode, function)
 
     @overload
     def filter(self, function: Callable[[Value], bool]) -> Stream[Value]: ...
@@ -87,7 +102,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         Raises:
             FlowError: it is no function, or takes other arguments.
         """
-        return self._step("filter", function)
+        return self._step(FilterNode, function)
 
     @overload
     def flat_map(self, function: Callable[[Value], Iterable[Made]]) -> Stream[Made]: ...
@@ -104,7 +119,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         Raises:
             FlowError: it is no function, takes other arguments, or stands behind `changes()`.
         """
-        return self._step("flat_map", function)
+        return self._step(FlatMapNode, function)
 
     @overload
     def key_by(self, key: KeyOf[Value]) -> Stream[Value]: ...
@@ -125,12 +140,9 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         check_callable("key", key, where)
         if self._behind_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
-        return self._add(
-            "key_by",
-            where,
-            parents=(self.node.index,),
-            key=key,
-            key_takes_context=wants_context(key, 1, where),
+        wants = wants_context(key, 1, where)
+        return Stream(
+            self.flow, self.flow.add(KeyByNode, where, self.node, function=key, takes_context=wants)
         )
 
     def merge(self, other: Stream[Made]) -> Stream[Value | Made]:
@@ -145,12 +157,11 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         if other.flow is not self.flow:
             raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
-            if stream.node.kind in STAGES or self.flow.stage_of(stream.node):
+            if isinstance(stream.node, StageNode) or self.flow.stage_of(stream.node):
                 raise FlowError(f"{where}: streams behind a stage cannot be merged; merge before the stage")
         if other.node.index == self.node.index:
             raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
-        parents = (self.node.index, other.node.index)
-        return self._add("merge", where, parents=parents)
+        return Stream(self.flow, self.flow.add(MergeNode, where, self.node, other.node))
 
     @overload
     def aggregate(
@@ -252,10 +263,10 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         check_choice("view", view, ("json", "hash", None), where)
         self._check_store(store, where)
         node = self.flow.add(
-            "aggregate",
+            StageNode,
             where,
-            parents=(self.node.index,),
-            function=fold,
+            self.node,
+            fold=fold,
             takes_context=wants_context(fold, 2, where),
             key=key,
             key_takes_context=wants_context(key, 1, where),
@@ -362,7 +373,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         partitions: int,
         key: UserFunction | None,
         name: str | None,
-        **more: Any,  # noqa: ANN401 - the fields of Node
+        **more: Any,  # noqa: ANN401 - the fields of OutputNode
     ) -> None:
         check_topic(topic, where)
         output = topic if name is None else name
@@ -378,14 +389,14 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         check_bool("headers", more.get("headers"), where)
         if key is not None:
             check_callable("key", key, where)
-        self._add(
-            "output",
+        self.flow.add(
+            OutputNode,
             where,
-            parents=(self.node.index,),
+            self.node,
             key=key,
             key_takes_context=wants_context(key, 1, where),
             name=output,
-            topics=(topic,),
+            topic=topic,
             partitions=partitions,
             **more,
         )
@@ -402,15 +413,15 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
 
     def _remembering(
         self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None
-    ) -> Node:
+    ) -> StageNode:
         self._check_stage(name, where)
         self._check_store(store, where)
         if spec.settings.get("malformed") == "dead_letter" and not self.flow.dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
         return self.flow.add(
-            "sieve",
+            StageNode,
             where,
-            parents=(self.node.index,),
+            self.node,
             name=name,
             store=store,
             spec=spec,
@@ -437,20 +448,19 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
 
     def _behind_changes(self) -> bool:
         node = self.node
-        while node.kind not in ("changes", *STAGES, "source"):
+        while not isinstance(node, ChangesNode | StageNode | SourceNode):
             node = self.flow.nodes[node.parents[0]]
-        return node.kind == "changes"
+        return isinstance(node, ChangesNode)
 
-    def _add(self, kind: Kind, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - the fields of Node
-        return Stream(self.flow, self.flow.add(kind, where, **fields))
-
-    def _step(self, kind: Kind, function: UserFunction) -> Stream[Any]:
+    def _step(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
         where = place()
-        check_callable(kind, function, where)
+        check_callable(kind.kind, function, where)
         wants = wants_context(function, 1, where)
-        if kind == "flat_map" and self._behind_changes():
+        if kind is FlatMapNode and self._behind_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")
-        return self._add(kind, where, parents=(self.node.index,), function=function, takes_context=wants)
+        return Stream(
+            self.flow, self.flow.add(kind, where, self.node, function=function, takes_context=wants)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,7 +472,7 @@ class Stage(Stream[Emitted], Generic[Changed, Emitted]):
 
         May feed `map`, `filter` and `to`, no further stage.
         """
-        return self._add("changes", place(), parents=(self.node.index,))
+        return Stream(self.flow, self.flow.add(ChangesNode, place(), self.node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,4 +485,4 @@ class Filter(Stream[Value], Generic[Value]):
         Also for one that goes on behind missing numbers (`gap`), or without any (`malformed="pass"`). May feed what
         any stream behind a stage may feed.
         """
-        return self._add("dropped", place(), parents=(self.node.index,))
+        return Stream(self.flow, self.flow.add(DroppedNode, place(), self.node))

@@ -7,7 +7,6 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self, TypeVar
 
-from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import (
     check_bool,
@@ -17,91 +16,17 @@ from sqe_chain.flow.declaration import (
     check_topic,
     place,
 )
-from sqe_chain.flow.filtering import FilterSpec
-from sqe_chain.flow.functions import UserFunction
-from sqe_chain.ports import ViewKind
+from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
 
 Found = TypeVar("Found")
-Kind = Literal[
-    "source",
-    "map",
-    "filter",
-    "flat_map",
-    "key_by",
-    "merge",
-    "aggregate",
-    "sieve",
-    "changes",
-    "dropped",
-    "output",
-]
-STAGES = ("aggregate", "sieve")
-"""Kinds of nodes that hold state: a fold by key, and a filter that remembers."""
-SIDES = ("changes", "dropped")
-"""Kinds of nodes that take something else from a stage than what it gives on."""
+FoundNode = TypeVar("FoundNode", bound=Node)
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
-Carrier = Literal["value", "headers"]
-Nulls = Literal["poison", "skip", "decode"]
 
 DEFAULT_STATE_PARTITIONS = 8
 MAX_PARTITIONS = 100_000
 """Of an output; more than any Kafka cluster carries, so it is a slip."""
 _MOST = {"state_partitions": 65_536, "dead_letter_partitions": MAX_PARTITIONS, "max_lanes": 10_000_000}
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One step of a flow.
-
-    Attributes:
-        index: its place in `Flow.nodes`; parents come before children.
-        kind: what it does.
-        place: where the user declared it, ``file:line``.
-        parents: indexes of the nodes it takes its units from.
-        function: the user's function (map, filter, flat_map, fold, or the decoder of a source).
-        takes_context: whether the function wants the context as its last argument.
-        key: the user's key function (key_by, aggregate, output); None keeps the unit's key.
-        key_takes_context: whether the key function wants the context.
-        name: stage or output name; topic of a source without a name of its own.
-        topics: input topics of a source; the one topic of an output.
-        codec: of a source's payloads or a stage's states; None: a source has a decoder, a filter keeps no states.
-        encoding: of an output: the codec of its payloads, or the class of codecs for whatever type they have; None:
-            each value goes by the codec that takes its type.
-        raw: a source whose messages carry no envelope.
-        nulls: what a source does with null values.
-        partitions: partitions of an output.
-        headers: whether an output passes the input's headers on.
-        store: name of the store a stage wants; None for the service's default.
-        buckets: into how many buckets a stage's state partitions are split in the store.
-        view: how a stage shows its states to other programs; None: it does not.
-        carrier: of an output: where the chain stands: in the "value", an envelope, or in the "headers".
-        process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
-        spec: what a sieve does.
-    """
-
-    index: int
-    kind: Kind
-    place: str
-    parents: tuple[int, ...] = ()
-    function: UserFunction | None = None
-    takes_context: bool = False
-    key: UserFunction | None = None
-    key_takes_context: bool = False
-    name: str = ""
-    topics: tuple[str, ...] = ()
-    codec: Codec[Any] | None = None
-    encoding: Codec[Any] | type[Codec[Any]] | None = None
-    raw: bool = False
-    nulls: Nulls = "poison"
-    partitions: int = 0
-    headers: bool = True
-    store: str | None = None
-    buckets: int = 1
-    view: ViewKind | None = None
-    spec: FilterSpec | None = None
-    carrier: Carrier = "value"
-    process_id: int | None = None
 
 
 @dataclass
@@ -144,9 +69,16 @@ class Topology:
         """Whether this flow publishes dead letters."""
         return self.poison == "dead_letter"
 
-    def stages(self) -> Sequence[Node]:
+    def stages(self) -> Sequence[StageNode]:
         """The stages, in the order of their declaration."""
-        return self._once("stages", lambda: tuple(node for node in self.nodes if node.kind in STAGES))
+        return self._of(StageNode)
+
+    def stage_at(self, index: int) -> StageNode:
+        """The stage with this place in `nodes`."""
+        node = self.nodes[index]
+        if not isinstance(node, StageNode):
+            raise AssertionError(f"{node.place}: no stage")  # noqa: TRY004 - ours, no user can cause it
+        return node
 
     def renamed(self, name: str) -> Self:
         """The same flow under another name: another writer, with states of its own."""
@@ -156,17 +88,17 @@ class Topology:
         vars(found)["_found"] = {}
         return found
 
-    def cells(self, stage: Node) -> range:
+    def cells(self, stage: StageNode) -> range:
         """The numbers of a stage's cells: of the buckets of all its state partitions."""
         return range(self.state_partitions * stage.buckets)
 
-    def outputs(self) -> Sequence[Node]:
+    def outputs(self) -> Sequence[OutputNode]:
         """The outputs, in the order of their declaration."""
-        return self._of("output")
+        return self._of(OutputNode)
 
-    def sources(self) -> Sequence[Node]:
+    def sources(self) -> Sequence[SourceNode]:
         """The sources, in the order of their declaration."""
-        return self._of("source")
+        return self._of(SourceNode)
 
     def input_topics(self) -> Sequence[str]:
         """All input topics, sorted."""
@@ -178,16 +110,15 @@ class Topology:
         """The nodes that take their units from this one, in the order of their declaration."""
         return self._once(index, lambda: tuple(node for node in self.nodes if index in node.parents))
 
-    def stage_of(self, node: Node) -> Node | None:
+    def stage_of(self, node: Node) -> StageNode | None:
         """The keyed stage that a node's units come from; None before the first one."""
-        while True:
-            if node.kind == "source":
-                return None
+        while node.parents:
             node = self.nodes[node.parents[0]]
-            if node.kind in STAGES:
+            if isinstance(node, StageNode):
                 return node
+        return None
 
-    def level(self, stage: Node) -> int:
+    def level(self, stage: StageNode) -> int:
         """How many keyed stages a unit has passed when it has passed this one: 1 for the first."""
 
         def counted() -> int:
@@ -204,36 +135,27 @@ class Topology:
         """
         if not self.nodes:
             raise FlowError(f"flow {self.name!r} has no source")
-        for node in self.nodes:
-            if node.kind == "source" and self.dead_letters and self.dead_letter_topic in node.topics:
+        for source in self.sources():
+            if self.dead_letters and self.dead_letter_topic in source.topics:
                 raise FlowError(
-                    f"{node.place}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
+                    f"{source.place}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
                     "would be a loop"
                 )
-            if node.process_id is not None and len(self.input_topics()) > 1:
+        for output in self.outputs():
+            if output.process_id is not None and len(self.input_topics()) > 1:
                 raise FlowError(
-                    f"{node.place}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
+                    f"{output.place}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
                     f"{', '.join(self.input_topics())}; read one topic in a flow that writes for SQE"
                 )
-            left = node.kind in ("output", "aggregate") or (
-                node.spec and node.spec.settings.get("retention_ms")
-            )
-            if not left and not self.children(node.index):
+        for node in self.nodes:
+            if not node.may_be_last and not self.children(node.index):
                 raise FlowError(
-                    f"{node.place}: nothing is done with {self._told(node)} of flow {self.name!r}; let a stage or an "
+                    f"{node.place}: nothing is done with {node.told(self.nodes)} of flow {self.name!r}; let a stage or an "
                     "output follow it, or remove it"
                 )
 
-    def _told(self, node: Node) -> str:
-        """A node in the words of whoever declared it."""
-        if node.kind in SIDES:
-            return f"what {node.kind}() of stage {self.nodes[node.parents[0]].name!r} gives"
-        if node.kind == "source":
-            return f"source {node.name!r}"
-        return f"{node.spec.method} {node.name!r}" if node.spec else f"this {node.kind}"
-
-    def _of(self, kind: Kind) -> Sequence[Node]:
-        return self._once(kind, lambda: tuple(node for node in self.nodes if node.kind == kind))
+    def _of(self, kind: type[FoundNode]) -> Sequence[FoundNode]:
+        return self._once(kind, lambda: tuple(node for node in self.nodes if isinstance(node, kind)))
 
     def _once(self, what: object, find: Callable[[], Found]) -> Found:
         """What `find` gives, looked for once until a node is added: each batch asks these things many times."""
@@ -242,9 +164,16 @@ class Topology:
         found: Found = self._found[what]
         return found
 
-    def add(self, kind: Kind, place: str, **fields: Any) -> Node:  # noqa: ANN401 - the fields of Node
-        """Append a node. Streams check what they are asked for before."""
-        node = Node(len(self.nodes), kind, place, **fields)
+    def add(self, kind: type[FoundNode], place: str, *parents: Node, **fields: Any) -> FoundNode:  # noqa: ANN401 - the fields of the node
+        """Append a node. Streams check what they are asked for before.
+
+        Args:
+            kind: its class.
+            place: where the user declared it.
+            parents: the nodes it takes its units from.
+            fields: those of its class.
+        """
+        node = kind(len(self.nodes), place, tuple(parent.index for parent in parents), **fields)
         self.nodes.append(node)
         self._found.clear()
         return node

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
@@ -102,7 +102,7 @@ class Applier:
             env.retry.call("persist a header", write)
         return rows
 
-    def _create_header(self, stage: Node, part: int, plan: Plan) -> Header:
+    def _create_header(self, stage: StageNode, part: int, plan: Plan) -> Header:
         """Create the header of a stage that is born with this plan."""
         mine = self.claim
         born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)

@@ -19,7 +19,7 @@ from functools import partial
 
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Home, StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan
@@ -117,7 +117,7 @@ class Attempts:
         stages = self.env.flow.stages()
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
-    def clear(self, stage: Node, flow: str, cells: range, grave: Header) -> None:
+    def clear(self, stage: StageNode, flow: str, cells: range, grave: Header) -> None:
         """Delete states of a stage that are no longer needed.
 
         Args:
@@ -161,10 +161,10 @@ class Attempts:
         if stored != after:
             raise Superseded(f"{name}: another run works there: {stored}; nothing was changed")
 
-    def _headers(self, flow: str, stage: Node, cells: range) -> bool:
+    def _headers(self, flow: str, stage: StageNode, cells: range) -> bool:
         return any(self.env.store(stage).headers(flow, stage.name, cells))
 
-    def _clear_cell(self, stage: Node, flow: str, cell: int, grave: Header) -> None:
+    def _clear_cell(self, stage: StageNode, flow: str, cell: int, grave: Header) -> None:
         store = self.env.ports.store(stage)
         header = store.headers(flow, stage.name, [cell])[0]
         if header is None:
@@ -185,7 +185,7 @@ class Attempts:
             header, rows = grave, rows[size:]
 
 
-def _has_rows(store: StateStore, flow: str, stage: Node, cell: int) -> bool:
+def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool:
     return any(store.scan(flow, stage.name, cell))
 
 
@@ -194,6 +194,6 @@ def name_of(flow: Flow, epoch: int) -> str:
     return f"{flow.name}.again-{epoch}"
 
 
-def cells_of(layout: Layout, stage: Node) -> range:
+def cells_of(layout: Layout, stage: StageNode) -> range:
     """The cells of a stage under a layout."""
     return range(layout.state_partitions * layout.stages[stage.name].buckets)

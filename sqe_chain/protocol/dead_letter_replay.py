@@ -22,7 +22,7 @@ from sqe_chain.envelope.message import EnvelopeHead, payloads_of
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ConfigurationError, EnvelopeError, ServiceStopped
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
 from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
@@ -258,10 +258,10 @@ class DeadLetterReplay:
             head.key = key
         return head
 
-    def _source(self, topic: str) -> Node | None:
+    def _source(self, topic: str) -> SourceNode | None:
         return next((node for node in self.flow.sources() if topic in node.topics), None)
 
-    def _target(self, topic: str) -> Node:
+    def _target(self, topic: str) -> SourceNode:
         node = self._source(topic)
         if node is None or topic not in self._infos:
             known = ", ".join(one for one in self.flow.input_topics() if one in self._infos)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import STAGES, Node
+from sqe_chain.flow.nodes import KeyedNode, Node, SideNode, SourceNode, StageNode
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol.inputs import is_new_root, recreation_text
 from sqe_chain.protocol.plan import Layout, Plan, TypeLayout
@@ -22,20 +22,20 @@ def ways_of(flow: Flow) -> dict[str, str]:
     """Every stage and output -> where its units come from: sources, stages, `changes()` and `dropped()` of stages."""
     found = {}
     for node in flow.nodes:
-        if node.kind in STAGES or node.kind == "output":
-            kind = "output" if node.kind == "output" else "stage"
+        if isinstance(node, KeyedNode):
+            kind = "stage" if isinstance(node, StageNode) else node.kind
             found[f"{kind}/{node.name}"] = " ".join(sorted(set(_upstream(flow, node))))
     return found
 
 
 def _upstream(flow: Flow, node: Node) -> Iterator[str]:
     for parent in (flow.nodes[index] for index in node.parents):
-        if parent.kind == "source":
+        if isinstance(parent, SourceNode):
             yield f"source/{','.join(parent.topics)}"
-        elif parent.kind in STAGES:
+        elif isinstance(parent, StageNode):
             yield f"stage/{parent.name}"
-        elif parent.kind in ("changes", "dropped"):
-            yield f"{parent.kind}/{flow.nodes[parent.parents[0]].name}"
+        elif isinstance(parent, SideNode):
+            yield f"{parent.kind}/{flow.stage_at(parent.parents[0]).name}"
         else:
             yield from _upstream(flow, parent)
 
@@ -50,20 +50,20 @@ def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
     return {holder: _type_layout(holder, kind, node, known) for holder, kind, node in _holders(flow)}
 
 
-def _holders(flow: Flow) -> Iterator[tuple[str, str, Node]]:
+def _holders(flow: Flow) -> Iterator[tuple[str, str, StageNode | SourceNode]]:
     """What stores or reads values of a declared type: its name in layouts, of what kind it is, and the node."""
     for stage in flow.stages():
-        yield f"stage/{stage.name}", stage.spec.kind if stage.spec else stage.kind, stage
+        yield f"stage/{stage.name}", stage.layout_kind, stage
     for source in flow.sources():
         for topic in source.topics if source.codec is not None else ():
             yield f"source/{topic}", "raw" if source.raw else "envelopes", source
 
 
-def _type_layout(holder: str, kind: str, node: Node, known: Layout | None) -> TypeLayout:
+def _type_layout(holder: str, kind: str, node: StageNode | SourceNode, known: Layout | None) -> TypeLayout:
     codec = node.codec
     if codec is None:
         return TypeLayout(kind)
-    if node.kind == "source" and codec.self_describing:
+    if isinstance(node, SourceNode) and codec.self_describing:
         return TypeLayout(kind, codec.type_name)
     before = known.types.get(holder) if known else None
     same = before is not None and before.name == codec.type_name

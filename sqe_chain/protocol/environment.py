@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore, TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import Event, Notice
@@ -37,7 +37,7 @@ class Ports:
         """The store that holds claim and plans."""
         return self.stores[""]
 
-    def store(self, stage: Node) -> StateStore:
+    def store(self, stage: StageNode) -> StateStore:
         """The store of a stage.
 
         Raises:
@@ -92,7 +92,7 @@ class Environment:
         """The store that holds claim and plans; its calls are repeated until they are answered."""
         return RetryingStore(self.ports.home, self.retry)
 
-    def store(self, stage: Node) -> RetryingStore:
+    def store(self, stage: StageNode) -> RetryingStore:
         """The store of a stage; its calls are repeated until they are answered.
 
         Raises:
@@ -100,7 +100,7 @@ class Environment:
         """
         return RetryingStore(self.ports.store(stage), self.retry)
 
-    def places(self) -> list[tuple[Node, int]]:
+    def places(self) -> list[tuple[StageNode, int]]:
         """Every (stage, cell)."""
         return [(stage, cell) for stage in self.flow.stages() for cell in self.flow.cells(stage)]
 

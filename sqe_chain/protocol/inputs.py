@@ -47,7 +47,7 @@ def describe(flow: Flow, log: TopicDescriber) -> dict[str, TopicInfo]:
         Unavailable: the broker does not answer.
     """
     wanted = dict.fromkeys(flow.input_topics(), "input")
-    needed = {node.topics[0]: node.partitions for node in flow.outputs()}
+    needed = {node.topic: node.partitions for node in flow.outputs()}
     if flow.dead_letters:
         needed[flow.dead_letter_topic] = max(
             flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0)
@@ -95,7 +95,7 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
     Raises:
         WeakDurability: an output topic has several replicas, but acknowledges a record that only one of them holds.
     """
-    topics = {node.topics[0] for node in flow.outputs()} | (
+    topics = {node.topic for node in flow.outputs()} | (
         {flow.dead_letter_topic} if flow.dead_letters else set()
     )
     found = [infos[topic] for topic in sorted(topics) if infos[topic].min_insync_replicas < 2]  # noqa: PLR2004

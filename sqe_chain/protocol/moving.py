@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from sqe_chain.errors import ConfigurationError, ServiceStopped, StoreInconsistent, Superseded
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import claim, release
@@ -137,7 +137,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
     return plan
 
 
-def _clear_cell(env: Environment, plan: Plan, stage: Node, cell: int, after: Header) -> None:
+def _clear_cell(env: Environment, plan: Plan, stage: StageNode, cell: int, after: Header) -> None:
     """Give a cell this header and no states, whatever an interrupted import has left there."""
     store, flow = env.ports.store(stage), plan.layout.stages[stage.name].flow
     before = store.headers(flow, stage.name, [cell])[0]
@@ -147,7 +147,7 @@ def _clear_cell(env: Environment, plan: Plan, stage: Node, cell: int, after: Hea
 
 
 def _fill_cell(
-    env: Environment, plan: Plan, stage: Node, cell: int, rows: Iterable[Row], header: Header
+    env: Environment, plan: Plan, stage: StageNode, cell: int, rows: Iterable[Row], header: Header
 ) -> None:
     store, place = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
     chunk, size = list[Change](), 0
@@ -162,7 +162,7 @@ def _fill_cell(
 
 def _write(
     store: StateStore,
-    place: tuple[str, Node, int],
+    place: tuple[str, StageNode, int],
     before: Header | None,
     after: Header,
     rows: list[Change],

@@ -39,7 +39,7 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
             for stage in flow.stages()
         },
         # Names of outputs are permanent, so those that are no longer declared stay known.
-        known.outputs | {node.name: (node.topics[0], node.partitions) for node in flow.outputs()},
+        known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs()},
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
         known.starts,
         known.gone,
@@ -246,11 +246,11 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
             f"{flow.state_partitions}; the number is permanent"
         )
     for node in flow.outputs():
-        topic, partitions = known.outputs.get(node.name, (node.topics[0], node.partitions))
-        if (topic, partitions) != (node.topics[0], node.partitions):
+        topic, partitions = known.outputs.get(node.name, (node.topic, node.partitions))
+        if (topic, partitions) != (node.topic, node.partitions):
             raise PartitionsMismatch(
                 f"{node.place}: output {node.name!r} was born with {partitions} partitions of {topic!r}, declared are "
-                f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
+                f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
             ).at(topic)
     declared = {stage.name: stage for stage in flow.stages()}
     for name, stored in known.stages.items():

@@ -330,11 +330,11 @@ class Republisher:
             return
         for node in self.env.flow.outputs():
             found = known.get(node.name)
-            if found is not None and found != [node.topics[0], node.partitions]:
+            if found is not None and found != [node.topic, node.partitions]:
                 raise PartitionsMismatch(
                     f"{node.place}: output {node.name!r} was born with {found[1]} partitions of {found[0]!r}, declared are "
-                    f"now {node.partitions} of {node.topics[0]!r}: replays would take another lane; give it another name"
-                ).at(node.topics[0])
+                    f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
+                ).at(node.topic)
 
     def _check_id(self, topic: str, known: bytes, info: TopicInfo | None) -> None:
         if info is None or info.topic_id != known:
@@ -347,7 +347,7 @@ class Republisher:
 
     def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
         """What a commit keeps: the topic's id, the last leader epoch, the partitions of each output, marks."""
-        outputs = {node.name: [node.topics[0], node.partitions] for node in self.env.flow.outputs()}
+        outputs = {node.name: [node.topic, node.partitions] for node in self.env.flow.outputs()}
         known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
         return json.dumps(known | {"marks": encode_marks(marks)} if marks else known)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.partitioner import cell_of, key_bytes
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.plan import Layout, Plan
@@ -137,7 +137,7 @@ def states(flow: Flow, stage: str, store: str | Mapping[str, str]) -> Iterator[S
         yield States(flow, stage, stores)
 
 
-def stage_named(flow: Flow, name: str) -> Node:
+def stage_named(flow: Flow, name: str) -> StageNode:
     """The stage of that name.
 
     Raises:
@@ -150,7 +150,7 @@ def stage_named(flow: Flow, name: str) -> Node:
     raise ConfigurationError(f"flow {flow.name!r} has no stage {name!r}; its stages are: {known}")
 
 
-def stored_rows(flow: Flow, node: Node, stores: Mapping[str, StateStore], keys: Sequence[bytes]) -> Rows:
+def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], keys: Sequence[bytes]) -> Rows:
     """Rows of these keys, None where there is none; without keys, all there are. Windows of a key have several.
 
     Raises:
@@ -172,7 +172,7 @@ def stored_rows(flow: Flow, node: Node, stores: Mapping[str, StateStore], keys: 
         yield from sorted(store.scan(stored.flow, node.name, cell))
 
 
-def decoded(node: Node, codec: Codec[Any], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
+def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
     """The states in rows; of a stage with windows, each open and each retained one.
 
     Raises:

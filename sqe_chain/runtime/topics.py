@@ -35,7 +35,7 @@ def partitions_needed(flow: Flow, input_partitions: int) -> dict[str, int]:
     if input_partitions:
         needed.update(dict.fromkeys(flow.input_topics(), input_partitions))
     for output in flow.outputs():
-        topic = output.topics[0]
+        topic = output.topic
         needed[topic] = max(needed.get(topic, 0), output.partitions)
     if flow.dead_letters:
         topic = flow.dead_letter_topic

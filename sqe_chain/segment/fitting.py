@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore
 from sqe_chain.segment.views import view_of
 
@@ -28,7 +28,7 @@ class Fitting:
         store: its store.
     """
 
-    stage: Node
+    stage: StageNode
     store: StateStore
 
     def fits(self, key: bytes) -> bool:

@@ -11,7 +11,7 @@ from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_envelop
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin, Place, new_origin
-from sqe_chain.flow.topology import STAGES, Node
+from sqe_chain.flow.nodes import Node
 from sqe_chain.ports import Message, Output
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion, record_crc
@@ -263,7 +263,7 @@ class Inputs:
         node = self.node
         if node.codec is not None:
             return node.codec.decode(payload or b"")
-        decoder: Any = node.function
+        decoder: Any = node.decoder
         return (
             decoder(payload, Context(origin, key, self._now_ms)) if node.takes_context else decoder(payload)
         )
@@ -339,12 +339,9 @@ def wants_message_key(flow: Flow, source: Node) -> bool:
     pending = [*flow.children(source.index)]
     while pending:
         node = pending.pop()
-        beats = node.spec is not None and node.spec.heartbeat_takes_context
-        if node.takes_context or node.key_takes_context or beats:
+        if node.needs_key:
             return True
-        if node.key is None and node.kind in (*STAGES, "output"):
-            return True
-        if node.kind not in (*STAGES, "output", "key_by"):
+        if node.keeps_key:
             pending += flow.children(node.index)
     return False
 

@@ -10,7 +10,7 @@ from sqe_chain.codecs.registry import codec_tagged
 from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.exclusion import Exclusion
@@ -34,7 +34,7 @@ def levels(flow: Flow) -> int:
     return max((flow.level(stage) for stage in flow.stages()), default=0)
 
 
-def stages_at(flow: Flow, level: int) -> list[Node]:
+def stages_at(flow: Flow, level: int) -> list[StageNode]:
     """The stages of a level, in the order of their declaration."""
     return [stage for stage in flow.stages() if flow.level(stage) == level]
 
@@ -48,7 +48,7 @@ class Shuffle:
 
     def _way(self, stage: int) -> tuple[int, Callable[[Unit], int]]:
         """What units of a stage carry, and the state partition of each; most tasks in place never ask."""
-        node, number = self._flow.nodes[stage], self._flow.state_partitions
+        node, number = self._flow.stage_at(stage), self._flow.state_partitions
         partitioner = Partitioner(number)
         spread = spread_of(node.spec, number) if node.spec else lambda unit: partitioner(unit[0])
         return self._ways.setdefault(stage, (carried_need(self._flow, node), spread))
@@ -81,20 +81,13 @@ class Shuffle:
         return rows
 
 
-def carried_need(flow: Flow, stage: Node) -> int:
-    """What units of a stage must carry of their input: 0 coordinates, 1 for envelopes, 2 for contexts."""
-    need = 2 if stage.takes_context else 0
-    if stage.spec is not None:
-        spec = stage.spec
-        wanted = spec.takes_context or spec.epoch_takes_context
-        need = 2 if wanted else 1
+def carried_need(flow: Flow, stage: StageNode) -> int:
+    """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
+    need = stage.needs_inside
     pending = [*flow.children(stage.index)]
     while pending:
         node = pending.pop()
-        if node.takes_context or node.key_takes_context:
-            need = 2
-        if node.kind == "output":
-            need = max(need, 1)
+        need = max(need, node.needs)
         pending += flow.children(node.index)
     return need
 
@@ -124,10 +117,10 @@ class Level:
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in stages_at(flow, level):
-            make = self._folding_of if stage.kind == "aggregate" else self._sieving_of
+            make = self._folding_of if stage.spec is None else self._sieving_of
             self._stages[stage.index] = make(stage, job, stores(stage))
 
-    def _folding_of(self, stage: Node, job: Job, store: StateStore) -> Folding:
+    def _folding_of(self, stage: StageNode, job: Job, store: StateStore) -> Folding:
         flow = self._flow
         layout = flow.state_partitions, stage.buckets
         aggregate = Aggregate(
@@ -143,7 +136,7 @@ class Level:
         fitting = self._fitting[stage.index] = Fitting(stage, store)
         return Folding(aggregate, states, self._part, Partitioner(flow.state_partitions), fitting)
 
-    def _sieving_of(self, stage: Node, job: Job, store: StateStore) -> Sieving:
+    def _sieving_of(self, stage: StageNode, job: Job, store: StateStore) -> Sieving:
         fitting = self._fitting[stage.index] = Fitting(stage, store)
         return Sieving(
             stage,

@@ -18,7 +18,7 @@ from sqe_chain.envelope.template import Frame, OutputTemplate, key_field
 from sqe_chain.errors import OutputRefused, OutputTooLarge, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import OutputNode
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.ports.accepting import refusal
@@ -50,9 +50,9 @@ class _Writing:
 class _Target:
     """One output, for one shard."""
 
-    def __init__(self, flow: Flow, node: Node, shard: int | None, info: TopicInfo | None) -> None:
+    def __init__(self, flow: Flow, node: OutputNode, shard: int | None, info: TopicInfo | None) -> None:
         self.name = f"{flow.name}/{node.name}"
-        self.topic = node.topics[0]
+        self.topic = node.topic
         self.partitions = node.partitions
         self.process_id = node.process_id
         self.carrier = node.carrier
@@ -112,7 +112,7 @@ class Gatherer:
     def __init__(self, flow: Flow, shard: int | None, topics: Mapping[str, TopicInfo], clock_ms: int) -> None:
         self._clock_ms = clock_ms
         self._targets = {
-            node.index: _Target(flow, node, shard, topics.get(node.topics[0])) for node in flow.outputs()
+            node.index: _Target(flow, node, shard, topics.get(node.topic)) for node in flow.outputs()
         }
 
     def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:

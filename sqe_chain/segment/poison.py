@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import Node
 from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
 
 _PACKAGE: Final = str(Path(__file__).parents[1]) + "/"
@@ -81,7 +81,7 @@ def place_in_user_code(flow: Flow, error: BaseException) -> str:
     file, line, function = frame
     steps = {code: node for node in flow.nodes for code in _codes_of(node)}
     called = next((steps[code] for code, _ in _frames(error.__traceback__) if code in steps), None)
-    step = f" ({_named(called)} declared at {called.place})" if called is not None else ""
+    step = f" ({called.called}, declared at {called.place})" if called is not None else ""
     return f"{file}:{line} in {function}{step}"
 
 
@@ -103,19 +103,10 @@ def _frames(trace: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def _codes_of(node: Node) -> Iterator[CodeType]:
-    spec = node.spec
-    functions = [node.function, node.key]
-    if spec is not None:
-        functions += [spec.function, spec.epoch, spec.heartbeat]
-    for function in functions:
+    for function in node.functions:
         inner: Any = function
         while isinstance(inner, partial):
             inner = inner.func
         code = getattr(inner, "__code__", None)
         if isinstance(code, CodeType):
             yield code
-
-
-def _named(node: Node) -> str:
-    kind = {"sieve": "filter", "source": "decoder of source"}.get(node.kind, node.kind)
-    return f"{kind} {node.name!r}," if node.name else f"{kind},"

@@ -18,7 +18,7 @@ import numpy as np
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position, stored_epoch
 from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.flow.context import Origin, new_origin
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Message
 from sqe_chain.replays.marks import Mark
@@ -47,7 +47,7 @@ class Quick:
         stage: the only stage behind the source.
     """
 
-    def __init__(self, inputs: Inputs, level: Level, stage: Node) -> None:
+    def __init__(self, inputs: Inputs, level: Level, stage: StageNode) -> None:
         self._inputs = inputs
         self._level = level
         self._stage = stage
@@ -55,7 +55,7 @@ class Quick:
         self._aggregate: Aggregate = level.aggregate(stage.index)
         self._known: dict[bytes | str, Entry] = {}  # so that a key of text need not be encoded
         # Only `changes()` asks for the last input of a key; that there was one is known from its first.
-        self._told = any(child.kind == "changes" for child in inputs.flow.children(stage.index))
+        self._told = any(child.side == "changes" for child in inputs.flow.children(stage.index))
 
     @classmethod
     def of(cls, inputs: Inputs, level: Level | None) -> Quick | None:
@@ -64,8 +64,15 @@ class Quick:
         if level is None or inputs.skipped or inputs.flow.poison != "stop" or len(children) != 1:
             return None
         source, stage = inputs.node, children[0]
-        plain = stage.kind == "aggregate" and stage.key is not None and source.codec is not None
-        if not plain or source.raw or stage.takes_context or stage.key_takes_context:
+        if not isinstance(stage, StageNode) or stage.spec is not None:
+            return None
+        if (
+            stage.key is None
+            or source.codec is None
+            or source.raw
+            or stage.takes_context
+            or stage.key_takes_context
+        ):
             return None
         return cls(inputs, level, stage) if level.aggregate(stage.index).emit is None else None
 
@@ -128,7 +135,7 @@ class Quick:
         codec: Any = self._inputs.node.codec
         decode = codec.decode
         key_of: Any = self._stage.key
-        fold: Any = self._stage.function
+        fold: Any = self._stage.fold
         touched: dict[Entry, int] | None = {} if self._told else None
         waiting: list[Unit] = []
         index = begin

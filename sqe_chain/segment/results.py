@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Output, Range, StateStore, TopicInfo
 from sqe_chain.replays.marks import MarksRecord
 from sqe_chain.segment.brake import Brake
@@ -159,7 +159,7 @@ class States:
 
 
 Block = Outputs | Units | States | Report
-Stores = Callable[[Node], StateStore]
+Stores = Callable[[StageNode], StateStore]
 """Gives the store of a stage."""
 
 

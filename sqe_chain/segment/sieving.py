@@ -17,7 +17,7 @@ from sqe_chain.errors import EnvelopeError, PoisonError
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.filtering import FilterSpec
 from sqe_chain.flow.functions import UserFunction
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.segment.fitting import ANY_KEY, Fitting
 from sqe_chain.segment.poison import UserCodeError, guarded
@@ -108,7 +108,7 @@ class Sieving:
 
     def __init__(  # noqa: PLR0913 - one for each neighbour
         self,
-        node: Node,
+        node: StageNode,
         states: CellStates,
         place: tuple[int, int],
         now_ms: int,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Final
 
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.registry import tag_of
@@ -17,7 +17,20 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.filtering import FilterSpec
 from sqe_chain.flow.functions import UserFunction
-from sqe_chain.flow.topology import SIDES, STAGES, Kind, Node
+from sqe_chain.flow.nodes import (
+    ChangesNode,
+    FilterNode,
+    FlatMapNode,
+    FunctionNode,
+    KeyByNode,
+    KeyedNode,
+    MapNode,
+    Node,
+    OutputNode,
+    Side,
+    SourceNode,
+    StageNode,
+)
 from sqe_chain.partitioner import key_bytes, key_of_each
 from sqe_chain.stages.units import Push, Unit, number
 
@@ -62,50 +75,41 @@ class Compiler:
         self._now_ms = now_ms
         self._shuffled = shuffled
 
-    def behind(self, node: Node, side: Literal["", "changes", "dropped"] = "") -> Push | None:
+    def behind(self, node: Node, side: Side = "") -> Push | None:
         """The function that takes what a node gives; None when nobody wants it.
 
         Args:
             node: source, step or stage.
             side: of a stage: the steps behind `changes()` or `dropped()`, not those behind what it gives on.
         """
-        children = [
-            child
-            for child in self._flow.children(node.index)
-            if (child.kind if child.kind in SIDES else "") == side
-        ]
-        pushes = [self._compile(child) for child in children]
+        pushes = [self._compile(child) for child in self._flow.children(node.index) if child.side == side]
         if not pushes:
             return None
         return pushes[0] if len(pushes) == 1 else _fan_out(pushes)
 
     def _compile(self, node: Node) -> Push:
-        if node.kind in STAGES:
+        if isinstance(node, StageNode):
             return self._stage(node)
-        if node.kind == "output":
+        if isinstance(node, OutputNode):
             return self._output(node)
         down = self.behind(node)
         if down is None:
             raise AssertionError(f"{node.place}: checked when declared")
-        if node.kind == "merge" or node.kind in SIDES:
+        if not isinstance(node, FunctionNode):
             return down
-        function = node.key if node.kind == "key_by" else node.function
-        if function is None:
-            raise AssertionError(f"{node.place}: a {node.kind} without a function")
-        if node.key_takes_context if node.kind == "key_by" else node.takes_context:
-            return _with_context(node.kind, function, down, self._now_ms)
-        if node.kind == "flat_map" and not self._reaches_a_stage(node):
-            return _flat_map_to_outputs(function, down)
-        return {"map": _map, "filter": _filter, "flat_map": _flat_map, "key_by": _key_by}[node.kind](
-            function, down
-        )
+        if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
+            return _flat_map_to_outputs(node.function, down)
+        plain, with_context = _STEPS[type(node)]
+        if node.takes_context:
+            return with_context(node.function, down, self._now_ms)
+        return plain(node.function, down)
 
     def _reaches_a_stage(self, node: Node) -> bool:
         """Whether units go on to a stage: only there do paths matter."""
         children = self._flow.children(node.index)
-        return any(child.kind in STAGES or self._reaches_a_stage(child) for child in children)
+        return any(isinstance(child, StageNode) or self._reaches_a_stage(child) for child in children)
 
-    def _key_of(self, node: Node) -> UserFunction | None:
+    def _key_of(self, node: KeyedNode) -> UserFunction | None:
         """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
         function, now_ms = node.key, self._now_ms
         if function is None or not node.key_takes_context:
@@ -123,7 +127,7 @@ class Compiler:
 
         return both
 
-    def _stage(self, node: Node) -> Push:
+    def _stage(self, node: StageNode) -> Push:
         spec = node.spec
         if spec is not None and spec.spread == "id":
             return self._into(node, self._key_and_id(spec), with_context=True)
@@ -132,7 +136,7 @@ class Compiler:
             return push
         return self._with_heartbeats(node, spec.heartbeat, push)
 
-    def _with_heartbeats(self, node: Node, beats: UserFunction, push: Push) -> Push:
+    def _with_heartbeats(self, node: StageNode, beats: UserFunction, push: Push) -> Push:
         """A heartbeat goes into every state partition, without a value, under a key that lies there.
 
         The user's function is asked here and nowhere else, with the stream's own key: what it said goes along as
@@ -151,10 +155,10 @@ class Compiler:
 
         return push_or_beat
 
-    def _into(self, node: Node, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
+    def _into(self, node: StageNode, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
         """Into a stage, under the key that a function gives; without one, under the unit's own."""
         append = self._collector.units[node.index].append
-        shuffled, keyed = node.index in self._shuffled, node.kind == "aggregate"
+        shuffled, keyed = node.index in self._shuffled, node.spec is None
         known: dict[type, tuple[str, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
@@ -175,7 +179,7 @@ class Compiler:
 
         return push
 
-    def _output(self, node: Node) -> Push:
+    def _output(self, node: OutputNode) -> Push:
         append = self._collector.made.append
         to_key, with_context = self._key_of(node), node.key_takes_context
         index = node.index
@@ -194,7 +198,7 @@ class Compiler:
                 return
             found = known.get(value.__class__)
             if found is None:
-                codec = _codec_of(self._flow, node, value)
+                codec = _codec_of(self._flow, node, value, node.encoding)
                 found = known[value.__class__] = codec.type_name, codec.encode
             type_name, encode = found
             append((index, key, type_name, encode(value)))
@@ -202,7 +206,9 @@ class Compiler:
         return push
 
 
-def _codec_of(flow: Flow, node: Node, value: object) -> Codec[Any]:
+def _codec_of(
+    flow: Flow, node: KeyedNode, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
+) -> Codec[Any]:
     """The codec for a value on its way into a stage or an output.
 
     Raises:
@@ -210,11 +216,11 @@ def _codec_of(flow: Flow, node: Node, value: object) -> Codec[Any]:
     """
     kind = type(value)
     try:
-        if isinstance(node.encoding, Codec):
-            return node.encoding
-        found = codec_for(kind) if node.encoding is None else node.encoding(kind)
+        if isinstance(encoding, Codec):
+            return encoding
+        found = codec_for(kind) if encoding is None else encoding(kind)
     except ConfigurationError as error:
-        into = "output" if node.kind == "output" else "stage"
+        into = "stage" if isinstance(node, StageNode) else node.kind
         raise PoisonError(
             f"{into} {node.name!r} got a {kind.__name__} from {_maker(flow, node)}: {error}"
         ) from error
@@ -230,26 +236,22 @@ def _maker(flow: Flow, node: Node) -> str:
     """The step whose function made the values that reach a node, for an error's text."""
     while node.parents:
         node = flow.nodes[node.parents[0]]
-        if node.function is not None and node.kind != "filter":
+        if node.maker is not None:
             break
-    name = getattr(node.function, "__name__", "") if node.function else ""
-    code = getattr(node.function, "__code__", None)
+    maker = node.maker
+    name = getattr(maker, "__name__", "") if maker else ""
+    code = getattr(maker, "__code__", None)
     where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.place
-    kind = "the fold" if node.kind == "aggregate" else node.kind
-    return f"{kind} {name} at {where}" if name else f"{kind} at {where}"
+    return f"{node.maker_name} {name} at {where}" if name else f"{node.maker_name} at {where}"
 
 
-def _deleted_type(flow: Flow, node: Node) -> str:
+def _deleted_type(flow: Flow, output: OutputNode) -> str:
     """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
-    node_of_output = node
-    while node.kind not in ("source", *STAGES):
-        if node.kind == "changes":
+    node: Node = output
+    while not isinstance(node, SourceNode | StageNode):
+        if isinstance(node, ChangesNode):
             stage = flow.stage_of(node)
-            codec = (
-                node_of_output.encoding
-                if isinstance(node_of_output.encoding, Codec)
-                else stage and stage.codec
-            )
+            codec = output.encoding if isinstance(output.encoding, Codec) else stage and stage.codec
             return codec.type_name if codec else ""
         node = flow.nodes[node.parents[0]]
     return ""
@@ -308,19 +310,31 @@ def _flat_map_to_outputs(function: UserFunction, down: Push) -> Push:
     return push
 
 
-def _with_context(kind: Kind, function: UserFunction, down: Push, now_ms: int) -> Push:
-    """The same four steps, for functions that take the context."""
-
+def _map_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
     def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        result = function(value, Context(origin, key, now_ms))
-        if kind == "map":
-            down(result, key, path, origin)
-        elif kind == "key_by":
-            down(value, key_bytes(result), path, origin)
-        elif kind == "flat_map":
-            _push_each(result, down, key, path, origin)
-        elif result:
+        down(function(value, Context(origin, key, now_ms)), key, path, origin)
+
+    return push
+
+
+def _filter_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        if function(value, Context(origin, key, now_ms)):
             down(value, key, path, origin)
+
+    return push
+
+
+def _key_by_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        down(value, key_bytes(function(value, Context(origin, key, now_ms))), path, origin)
+
+    return push
+
+
+def _flat_map_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        _push_each(function(value, Context(origin, key, now_ms)), down, key, path, origin)
 
     return push
 
@@ -332,3 +346,17 @@ def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: byt
             raise PoisonError(SAME_OBJECT)
         before = item
         down(item, key, path + number(index), origin)
+
+
+_STEPS: Final[
+    dict[
+        type[FunctionNode],
+        tuple[Callable[[UserFunction, Push], Push], Callable[[UserFunction, Push, int], Push]],
+    ]
+] = {
+    MapNode: (_map, _map_in_context),
+    FilterNode: (_filter, _filter_in_context),
+    FlatMapNode: (_flat_map, _flat_map_in_context),
+    KeyByNode: (_key_by, _key_by_in_context),
+}
+"""How a step is done: without the context, and with it."""

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.segment.states import View
 
 
-def view_of(stage: Node) -> View | None:
+def view_of(stage: StageNode) -> View | None:
     """How a stage shows its states; None: it does not."""
     if stage.view is None or stage.codec is None:
         return None

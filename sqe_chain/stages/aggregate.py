@@ -9,7 +9,7 @@ from typing import Any
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.stages.units import APPLIED, Loaded, Push, Unit, number
 
 Emissions = Iterable[object] | None
@@ -48,7 +48,7 @@ class Aggregate:
         suspects: topic, partition and offset of inputs on trial: each is folded, and goes back.
     """
 
-    node: Node
+    node: StageNode
     now_ms: int
     emit: Push | None
     before_input: Callable[[Origin], None]
@@ -75,7 +75,7 @@ class Aggregate:
         Every key was given by `add` before.
         """
         entries = self.entries
-        fold: Any = self.node.function
+        fold: Any = self.node.fold
         plain = not self.node.takes_context and not self.careful
         emit, origin = self.emit, self._input
         for key, value, _, path, unit_origin in units:
@@ -165,7 +165,7 @@ class Aggregate:
         """Fold with a context, keeping what is needed to go back to before this input."""
         if self.careful and key not in self._kept:
             self._kept[key] = self._codec.encode(entry.state), entry.origin, entry.deleted
-        fold: Any = self.node.function
+        fold: Any = self.node.fold
         if not self.node.takes_context:
             plain: Emissions = fold(entry.state, value)
             self._check_storable(key, entry)

@@ -14,7 +14,7 @@ from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.envelope.message import Envelope, read, wrap_unchecked
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
@@ -110,7 +110,7 @@ class Rehearsal(Arming):
         for topic in flow.input_topics():
             self.log.create_topic(topic, (partitions or {}).get(topic, 1))
         for output in flow.outputs():
-            self.log.create_topic(output.topics[0], output.partitions)
+            self.log.create_topic(output.topic, output.partitions)
         if flow.dead_letters:
             self.log.create_topic(flow.dead_letter_topic, flow.dead_letter_partitions)
 
@@ -379,7 +379,7 @@ class Rehearsal(Arming):
         data = self.stores[""].plan(self.flow.name, home.number) if home else None
         return Plan.from_bytes(data).layout.stored_in().get(stage, self.flow.name) if data else self.flow.name
 
-    def _rows(self, node: Node) -> Iterator[tuple[bytes, bytes]]:
+    def _rows(self, node: StageNode) -> Iterator[tuple[bytes, bytes]]:
         store = self.stores[node.store or ""]
         for cell in self.flow.cells(node):
             yield from store.scan(self._store_flow(node.name), node.name, cell)
@@ -390,7 +390,7 @@ class Rehearsal(Arming):
             raise ConfigurationError(f"{store!r} cannot be put back in time; rehearse with a MemoryStore")
         return store
 
-    def _stage(self, name: str) -> Node:
+    def _stage(self, name: str) -> StageNode:
         for stage in self.flow.stages():
             if stage.name == name:
                 return stage

@@ -22,7 +22,8 @@ from sqe_chain.envelope.message import is_enveloped, read, wrap
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.topology import Node, PoisonPolicy
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range, StateStore
@@ -189,7 +190,7 @@ FLOWS: list[Declare] = [
 
 
 def in_process(flow: Flow, log: KafkaLog, stores: Mapping[str, StateStore]) -> Engine:
-    def store_of(stage: Node) -> StateStore:
+    def store_of(stage: StageNode) -> StateStore:
         return stores[stage.store or ""]
 
     return InProcessEngine(flow, log, store_of)
@@ -238,7 +239,7 @@ class Run:
         )
         self.service = Aggregation(env) if flow.stages() else Republisher(env)
         for node in flow.outputs():
-            log.create_topic(node.topics[0], node.partitions)
+            log.create_topic(node.topic, node.partitions)
         if flow.dead_letters:
             log.create_topic(flow.dead_letter_topic, 1)
         self.service.start()
@@ -256,7 +257,7 @@ class Run:
 
     def published(self) -> list[tuple[object, ...]]:
         """All records of all output topics in a fixed order, reduced to what must be equal for both engines."""
-        topics = [node.topics[0] for node in self.flow.outputs()]
+        topics = [node.topic for node in self.flow.outputs()]
         if self.flow.dead_letters:
             topics.append(self.flow.dead_letter_topic)
         found = [
@@ -388,7 +389,7 @@ def test_both_engines_publish_and_store_the_same(
     assert found.states() == reference.states()
     for node in found.flow.outputs():
         lanes: dict[object, bytes] = {}
-        for lane, position in in_order(log, node.topics[0]):
+        for lane, position in in_order(log, node.topic):
             assert lanes.get(lane, b"") < position, "a lane lost its order"
             lanes[lane] = position
     assert [event for event in told(found) if event[0] != "notice"] == [

@@ -80,3 +80,22 @@ def test_under_stop_they_are_named(raw: bool, at_ms: int) -> None:
     with pytest.raises(PoisonError, match=rf"in\[0\]@0.*event time is {at_ms} ms"):
         found.run_until_caught_up()
     assert found.events("sealed") == []
+
+
+def test_a_filter_behind_a_shuffled_aggregate_sees_event_times() -> None:
+    """Also where no output asks for anything of the input: the filter itself has to."""
+
+    def count(state: Int64Value, value: StringValue) -> list[StringValue]:
+        state.value += 1
+        return [value]
+
+    flow = Flow("times", state_partitions=2)
+    counted = flow.source("in", StringValue).aggregate(
+        "all", key=lambda word: word.value, state=Int64Value, fold=count
+    )
+    counted.distinct("once", Tumbling(10)).aggregate("rest", state=Int64Value, fold=add)
+    found = Rehearsal(flow)
+    for at_ms in (NOW_MS, NOW_MS + 1, NOW_MS + 30):
+        feed(found, raw=False, at_ms=at_ms)
+    found.run_until_caught_up()
+    assert {key: state.value for key, state in found.states("rest").items()} == {b"x": 2}

@@ -264,7 +264,7 @@ class CheckedPipeline:
 
     def _check_outputs(self) -> None:
         """Equal lane and position mean equal content, and a receiver with a replay filter never stops."""
-        for topic in {node.topics[0] for node in self.flow.outputs()}:
+        for topic in {node.topic for node in self.flow.outputs()}:
             info = self.log.describe([topic])[topic]
             accepts = self.replay_filters.setdefault(topic, ReplayFilter({topic: info.topic_id}))
             for message in self.log.records(topic):

@@ -120,7 +120,7 @@ DEFECTS: Final = (
             ),
         ),
         (
-            "segment/level.py",
+            "flow/nodes.py",
             "wanted = spec.takes_context or spec.epoch_takes_context\n",
             "wanted = spec.takes_context or spec.epoch_takes_context or spec.heartbeat_takes_context\n",
         ),

@@ -147,7 +147,7 @@ class SparkEngine:
                 rows += sum(result.rows for result in _collect(cached.mapInArrow(task, SCHEMA)))
         for states in (states for result in self._results for states in result.states):
             if states.level == level:
-                store = self._stores[self._flow.nodes[states.stage].store or ""]
+                store = self._stores[self._flow.stage_at(states.stage).store or ""]
                 rows += tasks.apply(self._flow, job, store, states, applied)
         return rows
 

@@ -20,7 +20,7 @@ from sqe_chain.engines.spark.rows import Packer, Result, blobs_of, results_on, s
 from sqe_chain.engines.spark.shipping import PackedFlow
 from sqe_chain.errors import ChainError, ErrorRecord
 from sqe_chain.flow import Flow
-from sqe_chain.flow.topology import Node
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Message, Range, StateStore
 from sqe_chain.segment.level import run_level
 from sqe_chain.segment.reading import Reading
@@ -65,7 +65,7 @@ class Work:
         """The flow; unpacked once per process."""
         return self.packed.unpack()
 
-    def store(self, stage: Node) -> StateStore:
+    def store(self, stage: StageNode) -> StateStore:
         """The store of a stage."""
         return self.stores[stage.store or ""]
 
@@ -211,7 +211,7 @@ def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
     def run() -> Result:
         rows = 0
         for states in _states_of(batches):
-            rows += apply(work.flow, work.job, work.store(work.flow.nodes[states.stage]), states, applied)
+            rows += apply(work.flow, work.job, work.store(work.flow.stage_at(states.stage)), states, applied)
         return Result(rows=rows)
 
     return _single(run, work)
@@ -220,7 +220,7 @@ def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
 def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
     """Write the changed states of one (stage, state partition); returns the rows written."""
     before = applied.before[states.stage, states.part]
-    stage = flow.nodes[states.stage]
+    stage = flow.stage_at(states.stage)
     return persist(
         store, job.step, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
     )

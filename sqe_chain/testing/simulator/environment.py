@@ -180,7 +180,7 @@ class Environment:
         """Topics that services write."""
         flows = [service.flow for service in self.services.values()]
         letters = {flow.dead_letter_topic for flow in flows if flow.dead_letters}
-        return letters | {node.topics[0] for flow in flows for node in flow.outputs()}
+        return letters | {node.topic for flow in flows for node in flow.outputs()}
 
     # ------------------------------------------------------------------ brokers
 

@@ -77,7 +77,7 @@ def test_a_worker_elsewhere_runs_what_was_shipped(user_module: ModuleType, tmp_p
         flow = pickle.loads(pathlib.Path({str(packed)!r}).read_bytes()).unpack()
         _, double, stage = flow.nodes
         total = stage.codec.python_type(value=1)
-        stage.function(total, double.function(stage.codec.python_type(value=20)))
+        stage.fold(total, double.function(stage.codec.python_type(value=20)))
         import importlib.resources, shipped_flows
         files = sorted(entry.name for entry in importlib.resources.files(shipped_flows).iterdir())
         print(total.value, flow.name, shipped_flows.__file__.startswith({session.sent[0]!r}), "large.bin" in files, "data.txt" in files)
@@ -106,7 +106,7 @@ def test_too_much_is_refused(user_module: ModuleType, monkeypatch: pytest.Monkey
 def test_a_generated_type_goes_by_the_module_it_is_found_in() -> None:
     flow = Flow("typed")
     flow.source("t", Int64Value).to("u", partitions=1)
-    codec = PackedFlow.of(flow).unpack().nodes[0].codec
+    codec = PackedFlow.of(flow).unpack().sources()[0].codec
     assert codec is not None
     assert codec.python_type is Int64Value
 

@@ -11,6 +11,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
+from sqe_chain.flow.nodes import CONTEXT
 from tests.support.word_flows import append_word, first_letter, same_key, words_by_letter
 
 
@@ -204,7 +205,7 @@ def test_whether_a_function_takes_the_context_is_seen_from_its_signature() -> No
             return value
 
     assert [
-        stream.map(function).node.takes_context
+        stream.map(function).node.needs == CONTEXT
         for function in (with_default, with_context, Adder(), lambda *values: values[0], str)
     ] == [False, True, True, False, False]
 

@@ -20,8 +20,8 @@ def test_the_flows_are_complete_and_have_the_partitions_of_the_story() -> None:
     standard.check()
     totals.check()
 
-    assert [(node.topics[0], node.partitions) for node in standard.outputs()] == [("robot.fastenings", 4)]
-    assert [(node.topics[0], node.partitions) for node in totals.outputs()] == [("line.totals", 1)]
+    assert [(node.topic, node.partitions) for node in standard.outputs()] == [("robot.fastenings", 4)]
+    assert [(node.topic, node.partitions) for node in totals.outputs()] == [("line.totals", 1)]
     assert [node.name for node in totals.stages()] == ["per-robot", "per-line"]
     assert [totals.level(node) for node in totals.stages()] == [1, 2]
 

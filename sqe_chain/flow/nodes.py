@@ -1,0 +1,416 @@
+"""The nodes of a flow: one class for each kind, with the fields it needs, and what whoever runs it asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from sqe_chain.codecs import Codec
+from sqe_chain.flow.filtering import FilterSpec
+from sqe_chain.flow.functions import UserFunction
+from sqe_chain.ports import ViewKind
+
+Nulls = Literal["poison", "skip", "decode"]
+Carrier = Literal["value", "headers"]
+"""Where the chain stands: in the value, an envelope, or in the headers."""
+Side = Literal["", "changes", "dropped"]
+
+NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
+"""What a node needs to know of the input behind a unit: its coordinates alone, also what an envelope is made of, or all
+that a context shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step of a flow.
+
+    Attributes:
+        kind: the word for it in texts.
+        side: which output of its parent it takes: the usual one, or what `changes()` or `dropped()` gives.
+        keeps_key: whether units go on under the key that they had.
+        index: its place in `Flow.nodes`; parents come before children.
+        place: where the user declared it, ``file:line``.
+        parents: indexes of the nodes it takes its units from.
+    """
+
+    kind: ClassVar[str]
+    side: ClassVar[Side] = ""
+    keeps_key: ClassVar[bool] = True
+
+    index: int
+    place: str
+    parents: tuple[int, ...]
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """The user's functions that it calls."""
+        return ()
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """The user's function that makes the values it gives; None: it gives those that it gets."""
+        return None
+
+    @property
+    def maker_name(self) -> str:
+        """What that function is, for an error's text."""
+        return self.kind
+
+    @property
+    def needs(self) -> int:
+        """What it needs to know of the input behind a unit: NOTHING, ENVELOPE or CONTEXT."""
+        return NOTHING
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether it looks at the key under which a unit comes."""
+        return self.needs == CONTEXT
+
+    @property
+    def may_be_last(self) -> bool:
+        """Whether something is left of its units even if no other node follows."""
+        return False
+
+    @property
+    def called(self) -> str:
+        """What it is, for an error's text about one of its functions."""
+        return self.kind
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """What it is, and what of it, in the words of whoever declared it: as a picture of the flow shows it."""
+        return self.kind, ""
+
+    def told(self, nodes: Sequence[Node]) -> str:
+        """What it gives, for an error's text.
+
+        Args:
+            nodes: all nodes of the flow.
+        """
+        del nodes
+        return f"this {self.kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode(Node):
+    """A source.
+
+    Attributes:
+        topics: what it reads; it is called by the first.
+        codec: of its payloads; None: it has a decoder.
+        decoder: the user's function, ``bytes -> value``; None: it has a codec.
+        takes_context: whether the decoder wants the context.
+        raw: its messages carry no envelope.
+        nulls: what it does with null values.
+    """
+
+    kind = "source"
+
+    topics: tuple[str, ...]
+    codec: Codec[Any] | None
+    decoder: UserFunction | None
+    takes_context: bool
+    raw: bool
+    nulls: Nulls
+
+    @property
+    def name(self) -> str:
+        """The first topic."""
+        return self.topics[0]
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """See `Node`."""
+        return _given(self.decoder)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `Node`."""
+        return self.decoder
+
+    @property
+    def called(self) -> str:
+        """See `Node`."""
+        return f"decoder of source {self.name!r}"
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """See `Node`."""
+        content = self.codec.type_name if self.codec else _name(self.decoder)
+        return f"source {', '.join(self.topics)}", ", ".join(
+            filter(None, (content, "raw" if self.raw else ""))
+        )
+
+    def told(self, nodes: Sequence[Node]) -> str:
+        """See `Node`."""
+        del nodes
+        return f"source {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionNode(Node):
+    """A step that calls a function of the user for each value.
+
+    Attributes:
+        function: ``value -> …``, or with the context as second argument.
+        takes_context: whether it wants the context.
+    """
+
+    function: UserFunction
+    takes_context: bool
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """See `Node`."""
+        return (self.function,)
+
+    @property
+    def needs(self) -> int:
+        """See `Node`."""
+        return CONTEXT if self.takes_context else NOTHING
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """See `Node`."""
+        return self.kind, _name(self.function)
+
+
+@dataclass(frozen=True, slots=True)
+class MapNode(FunctionNode):
+    """One value for each value."""
+
+    kind = "map"
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `Node`."""
+        return self.function
+
+
+@dataclass(frozen=True, slots=True)
+class FilterNode(FunctionNode):
+    """Only the values for which the function is true."""
+
+    kind = "filter"
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMapNode(FunctionNode):
+    """Any number of values for each value."""
+
+    kind = "flat_map"
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `Node`."""
+        return self.function
+
+
+@dataclass(frozen=True, slots=True)
+class KeyByNode(FunctionNode):
+    """The same values under the key that the function gives."""
+
+    kind = "key_by"
+    keeps_key = False
+
+
+@dataclass(frozen=True, slots=True)
+class MergeNode(Node):
+    """The units of two streams."""
+
+    kind = "merge"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedNode(Node):
+    """Something that units enter under a key: a stage, or an output.
+
+    Attributes:
+        name: its permanent name.
+        key: the user's key function; None keeps the unit's key.
+        key_takes_context: whether that wants the context.
+    """
+
+    keeps_key = False
+
+    name: str
+    key: UserFunction | None
+    key_takes_context: bool
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """See `Node`."""
+        return _given(self.key)
+
+    @property
+    def needs(self) -> int:
+        """See `Node`."""
+        return CONTEXT if self.key_takes_context else NOTHING
+
+    @property
+    def needs_key(self) -> bool:
+        """See `Node`."""
+        return self.key is None or self.needs == CONTEXT
+
+    @property
+    def called(self) -> str:
+        """See `Node`."""
+        return f"{self.kind} {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class StageNode(KeyedNode):
+    """A stage: what holds state.
+
+    Attributes:
+        store: name of the store it wants; None for the service's default.
+        buckets: into how many buckets its state partitions are split in the store.
+        view: how it shows its states to other programs; None: it does not.
+        codec: of its states; None: it keeps rows of its own.
+        fold: of an aggregate.
+        takes_context: whether the fold wants the context.
+        spec: what a filter or windows do; None: it is an aggregate.
+    """
+
+    kind = "aggregate"
+
+    store: str | None
+    buckets: int = 1
+    view: ViewKind | None = None
+    codec: Codec[Any] | None = None
+    fold: UserFunction | None = None
+    takes_context: bool = False
+    spec: FilterSpec | None = None
+
+    @property
+    def layout_kind(self) -> str:
+        """Its kind, as layouts store it."""
+        return self.spec.kind if self.spec else self.kind
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """See `Node`."""
+        spec = self.spec
+        own = (spec.function, spec.epoch, spec.heartbeat) if spec else (self.fold,)
+        return _given(*own, self.key)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `Node`."""
+        return self.fold
+
+    @property
+    def maker_name(self) -> str:
+        """See `Node`."""
+        return "the fold"
+
+    @property
+    def needs(self) -> int:
+        """See `Node`: also what is asked before a unit enters, which `needs_inside` leaves out."""
+        before = self.key_takes_context or (self.spec is not None and self.spec.heartbeat_takes_context)
+        return CONTEXT if before else self.needs_inside
+
+    @property
+    def needs_inside(self) -> int:
+        """What the stage itself needs to know of the input behind a unit."""
+        spec = self.spec
+        if spec is None:
+            return CONTEXT if self.takes_context else NOTHING
+        wanted = spec.takes_context or spec.epoch_takes_context
+        return CONTEXT if wanted else ENVELOPE
+
+    @property
+    def may_be_last(self) -> bool:
+        """See `Node`."""
+        return self.spec is None or bool(self.spec.settings.get("retention_ms"))
+
+    @property
+    def called(self) -> str:
+        """See `Node`."""
+        return f"{'filter' if self.spec else self.kind} {self.name!r}"
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """See `Node`."""
+        method = self.spec.method if self.spec else self.kind
+        return f"{method} {self.name}", self.codec.type_name if self.codec else ""
+
+    def told(self, nodes: Sequence[Node]) -> str:
+        """See `Node`."""
+        del nodes
+        return f"{self.spec.method if self.spec else self.kind} {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class SideNode(Node):
+    """What a stage gives beside what goes on."""
+
+    def told(self, nodes: Sequence[Node]) -> str:
+        """See `Node`."""
+        (parent,) = (nodes[index] for index in self.parents)
+        return f"what {self.kind}() of stage {getattr(parent, 'name', '')!r} gives"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesNode(SideNode):
+    """The newest state of each key that changed."""
+
+    kind = "changes"
+    side = "changes"
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedNode(SideNode):
+    """What a stage did not let go on, with the reason."""
+
+    kind = "dropped"
+    side = "dropped"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputNode(KeyedNode):
+    """An output.
+
+    Attributes:
+        topic: where it goes.
+        partitions: how many of the topic it uses.
+        headers: whether it passes the input's headers on.
+        encoding: the codec of its payloads, or the class of codecs for whatever type they have; None: each value goes
+            by the codec that takes its type.
+        carrier: where the chain stands.
+        process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
+    """
+
+    kind = "output"
+
+    topic: str
+    partitions: int
+    headers: bool = True
+    encoding: Codec[Any] | type[Codec[Any]] | None = None
+    carrier: Carrier = "value"
+    process_id: int | None = None
+
+    @property
+    def needs(self) -> int:
+        """See `Node`."""
+        return CONTEXT if self.key_takes_context else ENVELOPE
+
+    @property
+    def may_be_last(self) -> bool:
+        """See `Node`."""
+        return True
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """See `Node`."""
+        return f"to {self.topic}", f"{self.partitions} partition{'s' if self.partitions != 1 else ''}"
+
+
+def _given(*functions: UserFunction | None) -> tuple[UserFunction, ...]:
+    return tuple(function for function in functions if function is not None)
+
+
+def _name(function: UserFunction | None) -> str:
+    name = getattr(function, "__name__", type(function).__name__) if function is not None else ""
+    return "" if name == "<lambda>" else name
