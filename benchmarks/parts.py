@@ -65,7 +65,7 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
                 pass
             for _ in reading.finish():
                 pass
-            assert not reading.report.strays
+            assert not reading.report.misplaced
 
         return run
 

@@ -12,7 +12,7 @@ from typing import Any
 from sqe_chain.cli.console import as_json, readable
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.runtime.states import StoredState
+from sqe_chain.flow.stored import StoredState
 
 _CONDITION = re.compile(r"(\w+)\s*(!=|<=|>=|=|<|>)\s*(.*)", re.DOTALL)
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {

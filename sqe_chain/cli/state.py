@@ -23,8 +23,9 @@ from sqe_chain.cli.values import moment_ms, store_urls
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.stored import StoredState
 from sqe_chain.runtime.connecting import open_stores
-from sqe_chain.runtime.states import Rows, StoredState, decoded, stage_named, stored_rows
+from sqe_chain.runtime.states import Rows, decoded, stage_named, stored_rows
 
 
 def state(  # noqa: PLR0913 - options of a command
@@ -92,7 +93,7 @@ def state(  # noqa: PLR0913 - options of a command
                     )
                 _show_rows(islice(stored, limit), as_lines=json)
                 return
-            if (begin or end) and node.spec is None:
+            if (begin or end) and not node.stage_kind.windowed:
                 raise ConfigurationError(
                     f"stage {node.name!r} has no windows that --from and --to could choose"
                 )
@@ -100,7 +101,7 @@ def state(  # noqa: PLR0913 - options of a command
             found = (one for one in decoded(node, codec, stored, wanted) if selected.takes(one))
             if output is not None:
                 existing = (one for one in islice(found, limit) if one.state is not None)
-                windows = node.spec is not None
+                windows = node.stage_kind.windowed
                 count = write_states(output, with_counter(existing, "states"), codec, windows=windows)
                 ERR.print(f"{count} states written to {output}")
             elif json:
@@ -138,7 +139,7 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
     """A table with one column for each field of the state."""
     whole = Field("state", "other", lambda state: dumps(codec.to_json(state), ensure_ascii=False))
     fields = codec.fields() or (whole,)
-    window = ("from", "to", "window") if node.spec else ()
+    window = ("from", "to", "window") if node.stage_kind.windowed else ()
     table = Table("key", *window, *(field.name for field in fields))
     for one in sorted(islice(found, limit), key=lambda one: (one.key, one.span)):
         values = [Text("no state", "dim")]

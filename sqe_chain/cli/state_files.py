@@ -13,7 +13,7 @@ from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.selection import line_of
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.runtime.states import StoredState
+from sqe_chain.flow.stored import StoredState
 
 _ROWS = 10_000
 """Rows of one group in a Parquet file: as many are held in memory."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from sqe_chain.codecs import Codec, codec_for, codec_named
 from sqe_chain.errors import ConfigurationError, FlowError
-from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 
 NAME_LENGTH = 120
 TOPIC_LENGTH = 249
@@ -239,3 +239,19 @@ def wants_context(function: UserFunction | None, plain: int, where: str) -> bool
         name = getattr(function, "__name__", type(function).__name__)
         raise FlowError(f"{where}: {name} must take {plain} argument(s), or {plain + 1} with the context")
     return len(required) == plain + 1
+
+
+def declared(what: str, function: Any, plain: int, where: str) -> DeclaredFunction:  # noqa: ANN401 - it is checked here
+    """A function that the user gave.
+
+    Args:
+        what: its argument's name, for the error's text.
+        function: the function.
+        plain: positional arguments that it takes without the context.
+        where: place in the user's file.
+
+    Raises:
+        FlowError: it cannot be called, or takes other arguments.
+    """
+    check_callable(what, function, where)
+    return DeclaredFunction(function, wants_context(function, plain, where))

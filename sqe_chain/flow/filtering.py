@@ -1,79 +1,22 @@
-"""How a stream declares stages that drop what was said before. Data only; the stages are in `sqe_chain.stages`."""
+"""How a stream declares stages that drop what was said before; kinds in `sqe_chain.stages` check their settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
-from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import (
-    check_callable,
-    check_choice,
-    check_duration,
-    check_guard,
-    check_int,
-    check_windows,
-    place,
-    wants_context,
-)
-from sqe_chain.flow.functions import IdOf, NumberOf, UserFunction, Value
+from sqe_chain.flow.declaration import check_choice, check_duration, check_guard, declared, place
+from sqe_chain.flow.functions import IdOf, NumberOf, Value
+from sqe_chain.flow.stage_kind import StageKind, kind_named
 
-FilterKind = Literal["replays", "roots", "sequences", "deduplicate", "distinct", "windows"]
-Spread = Literal["key", "partition", "lane", "id"]
 Filtered = TypeVar("Filtered")
 """What a declared filter is: a stream of the same values."""
 
 DAY_MS = 86_400_000
 MAX_WINDOW: Final = 65_536
 """Of sequence numbers known one by one: 8 KiB for each scope."""
-_METHODS: Final[Mapping[FilterKind, str]] = {
-    "replays": "drop_replays",
-    "roots": "drop_replays",
-    "sequences": "drop_stale",
-    "deduplicate": "deduplicate",
-    "distinct": "distinct",
-    "windows": "windowed",
-}
 
 STANDARD: Final = "standard"
 """The guard that a stage has by itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilterSpec:
-    """One declared filter.
-
-    Attributes:
-        kind: which stage does it.
-        spread: what decides the state partition of a record: its key, the input partition or lane that it came
-            from, or its id.
-        settings: arguments of the stage.
-        function: the user's function for the id or the sequence number, or the fold of windows; None: there is
-            none.
-        takes_context: whether it wants the context as second argument.
-        epoch: the user's function for the producer's epoch.
-        epoch_takes_context: whether that wants the context.
-        heartbeat: of windows: the user's function that says of a value whether it only moves stream time.
-        heartbeat_takes_context: whether that wants the context.
-    """
-
-    kind: FilterKind
-    spread: Spread
-    settings: Mapping[str, object] = field(default_factory=dict)
-    function: UserFunction | None = None
-    takes_context: bool = False
-    epoch: UserFunction | None = None
-    epoch_takes_context: bool = False
-    heartbeat: UserFunction | None = None
-    heartbeat_takes_context: bool = False
-
-    @property
-    def method(self) -> str:
-        """Name of the method that declares it, as users know it."""
-        if self.kind == "deduplicate" and self.spread == "key":
-            return "deduplicate_by_key_value" if self.function else "deduplicate_by_key"
-        return _METHODS[self.kind]
 
 
 class FilterSteps(Generic[Value, Filtered]):
@@ -84,9 +27,7 @@ class FilterSteps(Generic[Value, Filtered]):
 
     __slots__ = ()
 
-    def _filtered(
-        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None = None
-    ) -> Filtered:
+    def _filtered(self, name: str, kind: StageKind, store: str | None, where: str) -> Filtered:
         raise NotImplementedError
 
     def drop_replays(
@@ -115,12 +56,13 @@ class FilterSteps(Generic[Value, Filtered]):
         """
         where = place()
         check_choice("by", by, ("source", "key"), where)
-        check_choice("compat", compat, ("kuka" if by == "key" else "sqe", None), where)
         check_duration("expiry_ms", expiry_ms, where)
-        if by == "key":
-            return self._filtered(name, FilterSpec("roots", "key", {"compat": compat}), store, where)
-        settings = {"expiry_ms": expiry_ms, "compat": compat}
-        return self._filtered(name, FilterSpec("replays", "partition", settings), store, where)
+        kind = (
+            kind_named("roots")(compat=compat)
+            if by == "key"
+            else kind_named("replays")(expiry_ms=expiry_ms, compat=compat)
+        )
+        return self._filtered(name, kind, store, where)
 
     def drop_stale(
         self,
@@ -150,28 +92,15 @@ class FilterSteps(Generic[Value, Filtered]):
             FlowError: name clash, an unknown choice, or a stage behind `changes()`.
         """
         where = place()
-        check_callable("sequence", sequence, where)
-        check_choice("scope", scope, ("partition", "lane", "key"), where)
-        check_choice("malformed", malformed, ("stop", "drop", "pass", "dead_letter"), where)
-        check_int("window", window, 0, MAX_WINDOW, where)
-        check_choice("compat", compat, ("juplo", None), where)
-        if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
-            raise FlowError(
-                f"{where}: compat='juplo' knows neither other scopes, epochs, windows nor other policies; leave them out"
-            )
-        if epoch is not None:
-            check_callable("epoch", epoch, where)
-        settings = {"scope": scope, "malformed": malformed, "window": window, "compat": compat}
-        spec = FilterSpec(
-            "sequences",
-            scope,
-            settings,
-            sequence,
-            wants_context(sequence, 1, where),
-            epoch,
-            wants_context(epoch, 1, where),
+        kind = kind_named("sequences")(
+            sequence=declared("sequence", sequence, 1, where),
+            scope=scope,
+            epoch=None if epoch is None else declared("epoch", epoch, 1, where),
+            malformed=malformed,
+            window=window,
+            compat=compat,
         )
-        return self._filtered(name, spec, store, where)
+        return self._filtered(name, kind, store, where)
 
     def deduplicate_by_key(
         self,
@@ -198,8 +127,10 @@ class FilterSteps(Generic[Value, Filtered]):
         Raises:
             FlowError: name clash, an interval below 0, or a stage behind `changes()`.
         """
-        spec = _deduplicate("key", None, interval_ms, late, guard, compat, where := place())
-        return self._filtered(name, spec, store, where)
+        where = place()
+        settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
+        kind = kind_named("deduplicate")(by_id=False, id=None, **settings)
+        return self._filtered(name, kind, store, where)
 
     def deduplicate_by_key_value(
         self,
@@ -226,8 +157,10 @@ class FilterSteps(Generic[Value, Filtered]):
         Raises:
             FlowError: see there.
         """
-        spec = _deduplicate("key", id, interval_ms, late, guard, compat, where := place())
-        return self._filtered(name, spec, store, where)
+        where = place()
+        settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
+        kind = kind_named("deduplicate")(by_id=False, id=declared("id", id, 1, where), **settings)
+        return self._filtered(name, kind, store, where)
 
     def deduplicate(
         self,
@@ -254,8 +187,10 @@ class FilterSteps(Generic[Value, Filtered]):
         Raises:
             FlowError: see there.
         """
-        spec = _deduplicate("id", id, interval_ms, late, guard, compat, where := place())
-        return self._filtered(name, spec, store, where)
+        where = place()
+        settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
+        kind = kind_named("deduplicate")(by_id=True, id=declared("id", id, 1, where), **settings)
+        return self._filtered(name, kind, store, where)
 
     def distinct(
         self,
@@ -281,35 +216,12 @@ class FilterSteps(Generic[Value, Filtered]):
             FlowError: name clash, or a stage behind `changes()`.
         """
         where = place()
-        check_windows(windows, where, overlap=False)
-        check_duration("grace_ms", grace_ms, where)
-        check_choice("late", late, ("drop", "forward"), where)
-        checked = guarded(guard, where, windows=True)
-        settings = {"windows": windows, "grace_ms": grace_ms, "late": late} | checked
-        return self._filtered(name, FilterSpec("distinct", "key", settings), store, where)
+        kind = kind_named("distinct")(windows=windows, grace_ms=grace_ms, late=late, guard=guard)
+        return self._filtered(name, kind, store, where)
 
 
-def _deduplicate(
-    spread: Spread,
-    identity: UserFunction | None,
-    interval_ms: int,
-    late: str,
-    guard: object,
-    compat: str | None,
-    where: str,
-) -> FilterSpec:
-    check_duration("interval_ms", interval_ms, where)
-    check_choice("late", late, ("forward", "drop"), where)
-    check_choice("compat", compat, ("kip655", None), where)
-    if identity is not None or spread == "id":
-        check_callable("id", identity, where)
-    checked = guarded(guard, where, windows=False)
-    settings = {"interval_ms": interval_ms, "late": late, "compat": compat} | checked
-    return FilterSpec("deduplicate", spread, settings, identity, wants_context(identity, 1, where))
-
-
-def guarded(guard: object, where: str, *, windows: bool) -> dict[str, object]:
-    """The setting for a guard; nothing for the standard one.
+def guard_setting(guard: object, where: str, *, windows: bool) -> dict[str, Any]:
+    """The setting of a stage for its guard; nothing for the standard one.
 
     Raises:
         FlowError: it is no guard.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Never
 
 from sqe_chain.flow.context import Context
@@ -24,6 +25,21 @@ Payload = TypeVar("Payload")
 
 UserFunction = Callable[..., Any]
 """Any of them, once the checker has seen it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredFunction:
+    """A function of the user, and how it wants to be called.
+
+    Attributes:
+        function: the function.
+        takes_context: whether it wants the context as its last argument.
+    """
+
+    function: UserFunction
+    takes_context: bool = False
+
+
 Key = str | bytes
 KeyOf = Callable[[Value], Key]
 KeyInContext = Callable[[Value, Context], Key]

@@ -7,18 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.filtering import FilterSpec
 from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind
 from sqe_chain.ports import ViewKind
 
 Nulls = Literal["poison", "skip", "decode"]
 Carrier = Literal["value", "headers"]
 """Where the chain stands: in the value, an envelope, or in the headers."""
-Side = Literal["", "changes", "dropped"]
-
-NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
-"""What a node needs to know of the input behind a unit: its coordinates alone, also what an envelope is made of, or all
-that a context shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +21,7 @@ class Node:
     """One step of a flow.
 
     Attributes:
-        kind: the word for it in texts.
+        word: the word for it in texts.
         side: which output of its parent it takes: the usual one, or what `changes()` or `dropped()` gives.
         keeps_key: whether units go on under the key that they had.
         index: its place in `Flow.nodes`; parents come before children.
@@ -34,13 +29,18 @@ class Node:
         parents: indexes of the nodes it takes its units from.
     """
 
-    kind: ClassVar[str]
+    word: ClassVar[str]
     side: ClassVar[Side] = ""
     keeps_key: ClassVar[bool] = True
 
     index: int
     place: str
     parents: tuple[int, ...]
+
+    @property
+    def kind(self) -> str:
+        """What it is: of a stage the name of its kind, as layouts store it."""
+        return self.word
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
@@ -55,7 +55,7 @@ class Node:
     @property
     def maker_name(self) -> str:
         """What that function is, for an error's text."""
-        return self.kind
+        return self.word
 
     @property
     def needs(self) -> int:
@@ -75,12 +75,12 @@ class Node:
     @property
     def called(self) -> str:
         """What it is, for an error's text about one of its functions."""
-        return self.kind
+        return self.word
 
     @property
     def label(self) -> tuple[str, str]:
         """What it is, and what of it, in the words of whoever declared it: as a picture of the flow shows it."""
-        return self.kind, ""
+        return self.word, ""
 
     def told(self, nodes: Sequence[Node]) -> str:
         """What it gives, for an error's text.
@@ -89,7 +89,7 @@ class Node:
             nodes: all nodes of the flow.
         """
         del nodes
-        return f"this {self.kind}"
+        return f"this {self.word}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class SourceNode(Node):
         nulls: what it does with null values.
     """
 
-    kind = "source"
+    word = "source"
 
     topics: tuple[str, ...]
     codec: Codec[Any] | None
@@ -173,14 +173,14 @@ class FunctionNode(Node):
     @property
     def label(self) -> tuple[str, str]:
         """See `Node`."""
-        return self.kind, _name(self.function)
+        return self.word, _name(self.function)
 
 
 @dataclass(frozen=True, slots=True)
 class MapNode(FunctionNode):
     """One value for each value."""
 
-    kind = "map"
+    word = "map"
 
     @property
     def maker(self) -> UserFunction | None:
@@ -192,14 +192,14 @@ class MapNode(FunctionNode):
 class FilterNode(FunctionNode):
     """Only the values for which the function is true."""
 
-    kind = "filter"
+    word = "filter"
 
 
 @dataclass(frozen=True, slots=True)
 class FlatMapNode(FunctionNode):
     """Any number of values for each value."""
 
-    kind = "flat_map"
+    word = "flat_map"
 
     @property
     def maker(self) -> UserFunction | None:
@@ -211,7 +211,7 @@ class FlatMapNode(FunctionNode):
 class KeyByNode(FunctionNode):
     """The same values under the key that the function gives."""
 
-    kind = "key_by"
+    word = "key_by"
     keeps_key = False
 
 
@@ -219,7 +219,7 @@ class KeyByNode(FunctionNode):
 class MergeNode(Node):
     """The units of two streams."""
 
-    kind = "merge"
+    word = "merge"
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,7 @@ class KeyedNode(Node):
     @property
     def called(self) -> str:
         """See `Node`."""
-        return f"{self.kind} {self.name!r}"
+        return f"{self.word} {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,41 +264,38 @@ class StageNode(KeyedNode):
     """A stage: what holds state.
 
     Attributes:
+        stage_kind: what it does.
         store: name of the store it wants; None for the service's default.
         buckets: into how many buckets its state partitions are split in the store.
         view: how it shows its states to other programs; None: it does not.
-        codec: of its states; None: it keeps rows of its own.
-        fold: of an aggregate.
-        takes_context: whether the fold wants the context.
-        spec: what a filter or windows do; None: it is an aggregate.
     """
 
-    kind = "aggregate"
+    word = "stage"
 
+    stage_kind: StageKind
     store: str | None
     buckets: int = 1
     view: ViewKind | None = None
-    codec: Codec[Any] | None = None
-    fold: UserFunction | None = None
-    takes_context: bool = False
-    spec: FilterSpec | None = None
 
     @property
-    def layout_kind(self) -> str:
-        """Its kind, as layouts store it."""
-        return self.spec.kind if self.spec else self.kind
+    def kind(self) -> str:
+        """See `Node`."""
+        return self.stage_kind.name
+
+    @property
+    def codec(self) -> Codec[Any] | None:
+        """Of its states; None: it keeps rows of its own."""
+        return self.stage_kind.codec
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
         """See `Node`."""
-        spec = self.spec
-        own = (spec.function, spec.epoch, spec.heartbeat) if spec else (self.fold,)
-        return _given(*own, self.key)
+        return _given(*(one.function for one in self.stage_kind.functions), self.key)
 
     @property
     def maker(self) -> UserFunction | None:
         """See `Node`."""
-        return self.fold
+        return self.stage_kind.maker
 
     @property
     def maker_name(self) -> str:
@@ -307,39 +304,30 @@ class StageNode(KeyedNode):
 
     @property
     def needs(self) -> int:
-        """See `Node`: also what is asked before a unit enters, which `needs_inside` leaves out."""
-        before = self.key_takes_context or (self.spec is not None and self.spec.heartbeat_takes_context)
-        return CONTEXT if before else self.needs_inside
-
-    @property
-    def needs_inside(self) -> int:
-        """What the stage itself needs to know of the input behind a unit."""
-        spec = self.spec
-        if spec is None:
-            return CONTEXT if self.takes_context else NOTHING
-        wanted = spec.takes_context or spec.epoch_takes_context
-        return CONTEXT if wanted else ENVELOPE
+        """See `Node`: also what is asked before a unit enters."""
+        heartbeat = self.stage_kind.heartbeat
+        before = self.key_takes_context or (heartbeat is not None and heartbeat.takes_context)
+        return CONTEXT if before else self.stage_kind.needs
 
     @property
     def may_be_last(self) -> bool:
         """See `Node`."""
-        return self.spec is None or bool(self.spec.settings.get("retention_ms"))
+        return self.stage_kind.may_be_last
 
     @property
     def called(self) -> str:
         """See `Node`."""
-        return f"{'filter' if self.spec else self.kind} {self.name!r}"
+        return f"{self.stage_kind.called} {self.name!r}"
 
     @property
     def label(self) -> tuple[str, str]:
         """See `Node`."""
-        method = self.spec.method if self.spec else self.kind
-        return f"{method} {self.name}", self.codec.type_name if self.codec else ""
+        return f"{self.stage_kind.method} {self.name}", self.codec.type_name if self.codec else ""
 
     def told(self, nodes: Sequence[Node]) -> str:
         """See `Node`."""
         del nodes
-        return f"{self.spec.method if self.spec else self.kind} {self.name!r}"
+        return f"{self.stage_kind.method} {self.name!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,14 +337,14 @@ class SideNode(Node):
     def told(self, nodes: Sequence[Node]) -> str:
         """See `Node`."""
         (parent,) = (nodes[index] for index in self.parents)
-        return f"what {self.kind}() of stage {getattr(parent, 'name', '')!r} gives"
+        return f"what {self.word}() of stage {getattr(parent, 'name', '')!r} gives"
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesNode(SideNode):
     """The newest state of each key that changed."""
 
-    kind = "changes"
+    word = "changes"
     side = "changes"
 
 
@@ -364,7 +352,7 @@ class ChangesNode(SideNode):
 class DroppedNode(SideNode):
     """What a stage did not let go on, with the reason."""
 
-    kind = "dropped"
+    word = "dropped"
     side = "dropped"
 
 
@@ -382,7 +370,7 @@ class OutputNode(KeyedNode):
         process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
     """
 
-    kind = "output"
+    word = "output"
 
     topic: str
     partitions: int

@@ -17,12 +17,13 @@ from sqe_chain.flow.declaration import (
     check_int,
     check_name,
     check_topic,
+    declared,
     output_codec,
     place,
     state_codec,
     wants_context,
 )
-from sqe_chain.flow.filtering import FilterSpec, FilterSteps
+from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import (
     Emitted,
     Fold,
@@ -51,6 +52,7 @@ from sqe_chain.flow.nodes import (
     SourceNode,
     StageNode,
 )
+from sqe_chain.flow.stage_kind import StageKind, kind_named
 from sqe_chain.flow.topology import MAX_PARTITIONS, Topology
 from sqe_chain.flow.windows import WindowSteps
 from sqe_chain.ports import ViewKind
@@ -254,29 +256,10 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             FlowError: name clash, no type for states, no bucket, no such view, or a stage after `changes()`.
         """
         where = place()
-        self._check_stage(name, where)
-        found = state_codec(name, state, codec, where)
-        check_callable("fold", fold, where)
-        if key is not None:
-            check_callable("key", key, where)
-        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
-        check_choice("view", view, ("json", "hash", None), where)
-        self._check_store(store, where)
-        node = self.flow.add(
-            StageNode,
-            where,
-            self.node,
-            fold=fold,
-            takes_context=wants_context(fold, 2, where),
-            key=key,
-            key_takes_context=wants_context(key, 1, where),
-            name=name,
-            codec=found,
-            store=store,
-            buckets=buckets,
-            view=view,
+        kind = kind_named("aggregate")(
+            fold=declared("fold", fold, 2, where), states=state_codec(name, state, codec, where)
         )
-        return Stage(self.flow, node)
+        return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
 
     @overload
     def to(
@@ -401,33 +384,44 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             **more,
         )
 
-    def _filtered(
-        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None = None
-    ) -> Filter[Value]:
-        return Filter(self.flow, self._remembering(name, spec, store, where, key))
+    def _filtered(self, name: str, kind: StageKind, store: str | None, where: str) -> Filter[Value]:
+        return Filter(self.flow, self._stage(name, kind, where, store))
 
     def _windowed(
-        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None
+        self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
     ) -> Filter[WindowResult]:
-        return Filter(self.flow, self._remembering(name, spec, store, where, key))
+        return Filter(self.flow, self._stage(name, kind, where, store, key))
 
-    def _remembering(
-        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None
+    def _stage(
+        self,
+        name: str,
+        kind: StageKind,
+        where: str,
+        store: str | None,
+        key: UserFunction | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
     ) -> StageNode:
+        """Declare a stage of any kind."""
         self._check_stage(name, where)
-        self._check_store(store, where)
-        if spec.settings.get("malformed") == "dead_letter" and not self.flow.dead_letters:
-            raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
+        if key is not None:
+            check_callable("key", key, where)
+        check_int("buckets", buckets, 1, MAX_BUCKETS, where)
+        check_choice("view", view, ("json", "hash", None), where)
+        if store is not None:
+            check_name("store", store, where)
+        kind.check(where, dead_letters=self.flow.dead_letters)
         return self.flow.add(
             StageNode,
             where,
             self.node,
             name=name,
-            store=store,
-            spec=spec,
-            codec=spec.settings.get("state"),
             key=key,
             key_takes_context=wants_context(key, 1, where),
+            stage_kind=kind,
+            store=store,
+            buckets=buckets,
+            view=view,
         )
 
     def _check_stage(self, name: str, where: str) -> None:
@@ -441,11 +435,6 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
                 "batches end; emit from the fold instead"
             )
 
-    @staticmethod
-    def _check_store(store: str | None, where: str) -> None:
-        if store is not None:
-            check_name("store", store, where)
-
     def _behind_changes(self) -> bool:
         node = self.node
         while not isinstance(node, ChangesNode | StageNode | SourceNode):
@@ -454,7 +443,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
 
     def _step(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
         where = place()
-        check_callable(kind.kind, function, where)
+        check_callable(kind.word, function, where)
         wants = wants_context(function, 1, where)
         if kind is FlatMapNode and self._behind_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")

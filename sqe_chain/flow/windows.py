@@ -1,4 +1,4 @@
-"""How a stream declares a stage with windows. Data only; the stage is in `sqe_chain.stages`."""
+"""How a stream declares a stage with windows; its kind, in `sqe_chain.stages`, checks the settings."""
 
 from __future__ import annotations
 
@@ -6,18 +6,11 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import (
-    check_callable,
-    check_duration,
-    check_windows,
-    place,
-    state_codec,
-    wants_context,
-)
-from sqe_chain.flow.filtering import STANDARD, FilterSpec, guarded
+from sqe_chain.flow.declaration import check_callable, declared, place, state_codec
+from sqe_chain.flow.filtering import STANDARD
 from sqe_chain.flow.functions import Condition, KeyInContext, KeyOf, State, UserFunction, Value
+from sqe_chain.flow.stage_kind import StageKind, kind_named
 
 Windowed = TypeVar("Windowed")
 """What a declared stage with windows is: a stream of their results."""
@@ -29,7 +22,7 @@ class WindowSteps(Generic[Value, Windowed]):
     __slots__ = ()
 
     def _windowed(
-        self, name: str, spec: FilterSpec, store: str | None, where: str, key: UserFunction | None
+        self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
     ) -> Windowed:
         raise NotImplementedError
 
@@ -146,30 +139,16 @@ class WindowSteps(Generic[Value, Windowed]):
             FlowError: name clash, or a stage behind `changes()`.
         """
         where = place()
-        if check_windows(windows, where, overlap=True).join and merge is None:
-            raise FlowError(
-                f"{where}: sessions need merge: a record between two of them makes one of their states"
-            )
-        found = state_codec(name, state, codec, where)
-        check_duration("lateness_ms", lateness_ms, where)
-        check_duration("retention_ms", retention_ms, where)
-        for what, function in (("fold", fold), ("key", key), ("merge", merge), ("heartbeat", heartbeat)):
-            if function is not None or what == "fold":
-                check_callable(what, function, where)
-        settings = {
-            "windows": windows,
-            "state": found,
-            "merge": merge,
-            "lateness_ms": lateness_ms,
-            "retention_ms": retention_ms,
-        } | guarded(guard, where, windows=True)
-        spec = FilterSpec(
-            "windows",
-            "key",
-            settings,
-            fold,
-            wants_context(fold, 2, where),
-            heartbeat=heartbeat,
-            heartbeat_takes_context=wants_context(heartbeat, 1, where),
+        if key is not None:
+            check_callable("key", key, where)
+        kind = kind_named("windows")(
+            windows=windows,
+            states=state_codec(name, state, codec, where),
+            fold=declared("fold", fold, 2, where),
+            merge=merge,
+            lateness_ms=lateness_ms,
+            retention_ms=retention_ms,
+            beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
+            guard=guard,
         )
-        return self._windowed(name, spec, store, where, key)
+        return self._windowed(name, kind, store, where, key)

@@ -35,7 +35,6 @@ from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.protocol.verifying import (
-    check_filters,
     check_new_stages,
     check_redone,
     check_stores,
@@ -92,7 +91,6 @@ class Aggregation:
         env = self.env
         env.flow.check()
         self._level_of = {stage.index: env.flow.level(stage) for stage in env.flow.stages()}
-        check_filters(env)
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         env.notice_weak_topics(infos)

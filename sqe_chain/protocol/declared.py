@@ -53,7 +53,7 @@ def types_of(flow: Flow, known: Layout | None = None) -> dict[str, TypeLayout]:
 def _holders(flow: Flow) -> Iterator[tuple[str, str, StageNode | SourceNode]]:
     """What stores or reads values of a declared type: its name in layouts, of what kind it is, and the node."""
     for stage in flow.stages():
-        yield f"stage/{stage.name}", stage.layout_kind, stage
+        yield f"stage/{stage.name}", stage.kind, stage
     for source in flow.sources():
         for topic in source.topics if source.codec is not None else ():
             yield f"source/{topic}", "raw" if source.raw else "envelopes", source

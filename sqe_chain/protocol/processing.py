@@ -108,7 +108,7 @@ class Processor:
         self._env = env
         self._in_place = env.settings.in_place
         self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
-        self._can_try = all(stage.spec is None for stage in env.flow.stages())
+        self._can_try = all(stage.stage_kind.reversible for stage in env.flow.stages())
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
         """Process the batch until no stage fails on anything that is not left out.
@@ -183,18 +183,18 @@ class Processor:
                 if not job.in_place:
                     raise
             else:
-                if not report.strays:
+                if not report.misplaced:
                     return report
                 stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)
-                env.emit(Shuffled(stages, report.strays))
+                env.emit(Shuffled(stages, report.misplaced))
             self._in_place = False
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
-        """Whether every input has as many partitions as there are state partitions, and no filter needs heartbeats.
+        """Whether every input has as many partitions as there are state partitions, and no stage has heartbeats.
 
         A heartbeat goes to all state partitions, which takes a shuffle.
         """
         flow = self._env.flow
-        if any(stage.spec and stage.spec.heartbeat for stage in flow.stages()):
+        if any(stage.stage_kind.heartbeat for stage in flow.stages()):
             return False
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())

@@ -13,18 +13,6 @@ from sqe_chain.protocol.plan import Plan, Unfinished
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
 from sqe_chain.segment.results import Report
-from sqe_chain.stages.declared import check_filter
-
-
-def check_filters(env: Environment) -> None:
-    """Check the settings of every filter that the flow declares.
-
-    Raises:
-        FlowError: one is wrong; names the place in the user's file.
-    """
-    for stage in env.flow.stages():
-        if stage.spec is not None:
-            check_filter(stage.spec, stage.place)
 
 
 def check_stores(env: Environment) -> None:

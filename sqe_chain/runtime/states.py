@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.stored import StoredState
 from sqe_chain.partitioner import cell_of, key_bytes
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.runtime.connecting import open_stores
-from sqe_chain.stages.windowing import Span
-from sqe_chain.stages.windows import RETAINED, results_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,22 +22,6 @@ if TYPE_CHECKING:
 
 Key = str | bytes
 Rows = Iterator[tuple[bytes, bytes | None]]
-
-
-class StoredState(NamedTuple):
-    """A state as it is stored.
-
-    Attributes:
-        key: its key.
-        state: the state; None: there is none under this key.
-        span: the window that it is of; None for states that live as long as their key.
-        final: of a window: whether it is closed, so that nothing changes it any more.
-    """
-
-    key: bytes
-    state: Any | None
-    span: Span | None = None
-    final: bool = False
 
 
 class States(Mapping[Key, Any]):
@@ -107,7 +90,7 @@ class States(Mapping[Key, Any]):
         """
         from sqe_chain.runtime.tables import arrow_table  # noqa: PLC0415 - who makes tables needs pyarrow
 
-        return arrow_table(self.rows(), self._codec, windows=self._node.spec is not None)
+        return arrow_table(self.rows(), self._codec, windows=self._node.stage_kind.windowed)
 
     def to_pandas(self) -> pd.DataFrame:
         """As a pandas data frame; see `to_arrow`."""
@@ -115,7 +98,7 @@ class States(Mapping[Key, Any]):
         return frame
 
     def _check_no_windows(self) -> None:
-        if self._node.spec is not None:
+        if self._node.stage_kind.windowed:
             raise ConfigurationError(
                 f"stage {self._node.name!r} has windows, so a key has several states: use rows(), to_pandas() or to_arrow()"
             )
@@ -161,7 +144,7 @@ def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], k
     partitions, stored = layout.state_partitions, layout.stages.get(node.name)
     if stored is None:
         raise ConfigurationError(f"flow {flow.name!r} has not run with stage {node.name!r} yet")
-    if keys and node.spec is None:
+    if keys and node.stage_kind.states_by_key:
         for key in keys:
             cell = cell_of(key, partitions, stored.buckets)
             _, (found,), _ = store.read(stored.flow, node.name, cell, [key])
@@ -180,20 +163,15 @@ def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes
     """
     for name, data in rows:
         try:
-            if node.spec is not None:
-                windows = results_of(name, data or b"", codec)
-                final = name.startswith(RETAINED)
-                yield from (
-                    StoredState(key, one, span, final)
-                    for key, span, one in windows
-                    if not keys or key in keys
-                )
-            else:
-                yield StoredState(name, None if data is None else codec.decode(data))
+            if data is None:
+                yield StoredState(name, None)
+                continue
+            found = list(node.stage_kind.states_in(name, data))
         except Exception as error:
             raise StoreInconsistent(
                 f"the state of key {name!r} in stage {node.name!r} is no {codec.type_name}: {error}"
             ) from error
+        yield from (one for one in found if not keys or one.key in keys)
 
 
 def _layout(flow: Flow, home: StateStore) -> Layout:

@@ -8,7 +8,8 @@ from typing import Any
 
 from sqe_chain.codecs import Codec, Field, FieldKind
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.runtime.states import StoredState, text_of
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.runtime.states import text_of
 
 try:
     import pyarrow as pa

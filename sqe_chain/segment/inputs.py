@@ -12,6 +12,7 @@ from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceS
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin, Place, new_origin
 from sqe_chain.flow.nodes import Node
+from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion, record_crc
@@ -19,7 +20,6 @@ from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
 from sqe_chain.segment.steps import Collector, Compiler
-from sqe_chain.stages.units import Push, number
 
 if TYPE_CHECKING:
     from sqe_chain.segment.columns import Columns

@@ -11,19 +11,18 @@ from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.partitioner import Partitioner
+from sqe_chain.flow.stage_kind import PlainFold, StageTask
+from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
-from sqe_chain.segment.folding import Folding
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import exclusion_of, place_in_user_code
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
-from sqe_chain.segment.sieving import Sieving, spread_of
-from sqe_chain.segment.states import CellStates, PartitionStates
+from sqe_chain.segment.stage_part import StagePart, addressing
+from sqe_chain.segment.stage_table import PartitionTable
+from sqe_chain.segment.states import PartitionStates
 from sqe_chain.segment.steps import Collector, Compiler
-from sqe_chain.stages.aggregate import Aggregate
-from sqe_chain.stages.units import Unit
 
 BLOCK = 1_000
 """Units folded at a time behind a shuffle."""
@@ -48,10 +47,10 @@ class Shuffle:
 
     def _way(self, stage: int) -> tuple[int, Callable[[Unit], int]]:
         """What units of a stage carry, and the state partition of each; most tasks in place never ask."""
-        node, number = self._flow.stage_at(stage), self._flow.state_partitions
-        partitioner = Partitioner(number)
-        spread = spread_of(node.spec, number) if node.spec else lambda unit: partitioner(unit[0])
-        return self._ways.setdefault(stage, (carried_need(self._flow, node), spread))
+        node = self._flow.stage_at(stage)
+        address, part_of = addressing(node.stage_kind.spread, self._flow.state_partitions)
+        need = carried_need(self._flow, node)
+        return self._ways.setdefault(stage, (need, lambda unit: part_of(address(unit))))
 
     def rows(self, stage: int, units: Sequence[Unit]) -> list[UnitRow]:
         """Rows of serialized units, in the same order."""
@@ -83,7 +82,7 @@ class Shuffle:
 
 def carried_need(flow: Flow, stage: StageNode) -> int:
     """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
-    need = stage.needs_inside
+    need = stage.stage_kind.needs
     pending = [*flow.children(stage.index)]
     while pending:
         node = pending.pop()
@@ -111,66 +110,51 @@ class Level:
         self._current: Origin | None = None
         self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
         self._wanted = level < job.top_level
-        self._stages: dict[int, Folding | Sieving] = {}
+        self._stages: dict[int, StagePart] = {}
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
         self._folding = -1
         self._changing = False  # what comes now is of changes(): no single input is to blame
         for stage in stages_at(flow, level):
-            make = self._folding_of if stage.spec is None else self._sieving_of
-            self._stages[stage.index] = make(stage, job, stores(stage))
+            self._stages[stage.index] = self._part_of(stage, job, stores(stage))
 
-    def _folding_of(self, stage: StageNode, job: Job, store: StateStore) -> Folding:
-        flow = self._flow
-        layout = flow.state_partitions, stage.buckets
-        aggregate = Aggregate(
-            stage,
-            job.clock_ms,
-            self._compiler.behind(stage),
-            self._before_input,
-            self._fail,
-            careful=flow.poison != "stop",
+    def _part_of(self, stage: StageNode, job: Job, store: StateStore) -> StagePart:
+        flow, partitions = self._flow, self._flow.state_partitions
+        states = PartitionStates(store, job.step, stage.name, self._part, (partitions, stage.buckets))
+        table = PartitionTable(states)
+        task = StageTask(
+            name=stage.name,
+            place=stage.place,
+            table=table,
+            now_ms=job.clock_ms,
+            emit=self._compiler.behind(stage),
+            drop=self._compiler.behind(stage, "dropped"),
+            before_input=self._before_input,
+            failed=self._fail,
+            counts=self._report.dropped,
+            reversible=flow.poison != "stop",
             suspects=job.suspects,
         )
-        states = PartitionStates(store, job.step, stage.name, self._part, layout)
         fitting = self._fitting[stage.index] = Fitting(stage, store)
-        return Folding(aggregate, states, self._part, Partitioner(flow.state_partitions), fitting)
+        several = not job.in_place or self._level > 1 or len(flow.input_topics()) > 1
+        return StagePart(stage, states, table, (self._part, partitions), task, fitting, several=several)
 
-    def _sieving_of(self, stage: StageNode, job: Job, store: StateStore) -> Sieving:
-        fitting = self._fitting[stage.index] = Fitting(stage, store)
-        return Sieving(
-            stage,
-            CellStates(store, job.step, stage.name, self._part),
-            (self._part, self._flow.state_partitions),
-            job.clock_ms,
-            (self._compiler.behind(stage), self._compiler.behind(stage, "dropped")),
-            self._before_input,
-            self._fail,
-            self._report.dropped,
-            fitting=fitting,
-            suspects=job.suspects,
-            waits=not job.in_place or self._level > 1 or len(self._flow.input_topics()) > 1,
-        )
-
-    def aggregate(self, stage: int) -> Aggregate:
-        """The work on one of the level's aggregates."""
-        work = self._stages[stage]
-        if isinstance(work, Sieving):
-            raise AssertionError(f"stage {stage} is no aggregate")  # noqa: TRY004 - ours, no user can cause it
-        return work.aggregate
+    def plain_fold(self, stage: int) -> PlainFold | None:
+        """How ordinary messages may be folded into one of the level's stages at once; None: not at all."""
+        return self._stages[stage].plain_fold()
 
     def fold(self, stage: int, units: Sequence[Unit]) -> None:
         """Fold units of one stage, in the order of units.
 
-        In place, units of a key that belongs to another state partition are strays: they are counted,
-        and the attempt is worth nothing. In a redo too, where this state partition may have nothing left to
+        In place, a key may belong to another state partition: such misplaced keys are counted, and the attempt is
+        worth nothing. In a redo too, where this state partition may have nothing left to
         do: theirs may have.
         """
         work = self._stages[stage]
         if stage != self._folding:
             self._before_input(None)
             self._folding = stage
-        self._report.strays += work.take(units)
+        self._report.misplaced += work.take(units)
 
     def blocks(self) -> Iterator[Block]:
         """What is ready so far."""
@@ -189,8 +173,7 @@ class Level:
             self._before_input(None)
             rows = work.changed()
             self._before_input(None)
-            if isinstance(work, Folding):
-                self._push_changes(work.aggregate)
+            self._push_changes(self._flow.stage_at(index), work)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
                 if text := self._fitting[index].too_large(changed):
@@ -199,22 +182,22 @@ class Level:
         self._report.failed += self._failures.values()
         yield from self.blocks()
 
-    def _push_changes(self, aggregate: Aggregate) -> None:
+    def _push_changes(self, stage: StageNode, work: StagePart) -> None:
         """Give changed states to the steps after `changes()`.
 
         When they fail it is told, not raised: they may do well without what the attempt is done again without.
         """
-        push = self._compiler.behind(aggregate.node, "changes")
+        push = self._compiler.behind(stage, "changes")
         if push is None:
             return
         self._changing = True
         try:
-            aggregate.push_changes(push)
+            work.push_changes(push)
             self._before_input(None)
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             where = place_in_user_code(self._flow, error)
             self._report.broken.append(
-                f"flow {self._flow.name!r}: the steps after changes() of stage {aggregate.node.name!r} failed: "
+                f"flow {self._flow.name!r}: the steps after changes() of stage {stage.name!r} failed: "
                 f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
                 "the code, start again"
             )

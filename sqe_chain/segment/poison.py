@@ -7,7 +7,7 @@ this library are never poison: each is raised where no user code runs, and nothi
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import CodeType, TracebackType
@@ -18,34 +18,12 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node
 from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
+from sqe_chain.stages.user_code import UserCodeError
 
 _PACKAGE: Final = str(Path(__file__).parents[1]) + "/"
 _LIBRARIES: Final = tuple(
     {f"{path}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "purelib", "platlib")}
 )
-
-
-class UserCodeError(Exception):
-    """A function of the user raised; what it raised is the cause.
-
-    Where user code is called from among reads of a store, only this is poison.
-    """
-
-    def __init__(self, raised: Exception) -> None:
-        super().__init__(raised)
-        self.raised = raised
-
-
-def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with whatever it raises wrapped as `UserCodeError`."""
-
-    def call(*arguments: object) -> object:
-        try:
-            return function(*arguments)
-        except Exception as error:
-            raise UserCodeError(error) from error
-
-    return call
 
 
 def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:

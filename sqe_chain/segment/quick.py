@@ -19,6 +19,8 @@ from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position, stored_e
 from sqe_chain.envelope.message import EnvelopeHead
 from sqe_chain.flow.context import Origin, new_origin
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.stage_kind import LiveState, PlainFold
+from sqe_chain.flow.units import Unit
 from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import Message
 from sqe_chain.replays.marks import Mark
@@ -26,8 +28,6 @@ from sqe_chain.segment.columns import Columns, Ints, Rows
 from sqe_chain.segment.inputs import Inputs, envelopes_of
 from sqe_chain.segment.level import Level
 from sqe_chain.segment.poison import exclusion_of
-from sqe_chain.stages.aggregate import Aggregate, Entry
-from sqe_chain.stages.units import Unit
 
 _FIRST: Final = bytes(4)  # the path of an only payload
 _KNOWN_KEYS: Final = 200_000
@@ -45,15 +45,16 @@ class Quick:
         inputs: the general way of the partition.
         level: the general way of the state partition.
         stage: the only stage behind the source.
+        plain: how it lets messages be folded.
     """
 
-    def __init__(self, inputs: Inputs, level: Level, stage: StageNode) -> None:
+    def __init__(self, inputs: Inputs, level: Level, stage: StageNode, plain: PlainFold) -> None:
         self._inputs = inputs
         self._level = level
         self._stage = stage
         self._type_name = inputs.node.codec.type_name.encode() if inputs.node.codec else b""
-        self._aggregate: Aggregate = level.aggregate(stage.index)
-        self._known: dict[bytes | str, Entry] = {}  # so that a key of text need not be encoded
+        self._plain = plain
+        self._known: dict[bytes | str, LiveState] = {}  # so that a key of text need not be encoded
         # Only `changes()` asks for the last input of a key; that there was one is known from its first.
         self._told = any(child.side == "changes" for child in inputs.flow.children(stage.index))
 
@@ -64,17 +65,12 @@ class Quick:
         if level is None or inputs.skipped or inputs.flow.poison != "stop" or len(children) != 1:
             return None
         source, stage = inputs.node, children[0]
-        if not isinstance(stage, StageNode) or stage.spec is not None:
+        if not isinstance(stage, StageNode) or stage.key is None or stage.key_takes_context:
             return None
-        if (
-            stage.key is None
-            or source.codec is None
-            or source.raw
-            or stage.takes_context
-            or stage.key_takes_context
-        ):
+        if source.codec is None or source.raw:
             return None
-        return cls(inputs, level, stage) if level.aggregate(stage.index).emit is None else None
+        plain = level.plain_fold(stage.index)
+        return None if plain is None else cls(inputs, level, stage, plain)
 
     def feed(self, messages: Sequence[Message]) -> None:
         """Take a block of records, and fold it."""
@@ -131,12 +127,11 @@ class Quick:
 
     def _fold(self, block: _Block, begin: int, end: int) -> None:
         """Fold a run of ordinary messages."""
-        entries, known = self._aggregate.entries, self._known
+        (entries, fold), known = self._plain, self._known
         codec: Any = self._inputs.node.codec
         decode = codec.decode
         key_of: Any = self._stage.key
-        fold: Any = self._stage.fold
-        touched: dict[Entry, int] | None = {} if self._told else None
+        touched: dict[LiveState, int] | None = {} if self._told else None
         waiting: list[Unit] = []
         index = begin
         try:

@@ -103,7 +103,7 @@ class Report:
         outputs: records to publish.
         output_size: their bytes.
         broken: what the steps after `changes()` failed with; no single input is to blame.
-        strays: keys found in place that belong to another state partition.
+        misplaced: keys found in place that belong to another state partition.
         dropped: (stage, reason) -> records that filters have dropped, or spoken about.
         notices: texts worth a warning.
     """
@@ -115,7 +115,7 @@ class Report:
     outputs: int = 0
     output_size: int = 0
     broken: list[str] = field(default_factory=list)
-    strays: int = 0
+    misplaced: int = 0
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
 
@@ -128,7 +128,7 @@ class Report:
         self.outputs += other.outputs
         self.output_size += other.output_size
         self.broken += other.broken
-        self.strays += other.strays
+        self.misplaced += other.misplaced
         self.dropped += other.dropped
         self.notices += other.notices
 

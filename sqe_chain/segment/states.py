@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from sqe_chain.errors import StoreInconsistent, Superseded, text_of
 from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Header, Rows, Shown, StateStore, ViewKind, Views
-from sqe_chain.stages.units import APPLIED, Loaded
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +91,9 @@ class CellStates:
         self.done = False
         self.cursor: bytes | None = None
 
-    def load(self, keys: Sequence[bytes]) -> list[Loaded]:
-        """The states of these keys: see `PartitionStates.load`."""
-        states = self.rows(keys) if not self.done else []
-        if self.done:
-            return [APPLIED] * len(keys)
-        cursor = self.cursor
-        if cursor is None:
-            return list(states)
-        return [APPLIED if key <= cursor else state for key, state in zip(keys, states, strict=True)]
+    def settled(self, key: bytes) -> bool:
+        """Whether this batch is applied to a key already, as far as it is known from what was read."""
+        return self.done or (self.cursor is not None and key <= self.cursor)
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """What stands under these keys, be it of before this batch or, up to the cursor, of behind it.
@@ -170,27 +163,34 @@ class PartitionStates:
             return self._first
         return cell_of(key, self._partitions, self._buckets)
 
-    def load(self, keys: Sequence[bytes]) -> list[Loaded]:
-        """The states of these keys.
+    @property
+    def untouched(self) -> bool:
+        """Whether no key is known to be settled."""
+        return all(not cell.done and cell.cursor is None for cell in self._cells.values())
 
-        Returns:
-            For each key its state; None when it has none; APPLIED when it stands behind this batch
-            already, so that its units must not be folded again.
+    def settled(self, key: bytes) -> bool:
+        """Whether this batch is applied to a key already, as far as it is known from what was read."""
+        return self._cells[self.cell(key)].settled(key)
+
+    def rows(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+        """What stands under these keys; None where nothing does, or where the whole cell is done.
+
+        Without keys, it reads the headers alone.
 
         Raises:
             Superseded: a newer run owns the flow.
             StoreInconsistent: a header is not where the plan before left it.
             Unavailable: the store does not answer.
         """
-        if self._buckets == 1:
-            return self._cells[self._first].load(keys)
-        keys_of: dict[int, list[bytes]] = {}
+        keys_of: dict[int, list[bytes]] = {} if keys else {cell: [] for cell in self._cells}
         for key in keys:
             keys_of.setdefault(self.cell(key), []).append(key)
-        found: dict[bytes, Loaded] = {}
+        found: dict[bytes, bytes | None] = {}
         for number, own in keys_of.items():
-            found.update(zip(own, self._cells[number].load(own), strict=True))
-        return [found[key] for key in keys]
+            cell = self._cells[number]
+            content = [None] * len(own) if cell.done else cell.rows(own)
+            found.update(zip(own, content, strict=True))
+        return found
 
 
 @dataclass(frozen=True, slots=True)

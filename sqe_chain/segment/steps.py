@@ -6,7 +6,6 @@ A unit is pushed as ``(value, key, path, origin)``. What reaches a stage or an o
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
@@ -15,8 +14,7 @@ from sqe_chain.codecs.registry import tag_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.filtering import FilterSpec
-from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import (
     ChangesNode,
     FilterNode,
@@ -27,12 +25,13 @@ from sqe_chain.flow.nodes import (
     MapNode,
     Node,
     OutputNode,
-    Side,
     SourceNode,
     StageNode,
 )
+from sqe_chain.flow.stage_kind import Side
+from sqe_chain.flow.units import Push, Unit, number
 from sqe_chain.partitioner import key_bytes, key_of_each
-from sqe_chain.stages.units import Push, Unit, number
+from sqe_chain.stages.record_work import pack_key_and_id
 
 Encode = Callable[[Any], bytes]
 SAME_OBJECT = "a flat_map gave the same object twice: create a new one for each value"
@@ -116,27 +115,25 @@ class Compiler:
             return function
         return lambda value, key, origin: function(value, Context(origin, key, now_ms))
 
-    def _key_and_id(self, spec: FilterSpec) -> UserFunction:
+    def _key_and_id(self, identity: DeclaredFunction) -> UserFunction:
         """The id goes along with the key: it decides the state partition."""
-        identity: Any = spec.function
-        now_ms = self._now_ms
+        find, now_ms = identity.function, self._now_ms
 
         def both(value: object, key: bytes | None, origin: Origin) -> bytes:
-            found = identity(value, Context(origin, key, now_ms)) if spec.takes_context else identity(value)
-            return marshal.dumps((key, None if found is None else key_bytes(found)), 2)
+            found = find(value, Context(origin, key, now_ms)) if identity.takes_context else find(value)
+            return pack_key_and_id(key, None if found is None else key_bytes(found))
 
         return both
 
     def _stage(self, node: StageNode) -> Push:
-        spec = node.spec
-        if spec is not None and spec.spread == "id":
-            return self._into(node, self._key_and_id(spec), with_context=True)
-        push = self._into(node, self._key_of(node), with_context=node.key_takes_context)
-        if spec is None or spec.heartbeat is None:
-            return push
-        return self._with_heartbeats(node, spec.heartbeat, push)
+        identity, heartbeat = node.stage_kind.identity, node.stage_kind.heartbeat
+        if identity is not None:
+            push = self._into(node, self._key_and_id(identity), with_context=True)
+        else:
+            push = self._into(node, self._key_of(node), with_context=node.key_takes_context)
+        return push if heartbeat is None else self._with_heartbeats(node, heartbeat, push)
 
-    def _with_heartbeats(self, node: StageNode, beats: UserFunction, push: Push) -> Push:
+    def _with_heartbeats(self, node: StageNode, heartbeat: DeclaredFunction, push: Push) -> Push:
         """A heartbeat goes into every state partition, without a value, under a key that lies there.
 
         The user's function is asked here and nowhere else, with the stream's own key: what it said goes along as
@@ -144,7 +141,7 @@ class Compiler:
         """
         append, keys = self._collector.units[node.index].append, key_of_each(self._flow.state_partitions)
         shuffled, now_ms = node.index in self._shuffled, self._now_ms
-        takes_context = node.spec is not None and node.spec.heartbeat_takes_context
+        beats, takes_context = heartbeat.function, heartbeat.takes_context
 
         def push_or_beat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
             if beats(value, Context(origin, key, now_ms)) if takes_context else beats(value):
@@ -158,7 +155,7 @@ class Compiler:
     def _into(self, node: StageNode, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
         """Into a stage, under the key that a function gives; without one, under the unit's own."""
         append = self._collector.units[node.index].append
-        shuffled, keyed = node.index in self._shuffled, node.spec is None
+        shuffled, keyed = node.index in self._shuffled, node.stage_kind.needs_key
         known: dict[type, tuple[str, Encode]] = {}
 
         def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:

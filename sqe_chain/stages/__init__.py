@@ -17,6 +17,8 @@ a time.
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain.flow.stored import Span
+from sqe_chain.flow.table import Table
 from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.contents import (
     FirstSeen,
@@ -37,8 +39,8 @@ from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.table import MemoryTable, Table
-from sqe_chain.stages.windowing import Hopping, Sessions, Span, Tumbling
+from sqe_chain.stages.table import MemoryTable
+from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
 from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
 
 __all__ = [

@@ -2,82 +2,113 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.nodes import StageNode
-from sqe_chain.stages.units import APPLIED, Loaded, Push, Unit, number
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.stage_kind import (
+    CONTEXT,
+    NOTHING,
+    LiveState,
+    PlainFold,
+    StageKind,
+    StageTask,
+    StageWork,
+)
+from sqe_chain.flow.units import Push, Unit, number
 
 Emissions = Iterable[object] | None
-Failed = Callable[[Origin, Exception], None]
 
 
-class Entry:
-    """One key's state while a batch runs.
+@dataclass(frozen=True)
+class AggregateKind(StageKind):
+    """The kind of `Stream.aggregate`.
 
     Attributes:
-        state: the live state.
-        origin: the last input that touched it; None before the first.
-        deleted: the last fold deleted it.
+        fold: ``(state, value) -> None | iterable of values``.
+        states: codec of the states.
     """
 
-    __slots__ = ("deleted", "origin", "state")
+    name = "aggregate"
+    called = "aggregate"
+    needs_key = True
+    states_by_key = True
+    reversible = True
+    sides = ("changes",)
 
-    def __init__(self, state: Any) -> None:  # noqa: ANN401 - of the type that the stage declares
-        self.state = state
-        self.origin: Origin | None = None
-        self.deleted = False
+    fold: DeclaredFunction
+    states: Codec[Any]
+
+    @property
+    def codec(self) -> Codec[Any]:
+        """See `StageKind`."""
+        return self.states
+
+    @property
+    def needs(self) -> int:
+        """See `StageKind`."""
+        return CONTEXT if self.fold.takes_context else NOTHING
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return (self.fold,)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `StageKind`."""
+        return self.fold.function
+
+    def start(self, task: StageTask) -> Aggregate:
+        """See `StageKind`."""
+        return Aggregate(self, task)
 
 
 @dataclass(slots=True)
-class Aggregate:
-    """One stage's work on one state partition in one batch. Knows no store and no log.
+class Aggregate(StageWork):
+    """One aggregate's work on one state partition in one batch.
 
     Attributes:
-        node: the stage.
-        now_ms: the batch's clock.
-        emit: takes what the fold emits; None when nobody wants it.
-        before_input: called with the next input before its first unit is folded.
-        failed: called when the fold or the steps after it raise; all keys of that input go back to what they
-            were before it, and the run goes on to find more. Raises to stop at once.
-        careful: keep what is needed to go back.
-        suspects: topic, partition and offset of inputs on trial: each is folded, and goes back.
+        kind: the stage.
+        task: what it is given.
+        entries: the keys of this batch: live states, and None for a key to which the batch is applied already.
     """
 
-    node: StageNode
-    now_ms: int
-    emit: Push | None
-    before_input: Callable[[Origin], None]
-    failed: Failed
-    careful: bool = False
-    suspects: frozenset[tuple[str, int, int]] = frozenset()
-    entries: dict[bytes, Entry | None] = field(default_factory=dict)
+    kind: AggregateKind
+    task: StageTask
+    entries: dict[bytes, LiveState | None] = field(default_factory=dict)
     _input: Origin | None = None
     _failing: Origin | None = None
     _kept: dict[bytes, tuple[bytes, Origin | None, bool]] = field(default_factory=dict)
 
-    def add(self, keys: Sequence[bytes], stored: Sequence[Loaded]) -> None:
-        """Take in the stored states of keys not seen yet in this batch; see `PartitionStates.load`."""
-        codec = self._codec
-        for key, data in zip(keys, stored, strict=True):
-            if data is APPLIED:
-                self.entries[key] = None
+    def apply(self, units: Sequence[Unit]) -> None:
+        """Fold units in the order given."""
+        missing = {unit[0] for unit in units}.difference(self.entries)
+        if missing:
+            self._load(sorted(missing))
+        self._fold_all(units)
+
+    def _load(self, keys: Sequence[bytes]) -> None:
+        """Take in the stored states of keys not seen yet in this batch."""
+        table, codec, entries = self.task.table, self.kind.states, self.entries
+        table.load(keys)
+        untouched = table.untouched
+        for key in keys:
+            if not untouched and table.settled(key):
+                entries[key] = None
             else:
-                self.entries[key] = Entry(codec.new() if data is None else codec.decode(data))
+                data = table.take(key)
+                entries[key] = LiveState(codec.new() if data is None else codec.decode(data))
 
-    def fold(self, units: Sequence[Unit]) -> None:
-        """Fold units in the order given.
-
-        Every key was given by `add` before.
-        """
-        entries = self.entries
-        fold: Any = self.node.fold
-        plain = not self.node.takes_context and not self.careful
-        emit, origin = self.emit, self._input
+    def _fold_all(self, units: Sequence[Unit]) -> None:
+        entries, task = self.entries, self.task
+        fold: Any = self.kind.fold.function
+        plain = not self.kind.fold.takes_context and not task.reversible
+        emit, origin = task.emit, self._input
         for key, value, _, path, unit_origin in units:
             entry = entries[key]
             if entry is None:
@@ -96,43 +127,47 @@ class Aggregate:
                 if emissions is not None:
                     self._push(emissions, key, path, origin, emit)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                self.failed(origin, error)
+                task.failed(origin, error)
                 self._failing = origin
                 self._go_back()
                 continue
             entry.origin = origin
         self._input = origin
 
-    def changed(self) -> list[tuple[bytes, bytes | None]]:
-        """Keys and new states, in key order; None for a deleted one. After the last unit.
+    def finish(self) -> None:
+        """Put new states into the table.
 
         Raises:
             PoisonError: the fold has made a state of what cannot be stored.
         """
         self._take_back()
-        return [
-            (key, None if entry.deleted else self._encoded(key, entry))
-            for key, entry in sorted(self.entries.items())
-            if entry is not None and entry.origin is not None
-        ]
+        table = self.task.table
+        for key, entry in sorted(self.entries.items()):
+            if entry is None or entry.origin is None:
+                continue
+            if entry.deleted:
+                table.delete(key)
+            else:
+                table.put(key, self._encoded(key, entry))
 
-    def _encoded(self, key: bytes, entry: Entry) -> bytes:
+    def plain_fold(self) -> PlainFold | None:
+        """See `StageWork`."""
+        fold = self.kind.fold
+        if fold.takes_context or self.task.emit is not None or self.task.reversible:
+            return None
+        return PlainFold(self.entries, fold.function)
+
+    def _encoded(self, key: bytes, entry: LiveState) -> bytes:
         try:
-            return self._codec.encode_state(entry.state)
+            return self.kind.states.encode_state(entry.state)
         except Exception as error:
             raise self._unstorable(key, error) from error
 
     def _unstorable(self, key: bytes, error: Exception) -> PoisonError:
         return PoisonError(
-            f"stage {self.node.name!r}: the fold (declared at {self.node.place}) has made a state of key {key!r} that "
-            f"cannot be stored as {self._codec.type_name}: {type(error).__name__}: {error}"
+            f"stage {self.task.name!r}: the fold (declared at {self.task.place}) has made a state of key {key!r} that "
+            f"cannot be stored as {self.kind.states.type_name}: {type(error).__name__}: {error}"
         )
-
-    @property
-    def _codec(self) -> Codec[Any]:
-        if self.node.codec is None:
-            raise AssertionError(f"{self.node.place}: an aggregate has states")
-        return self.node.codec
 
     def push_changes(self, push: Push) -> None:
         """Give each changed key's newest state to the steps behind `changes()`.
@@ -150,41 +185,41 @@ class Aggregate:
             push(None if entry.deleted else entry.state, key, b"", origin)
 
     def _next_input(self, origin: Origin) -> None:
-        if self.suspects:
+        if self.task.suspects:
             self._take_back()
-        self.before_input(origin)
+        self.task.before_input(origin)
         self._kept.clear()
         self._input = origin
 
     def _take_back(self) -> None:
         """The input at hand is complete; a suspect goes back."""
-        if self._input is not None and self._input.order in self.suspects:
+        if self._input is not None and self._input.order in self.task.suspects:
             self._go_back()
 
-    def _fold_with_care(self, entry: Entry, key: bytes, value: object, origin: Origin) -> Emissions:
+    def _fold_with_care(self, entry: LiveState, key: bytes, value: object, origin: Origin) -> Emissions:
         """Fold with a context, keeping what is needed to go back to before this input."""
-        if self.careful and key not in self._kept:
-            self._kept[key] = self._codec.encode(entry.state), entry.origin, entry.deleted
-        fold: Any = self.node.fold
-        if not self.node.takes_context:
+        if self.task.reversible and key not in self._kept:
+            self._kept[key] = self.kind.states.encode(entry.state), entry.origin, entry.deleted
+        fold: Any = self.kind.fold.function
+        if not self.kind.fold.takes_context:
             plain: Emissions = fold(entry.state, value)
             self._check_storable(key, entry)
             return plain
-        context = Context(origin, key, self.now_ms)
+        context = Context(origin, key, self.task.now_ms)
         emissions: Emissions = fold(entry.state, value, context)
         if emissions is not None:
             emissions = list(emissions)
         entry.deleted = context.state_deleted
         if entry.deleted:
-            entry.state = self._codec.new()
+            entry.state = self.kind.states.new()
         self._check_storable(key, entry)
         return emissions
 
-    def _check_storable(self, key: bytes, entry: Entry) -> None:
+    def _check_storable(self, key: bytes, entry: LiveState) -> None:
         """Of a state that cannot be stored, the input that made it so is to blame: later nobody knows which it was."""
-        if self.careful and not self._codec.self_checking:
+        if self.task.reversible and not self.kind.states.self_checking:
             try:
-                self._codec.encode_state(entry.state)
+                self.kind.states.encode_state(entry.state)
             except Exception as error:
                 raise self._unstorable(key, error) from error
 
@@ -201,5 +236,5 @@ class Aggregate:
             entry = self.entries[key]
             if entry is None:
                 raise AssertionError("only a key that was folded goes back")
-            entry.state = self._codec.decode(state)
+            entry.state = self.kind.states.decode(state)
             entry.origin, entry.deleted = origin, deleted

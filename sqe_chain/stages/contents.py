@@ -15,17 +15,17 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple
 
 from sqe_chain._proto.filters_pb2 import RootMarks, SequenceMark, SqeMarks
 from sqe_chain._proto.windows_pb2 import FirstsRow, SightingsRow
 from sqe_chain.chain import ROOT_LENGTH
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.filtering import FilterKind
+from sqe_chain.flow.stored import Span
 from sqe_chain.stages.identity import LONG, SHORT
-from sqe_chain.stages.windowing import Span
 
+FilterKind = Literal["replays", "roots", "sequences", "deduplicate", "distinct", "windows"]
 _SCOPES: Final = (b"number/", b"partition/", b"lane/", b"key/")
 _MARKS: Final = b"marks/"
 _KEY: Final = b"key/"
@@ -107,7 +107,7 @@ Remembered = ProducerMark | RootSeen | SequenceSeen | Sighting | FirstSeen
 """One thing that a filter remembers."""
 
 
-def remembered(kind: FilterKind, rows: Mapping[bytes, bytes]) -> list[Remembered]:
+def remembered(kind: FilterKind | str, rows: Mapping[bytes, bytes]) -> list[Remembered]:
     """What a filter remembers, in the order of its rows.
 
     Args:
@@ -115,13 +115,13 @@ def remembered(kind: FilterKind, rows: Mapping[bytes, bytes]) -> list[Remembered
         rows: names and contents of all its rows.
 
     Raises:
-        ConfigurationError: windows; `results_in` reads those.
+        ConfigurationError: windows, `results_in` reads those; or a kind of another package.
     """
     if kind == "windows":
         raise ConfigurationError("windows hold states, not what was seen: see results_in")
-    read = {"replays": _producers, "roots": _roots, "sequences": _sequences, "deduplicate": _sightings}
-    reader = read.get(kind, _firsts)
-    return [found for name, content in sorted(rows.items()) for found in reader(name, content)]
+    if kind not in _READERS:
+        raise ConfigurationError(f"only the filters of this package tell what they remember, not {kind!r}")
+    return [found for name, content in sorted(rows.items()) for found in _READERS[kind](name, content)]
 
 
 def _producers(name: bytes, content: bytes) -> Iterator[Remembered]:
@@ -157,3 +157,12 @@ def _firsts(name: bytes, content: bytes) -> Iterator[Remembered]:
     if name[:1] in {SHORT, LONG}:
         for one in FirstsRow.FromString(content).firsts:
             yield FirstSeen(name[1:], Span(one.start_ms, one.start_ms + one.length_ms))
+
+
+_READERS: Final[Mapping[str, Callable[[bytes, bytes], Iterator[Remembered]]]] = {
+    "replays": _producers,
+    "roots": _roots,
+    "sequences": _sequences,
+    "deduplicate": _sightings,
+    "distinct": _firsts,
+}

@@ -23,11 +23,11 @@ from typing import Final, Literal
 
 from sqe_chain._proto.windows_pb2 import SightingsRow
 from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_guard
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import Held, JumpGuard
-from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable, bucket_length
 
 Late = Literal["forward", "drop"]

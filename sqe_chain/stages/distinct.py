@@ -25,16 +25,16 @@ from sqe_chain.flow.declaration import (
     check_guard,
     check_windows,
 )
+from sqe_chain.flow.stored import Span
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
     WINDOW_GUARD,
     Sessions,
-    Span,
     Tumbling,
     bucket_of,
     closes_ms,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from sqe_chain.stages.table import Table
+from sqe_chain.flow.table import Table
 
 Content = TypeVar("Content")
 

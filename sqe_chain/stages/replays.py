@@ -40,11 +40,11 @@ from sqe_chain.chain import ROOT_LENGTH, b64
 from sqe_chain.errors import TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.table import Table
 from sqe_chain.replays.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
-from sqe_chain.stages.table import Table
 
 EXPIRY_MS: Final = 2 * DAY_MS
 """How long a mark is kept behind the last record that passed: two days, as in SQE."""

@@ -46,10 +46,10 @@ from sqe_chain._proto.filters_pb2 import RootMark, RootMarks
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH, root_position
 from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_int
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.table import Table
 
 MAX_ROOTS: Final = 64
 """Roots of one key."""

@@ -43,10 +43,10 @@ from sqe_chain._proto.filters_pb2 import Passed, SequenceMark
 from sqe_chain.errors import FlowError, PoisonError, text_of
 from sqe_chain.flow.declaration import check_bool, check_callable, check_choice, check_int
 from sqe_chain.flow.filtering import MAX_WINDOW
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.place import describe, input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.table import Table
 
 Extractor = Callable[[Record], int | None]
 """Finds a number in a record. None, or an exception: the record is malformed."""

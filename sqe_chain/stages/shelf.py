@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable
 
 

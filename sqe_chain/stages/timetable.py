@@ -8,7 +8,7 @@ moment at which it is due, in index rows, by buckets of stream time:
     ...                      the stage's own rows, named behind `b` and before `z`
     z                        stream time
 
-Why this survives a crash between two chunks of one batch (the rule of `sqe_chain.stages.table`):
+Why this survives a crash between two chunks of one batch (the rule of `sqe_chain.flow.table`):
 
 * Stream time depends on itself and on the records. It has the greatest name, so it is old until all is done.
 * The stage's own rows depend on themselves, on stream time, and on being found: on listings that became due
@@ -34,8 +34,8 @@ from typing import Final
 from zlib import crc32
 
 from sqe_chain._proto.windows_pb2 import ClockRow, IndexRow, ManifestRow
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.stream_time import JumpGuard, StreamTime
-from sqe_chain.stages.table import Table
 
 MANIFEST: Final = b"a"
 INDEX: Final = b"b"

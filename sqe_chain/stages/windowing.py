@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Final, Protocol, TypeVar
 
 from sqe_chain.flow.declaration import WindowKind, check_duration, check_int, place
 from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.stored import Span
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import bucket_length
 
@@ -21,18 +22,6 @@ WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
 """Not `hold`: a window in a far future would never be closed."""
 MAX_OVERLAP: Final = 1_000_000
 """Hopping windows that one record may lie in."""
-
-
-class Span(NamedTuple):
-    """A window's place in event time.
-
-    Attributes:
-        start_ms: its first millisecond.
-        end_ms: the first millisecond behind it; of a session: the time of its last record.
-    """
-
-    start_ms: int
-    end_ms: int
 
 
 @dataclass(frozen=True, slots=True)

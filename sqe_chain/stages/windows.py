@@ -26,15 +26,15 @@ from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, check_windows, state_codec
+from sqe_chain.flow.stored import Span
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.table import Table
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
     WINDOW_GUARD,
     Sessions,
-    Span,
     Windowing,
     bucket_of,
     closes_ms,

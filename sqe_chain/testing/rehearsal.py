@@ -301,7 +301,7 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it is a filter or has windows.
         """
         node = self._stage(stage)
-        if node.codec is None or node.spec is not None:
+        if node.codec is None or node.stage_kind.windowed:
             raise ConfigurationError(f"stage {stage!r} is no aggregate; `windows` reads those of windows")
         codec = node.codec
         return {key: codec.decode(data) for key, data in self._rows(node)}
@@ -313,7 +313,7 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it has no windows.
         """
         node = self._stage(stage)
-        if node.codec is None or node.spec is None:
+        if node.codec is None or not node.stage_kind.windowed:
             raise ConfigurationError(f"stage {stage!r} has no windows")
         return results_in(dict(self._rows(node)), node.codec)
 
@@ -324,9 +324,9 @@ class Rehearsal(Arming):
             ConfigurationError: there is no such stage, or it is not a filter or has windows.
         """
         node = self._stage(stage)
-        if node.spec is None:
+        if node.stage_kind.states_by_key:
             raise ConfigurationError(f"stage {stage!r} is no filter; `states` reads those of an aggregate")
-        return remembered(node.spec.kind, dict(self._rows(node)))
+        return remembered(node.kind, dict(self._rows(node)))
 
     def headers(self, stage: str) -> list[Header | None]:
         """The header of each cell of a stage: of its state partitions, or of their buckets."""

@@ -45,16 +45,19 @@ def rehearsed(kind: str, poison: Any, view: Any = None) -> Rehearsal:
     source = flow.source("in", StringValue)
     if kind == "aggregate":
         source.aggregate("s", state=StringValue, fold=note, view=view)
-    else:
+    elif kind == "filter":
         source.drop_replays("s", by="key").to("out", partitions=1)
+    else:
+        source.drop_stale("s", sequence=lambda _, context: context.offset).to("out", partitions=1)
     store = Small("limits")
     store.restore_all()
     return Rehearsal(flow, store=store)
 
 
-@pytest.mark.parametrize("kind", ["aggregate", "filter"])
+@pytest.mark.parametrize("kind", ["aggregate", "filter", "filter of a partition"])
 def test_an_input_whose_key_is_too_long_is_poison(kind: str) -> None:
     found = rehearsed(kind, "dead_letter")
+    found.log.set_block(1)
     for key in ("a", LONG, "b", "k" * 65_000):
         found.feed("in", word("x"), key=key, partition=0)
     found.run_until_caught_up()

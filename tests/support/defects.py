@@ -46,11 +46,7 @@ DEFECTS: Final = (
         (
             "segment/level.py",
             "        if stage != self._folding:\n",
-            (
-                "        if (work.states if isinstance(work, Folding) else work).done:\n"
-                "            return\n"
-                "        if stage != self._folding:\n"
-            ),
+            ("        if work.done:\n            return\n        if stage != self._folding:\n"),
         ),
     ),
     defect(
@@ -86,7 +82,7 @@ DEFECTS: Final = (
     defect(
         "a store that does not answer, or another run's claim, counts as poison in filters and windows",
         (
-            "segment/sieving.py",
+            "stages/record_work.py",
             "_POISON: Final = (UserCodeError, PoisonError, EnvelopeError)",
             "_POISON: Final = (Exception,)",
         ),
@@ -102,27 +98,25 @@ DEFECTS: Final = (
             "segment/steps.py",
             (
                 "        shuffled, now_ms = node.index in self._shuffled, self._now_ms\n"
-                "        takes_context = node.spec is not None"
+                "        beats, takes_context = heartbeat.function"
             ),
             (
                 "        push_as_it_is, now_ms = self._into(node, None), self._now_ms\n"
-                "        takes_context = node.spec is not None"
+                "        beats, takes_context = heartbeat.function"
             ),
         ),
         (
-            "segment/sieving.py",
+            "stages/record_work.py",
             "                if record is None:\n",
             (
-                "                beats = self._function(\n"
-                "                    self._spec.heartbeat, takes_context=self._spec.heartbeat_takes_context\n"
-                "                )\n"
+                '                beats = RecordFunctions("", self._task.now_ms).of(self._kind.heartbeat)\n'
                 "                if record is None or (beats is not None and beats(record)):\n"
             ),
         ),
         (
-            "flow/nodes.py",
-            "wanted = spec.takes_context or spec.epoch_takes_context\n",
-            "wanted = spec.takes_context or spec.epoch_takes_context or spec.heartbeat_takes_context\n",
+            "stages/window_kind.py",
+            "CONTEXT if self.fold.takes_context else ENVELOPE",
+            "CONTEXT if any(one.takes_context for one in self.functions) else ENVELOPE",
         ),
     ),
     defect(

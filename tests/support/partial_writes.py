@@ -2,7 +2,7 @@
 
 A batch's changes are written in the order of the row names, in several atomic steps. After a crash the batch runs
 again over the mixture of old and new rows, and only rows after the last name written are written
-(`sqe_chain.stages.table`). Also checked: a filter reads only rows that it announced, and writes nothing before its
+(`sqe_chain.flow.table`). Also checked: a filter reads only rows that it announced, and writes nothing before its
 batch ends.
 """
 
@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record, Verdict
-from sqe_chain.stages.table import MemoryTable, Table
+from sqe_chain.stages.table import MemoryTable
 
 Rows = dict[bytes, bytes]
 

@@ -87,7 +87,7 @@ class Invariants:
         self._log = log
         self._flow = flow
         self._model = model
-        self._stages = [stage for stage in flow.stages() if stage.spec is None]
+        self._stages = [stage for stage in flow.stages() if stage.stage_kind.states_by_key]
         self._expected: dict[str, ExpectedStates] = {}
         self._plans: dict[str, Plan] = {}
         self._published_contents: dict[object, Content] = {}

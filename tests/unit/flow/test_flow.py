@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Flow, Stage, Stream
-from sqe_chain.flow.nodes import CONTEXT
+from sqe_chain.flow.stage_kind import CONTEXT
 from tests.support.word_flows import append_word, first_letter, same_key, words_by_letter
 
 

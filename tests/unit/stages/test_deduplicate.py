@@ -13,12 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.table import Table
 from sqe_chain.stages import timetable
 from sqe_chain.stages.deduplicate import MAX_SIGHTINGS, Deduplicate
 from sqe_chain.stages.identity import by_key_and
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.table import MemoryTable, Table
+from sqe_chain.stages.table import MemoryTable
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
 SECOND = 1_000

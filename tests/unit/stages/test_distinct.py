@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.table import Table
 from sqe_chain.stages import timetable
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.table import MemoryTable, Table
+from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
 from tests.support.partial_writes import Rows, run_with_partial_writes
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sqe_chain.errors import FlowError
+from sqe_chain.flow.stored import Span
 from sqe_chain.stages.windowing import (
     Hopping,
     Sessions,
-    Span,
     Tumbling,
     Windowing,
     bucket_of,

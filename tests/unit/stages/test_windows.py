@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.stored import Span
+from sqe_chain.flow.table import Table
 from sqe_chain.stages import timetable
 from sqe_chain.stages.record import Reason, Record
 from sqe_chain.stages.stream_time import JumpGuard
-from sqe_chain.stages.table import MemoryTable, Table
-from sqe_chain.stages.windowing import Hopping, Sessions, Span, Tumbling, Windowing
+from sqe_chain.stages.table import MemoryTable
+from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
 from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
 from tests.support.partial_writes import Rows, run_with_partial_writes
 

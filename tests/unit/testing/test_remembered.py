@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields
 
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
@@ -23,7 +23,7 @@ from sqe_chain.stages import (
     SqeKey,
     Tumbling,
     Verdict,
-    declared,
+    filter_kinds,
     records_of,
 )
 from sqe_chain.testing import Rehearsal
@@ -83,7 +83,7 @@ def test_producers() -> None:
 
 
 def test_records_are_those_that_a_flow_gives_its_filters() -> None:
-    """Two payloads of one envelope that was republished: compared with what `Sieving` made of them."""
+    """Two payloads of one envelope that was republished: compared with what a flow makes of them."""
     hop = Flow("hop")
     hop.source("numbers", Int64Value).flat_map(lambda n: [n, Int64Value(value=n.value)]).to(
         "mid", partitions=1
@@ -101,7 +101,7 @@ def test_records_are_those_that_a_flow_gives_its_filters() -> None:
     flow = Flow("f", state_partitions=1)
     flow.source("mid", Int64Value).drop_replays("once", by="key").to("out", partitions=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(declared, "RootReplays", Noting)
+        patch.setattr(filter_kinds, "RootReplays", Noting)
         Rehearsal(flow, log=upstream.log).run_until_caught_up()
     (message,) = upstream.log.records("mid")
     info = upstream.log.describe(["mid"])["mid"]
@@ -109,7 +109,7 @@ def test_records_are_those_that_a_flow_gives_its_filters() -> None:
         topic="mid", topic_id=info.topic_id, partition=0, offset=message.offset(), leader_epoch=1
     )
     made = records_of(message.value() or b"", Int64Value, at, key=message.key())
-    plain = [replace(record, value=record.value[1]) for record in seen]  # type: ignore[index]
+    plain = [Record(*(getattr(record, field.name) for field in fields(Record))) for record in seen]
     assert made == plain
 
 

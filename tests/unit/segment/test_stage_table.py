@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sqe_chain.ports import Header
-from sqe_chain.segment.sieving import CellTable
-from sqe_chain.segment.states import CellStates, Claim, Step
+from sqe_chain.segment.stage_table import PartitionTable
+from sqe_chain.segment.states import Claim, PartitionStates, Step
 from sqe_chain.stores.memory import MemoryStore
 
 BORN = Header(1, "run", 0, "plan-0")
@@ -15,25 +15,25 @@ STEP = Step("flow", Claim(1, "run"), 0, "plan-0")
 
 def test_rows_up_to_the_cursor_are_read_as_they_are_and_not_written_again() -> None:
     """What an earlier attempt has written stands; what it computes now over it may differ, and is left out."""
-    store = MemoryStore("sieving")
+    store = MemoryStore("table")
     store.restore_all()
     store.write("flow", "s", 0, None, BORN, [(b"a", b"old"), (b"m", b"old"), (b"z", b"old")])
     begun = replace(BORN, begun_id="plan-1", cursor=b"m")
     store.write("flow", "s", 0, BORN, begun, [(b"a", b"new"), (b"m", b"new")])
-    table = CellTable(CellStates(store, STEP, "s", 0))
+    table = PartitionTable(PartitionStates(store, STEP, "s", 0, (1, 1)))
     assert [table.get(row) for row in (b"a", b"m", b"z", b"none")] == [b"new", b"new", b"old", None]
     for row in (b"a", b"m", b"n", b"z"):
         table.put(row, b"other")
     table.delete(b"z")
-    assert table.changes() == [(b"n", b"other"), (b"z", None)]
+    assert table.changes() == {0: [(b"n", b"other"), (b"z", None)]}
 
 
 def test_without_a_cursor_every_change_is_written_in_the_order_of_names() -> None:
-    store = MemoryStore("sieving-whole")
+    store = MemoryStore("table-whole")
     store.restore_all()
     store.write("flow", "s", 0, None, BORN, [(b"b", b"1")])
-    table = CellTable(CellStates(store, STEP, "s", 0))
+    table = PartitionTable(PartitionStates(store, STEP, "s", 0, (1, 1)))
     table.load([b"b", b"c"])
     table.put(b"c", b"2")
     table.delete(b"b")
-    assert table.changes() == [(b"b", None), (b"c", b"2")]
+    assert table.changes() == {0: [(b"b", None), (b"c", b"2")]}

@@ -1,0 +1,145 @@
+"""Windows of streams, as a kind of stage: what `sqe_chain.flow.windows` declares, with the stage that does it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.declaration import check_callable, check_duration, check_windows
+from sqe_chain.flow.filtering import STANDARD, guard_setting
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.flow.table import Table
+from sqe_chain.stages.record import Record, Verdict
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, context_of
+from sqe_chain.stages.user_code import guarded
+from sqe_chain.stages.windows import RETAINED, WindowedAggregate, results_of
+
+
+class FlowWindows(WindowedAggregate[Any]):
+    """Windows whose fold may ask for the record at hand.
+
+    Attributes:
+        record: the record at hand.
+    """
+
+    record: Record
+
+    def accept(self, record: Record) -> Verdict:
+        """See `WindowedAggregate`."""
+        self.record = record
+        return super().accept(record)
+
+
+@dataclass(frozen=True)
+class WindowsKind(RecordKind[FlowWindows]):
+    """The kind of `windowed`; see there, and `WindowedAggregate`."""
+
+    name = "windows"
+    method = "windowed"
+    order = "times"
+    windowed = True
+    gives_outputs = True
+
+    windows: Any
+    states: Codec[Any]
+    fold: DeclaredFunction
+    merge: UserFunction | None = None
+    lateness_ms: int = 0
+    retention_ms: int = 0
+    beats: DeclaredFunction | None = None
+    guard: Any = STANDARD
+
+    @property
+    def codec(self) -> Codec[Any]:
+        """See `StageKind`."""
+        return self.states
+
+    @property
+    def heartbeat(self) -> DeclaredFunction | None:
+        """See `StageKind`."""
+        return self.beats
+
+    @property
+    def needs(self) -> int:
+        """See `StageKind`."""
+        return CONTEXT if self.fold.takes_context else ENVELOPE
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return (self.fold,) if self.beats is None else (self.fold, self.beats)
+
+    @property
+    def may_be_last(self) -> bool:
+        """See `StageKind`: windows that were final are read from the store."""
+        return self.retention_ms > 0
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        if check_windows(self.windows, where, overlap=True).join and self.merge is None:
+            raise FlowError(
+                f"{where}: sessions need merge: a record between two of them makes one of their states"
+            )
+        check_duration("lateness_ms", self.lateness_ms, where)
+        check_duration("retention_ms", self.retention_ms, where)
+        if self.merge is not None:
+            check_callable("merge", self.merge, where)
+        guard_setting(self.guard, where, windows=True)
+        super().check(where, dead_letters=dead_letters)
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowWindows:
+        """See `RecordKind`."""
+        call: Callable[..., Any] = guarded(self.fold.function)
+
+        def fold_in_context(state: object, value: object) -> None:
+            context = context_of(windows.record, functions.now_ms)
+            call(state, value, context)
+            if context.state_deleted:
+                raise PoisonError(
+                    f"stage {functions.name!r}: a window's state cannot be deleted, it ends with its window"
+                )
+
+        windows = FlowWindows(
+            table,
+            windows=self.windows,
+            state=self.states,
+            fold=fold_in_context if self.fold.takes_context else call,
+            merge=None if self.merge is None else guarded(self.merge),
+            lateness_ms=self.lateness_ms,
+            retention_ms=self.retention_ms,
+            clock_ms=clock_ms,
+            **guard_setting(self.guard, "", windows=True),
+        )
+        return windows
+
+    def outputs(self, stage: FlowWindows) -> Iterable[Given]:
+        """The windows that are final now: under the input that moved stream time past their end."""
+        return (
+            Given(
+                result.key,
+                WindowResult(
+                    key=result.key,
+                    start_ms=result.span.start_ms,
+                    end_ms=result.span.end_ms,
+                    type=self.states.type_name,
+                    state=self.states.encode(result.state),
+                ),
+            )
+            for result in stage.take_results()
+        )
+
+    def advance(self, stage: FlowWindows, to_ms: int) -> None:
+        """See `RecordKind`."""
+        stage.advance(to_ms)
+
+    def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
+        """See `StageKind`: each open window, and each final one that is kept."""
+        final = row.startswith(RETAINED)
+        for key, span, state in results_of(row, content, self.states):
+            yield StoredState(key, state, span, final)
