@@ -30,7 +30,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
         *("run", "running", "RunningService", "states", "States"),
     ),
-    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "Context"),
+    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context"),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),
         *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable"),
@@ -55,6 +55,8 @@ PAGES: dict[str, tuple[str, ...]] = {
             "Dropped",
             "WindowResult",
         ),
+        *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),
+        *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "PlainFold", "StoredState"),
         *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
     "sqe_chain.codecs": (
@@ -90,7 +92,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "INVARIANTS",
     ),
     "sqe_chain.errors": (),
-    "sqe_chain.stores": ("open_store", "SCHEMES", "WithSchema"),
+    "sqe_chain.stores": ("open_store", "SCHEMES", "Address", "WithSchema"),
     "sqe_chain.logs": (),
     "sqe_chain.ports": (
         *("TopicPartition", "Headers", "Output", "Rows", "ViewKind", "Shown", "NO_LIMIT"),
@@ -207,7 +209,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Any]]:
     elsewhere = [base for base in cls.__mro__[1:] if base.__name__ in _ELSEWHERE]
     for base in cls.__mro__[1:]:
         own = base.__module__.startswith("sqe_chain.")
-        if own and not any(issubclass(other, base) for other in elsewhere):
+        if own and not any(base in other.__mro__ for other in elsewhere):
             members = {
                 **members,
                 **{name: value for name, value in vars(base).items() if name not in members},

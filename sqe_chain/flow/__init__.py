@@ -15,6 +15,6 @@ value gives the same result, and values are never changed, but for the state tha
 """
 
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.flow import Filter, Flow, Stage, Stream
+from sqe_chain.flow.flow import CustomStage, Filter, Flow, Stage, Stream
 
-__all__ = ["Context", "Filter", "Flow", "Stage", "Stream"]
+__all__ = ["Context", "CustomStage", "Filter", "Flow", "Stage", "Stream"]

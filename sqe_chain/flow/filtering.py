@@ -6,7 +6,8 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 from sqe_chain.flow.declaration import check_choice, check_duration, check_guard, declared, place
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
-from sqe_chain.flow.stage_kind import StageKind, kind_named
+from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.stage_kind import StageKind
 
 Filtered = TypeVar("Filtered")
 """What a declared filter is: a stream of the same values."""

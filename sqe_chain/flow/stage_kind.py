@@ -18,13 +18,9 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 from sqe_chain.codecs import Codec
-from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stored import StoredState
@@ -43,19 +39,6 @@ Side = Literal["", "changes", "dropped"]
 NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
 """What a node needs to know of the input behind a unit: its coordinates alone; also lane, position and time, of which
 an envelope is made; or all that a context shows. It is carried along through a shuffle."""
-
-ENTRY_POINTS: Final = "sqe_chain.stages"
-"""Group of entry points: name of a kind -> its class."""
-BUILT_IN: Final[Mapping[str, str]] = {
-    "aggregate": "sqe_chain.stages.aggregate:AggregateKind",
-    "windows": "sqe_chain.stages.window_kind:WindowsKind",
-    "replays": "sqe_chain.stages.filter_kinds:ReplaysKind",
-    "roots": "sqe_chain.stages.filter_kinds:RootsKind",
-    "sequences": "sqe_chain.stages.filter_kinds:SequencesKind",
-    "deduplicate": "sqe_chain.stages.filter_kinds:DeduplicateKind",
-    "distinct": "sqe_chain.stages.filter_kinds:DistinctKind",
-}
-"""The same for kinds of this package. Streams declare them by name, like all others: flows know no kind."""
 
 
 class LiveState:
@@ -299,30 +282,3 @@ class StageKind(ABC):
         if self.codec is None:
             return ()
         return (StoredState(row, self.codec.decode(content)),)
-
-
-def kind_named(name: str) -> Callable[..., StageKind]:
-    """The class of a kind, of this package or of another one that is installed.
-
-    Raises:
-        ConfigurationError: there is none; names those that there are.
-    """
-    found = known_kind(name)
-    if found is None:
-        known = ", ".join(sorted({*BUILT_IN, *_installed()}))
-        raise ConfigurationError(f"there is no kind of stage {name!r}; known are: {known}")
-    return found
-
-
-def known_kind(name: str) -> type[StageKind] | None:
-    """The same; None when there is none."""
-    if name in BUILT_IN:
-        module, _, attribute = BUILT_IN[name].partition(":")
-        kind: type[StageKind] = getattr(import_module(module), attribute)
-        return kind
-    return _installed().get(name)
-
-
-@cache
-def _installed() -> dict[str, type[StageKind]]:
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}

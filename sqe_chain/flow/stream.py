@@ -37,6 +37,7 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
+from sqe_chain.flow.kinds import check_fit, kind_named, kind_of
 from sqe_chain.flow.nodes import (
     Carrier,
     ChangesNode,
@@ -49,10 +50,11 @@ from sqe_chain.flow.nodes import (
     MergeNode,
     Node,
     OutputNode,
+    SideNode,
     SourceNode,
     StageNode,
 )
-from sqe_chain.flow.stage_kind import StageKind, kind_named
+from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.flow.topology import MAX_PARTITIONS, Topology
 from sqe_chain.flow.windows import WindowSteps
 from sqe_chain.ports import ViewKind
@@ -261,6 +263,35 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         )
         return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
 
+    def stage(
+        self,
+        name: str,
+        kind: StageKind | str,
+        *,
+        key: KeyOf[Value] | KeyInContext[Value] | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+        **settings: Any,  # noqa: ANN401 - whatever the kind takes
+    ) -> CustomStage:
+        """A stage of any kind: your own, or one that an installed package brings; see docs/extending.md.
+
+        Args:
+            name: stage name; permanent, rows are stored under it.
+            kind: what it does: a `StageKind` of `sqe_chain.stages`, or the name of one.
+            key: ``value -> bytes | str``, or with the context as second argument; without it the stream's key is kept.
+            store: name of the store for this stage; by default the service's.
+            buckets: as for `aggregate`, of kinds that keep a state by key.
+            view: as for `aggregate`, of such kinds.
+            settings: of a kind that is named.
+
+        Raises:
+            FlowError: name clash, no such kind, a setting it does not take, or a stage behind `changes()`.
+        """
+        where = place()
+        found = kind_of(kind, settings, where)
+        return CustomStage(self.flow, self._stage(name, found, where, store, key, buckets, view))
+
     @overload
     def to(
         self,
@@ -410,7 +441,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
             check_name("store", store, where)
-        kind.check(where, dead_letters=self.flow.dead_letters)
+        check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=self.flow.dead_letters)
         return self.flow.add(
             StageNode,
             where,
@@ -475,3 +506,30 @@ class Filter(Stream[Value], Generic[Value]):
         any stream behind a stage may feed.
         """
         return Stream(self.flow, self.flow.add(DroppedNode, place(), self.node))
+
+
+@dataclass(frozen=True, slots=True)
+class CustomStage(Stream[Any]):
+    """A stage of any kind. As a stream it gives what goes on; values may be of any type, so checkers do not know them."""
+
+    def changes(self) -> Stream[Any]:
+        """The newest state of each key that changed, as `Stage.changes`.
+
+        Raises:
+            FlowError: this kind of stage has none.
+        """
+        return self._side(ChangesNode)
+
+    def dropped(self) -> Stream[Dropped]:
+        """One `Dropped` for each record that does not go on, as `Filter.dropped`.
+
+        Raises:
+            FlowError: this kind of stage has none.
+        """
+        return self._side(DroppedNode)
+
+    def _side(self, side: type[SideNode]) -> Stream[Any]:
+        where, kind = place(), self.flow.stage_at(self.node.index).stage_kind
+        if side.side not in kind.sides:
+            raise FlowError(f"{where}: a stage of kind {kind.name!r} has no {side.word}()")
+        return Stream(self.flow, self.flow.add(side, where, self.node))

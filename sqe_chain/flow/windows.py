@@ -10,7 +10,8 @@ from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import check_callable, declared, place, state_codec
 from sqe_chain.flow.filtering import STANDARD
 from sqe_chain.flow.functions import Condition, KeyInContext, KeyOf, State, UserFunction, Value
-from sqe_chain.flow.stage_kind import StageKind, kind_named
+from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.stage_kind import StageKind
 
 Windowed = TypeVar("Windowed")
 """What a declared stage with windows is: a stream of their results."""

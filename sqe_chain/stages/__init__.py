@@ -3,7 +3,7 @@
 Streams declare them (`sqe_chain.flow`); docs/duplicates.md helps to choose. Here are the names that a flow needs
 beside that: kinds of windows, the guard of stream time, SQE's record key, and the messages that filters and windows
 give. And the stages themselves, for programs without flows: plain objects over a table of rows, that take one record at
-a time.
+a time. And what kinds of your own are made of: `RecordKind`, or `StageKind` below it (docs/extending.md).
 
     >>> table = MemoryTable()
     >>> once = Deduplicate(table, interval_ms=60_000)
@@ -17,7 +17,9 @@ a time.
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
-from sqe_chain.flow.stored import Span
+from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.stage_kind import LiveState, PlainFold, StageKind, StageTable, StageTask, StageWork
+from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.stages.contents import (
@@ -35,6 +37,7 @@ from sqe_chain.stages.extractors import from_header, from_key, from_value, numbe
 from sqe_chain.stages.identity import by_key, by_key_and
 from sqe_chain.stages.received import records_of
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordStage
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
@@ -45,16 +48,23 @@ from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
 
 __all__ = [
     "NOWHERE",
+    "DeclaredFunction",
     "Deduplicate",
     "Distinct",
     "Dropped",
     "FirstSeen",
+    "Given",
     "Hopping",
     "JumpGuard",
+    "LiveState",
     "MemoryTable",
+    "PlainFold",
     "ProducerMark",
     "Reason",
     "Record",
+    "RecordFunctions",
+    "RecordKind",
+    "RecordStage",
     "Remembered",
     "Result",
     "RootReplays",
@@ -66,7 +76,12 @@ __all__ = [
     "Spot",
     "SqeKey",
     "SqeReplays",
+    "StageKind",
+    "StageTable",
+    "StageTask",
+    "StageWork",
     "StaleSequences",
+    "StoredState",
     "Table",
     "Tumbling",
     "Verdict",

@@ -7,6 +7,7 @@ guarantee is said in `sqe_chain.ports.StateStore`; how each one lays its data ou
 from __future__ import annotations
 
 import importlib
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from sqe_chain.ports import StateStore
 
-__all__ = ["SCHEMES", "WithSchema", "open_store"]
+__all__ = ["SCHEMES", "Address", "WithSchema", "open_store"]
 
 SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "memory": ("sqe_chain.stores.memory", ""),
@@ -33,10 +34,14 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "cassandras": ("sqe_chain.stores.cassandra", "cassandra"),
 }
 """Scheme of an address -> module that opens it, and the extra that brings its driver ("": none)."""
+ENTRY_POINTS: Final = "sqe_chain.stores"
+"""Group of entry points, for stores of other packages: scheme of an address -> what opens it, ``Address -> StateStore``."""
 
 
 def open_store(url: str, **options: str) -> StateStore:
     """The store at an address. Nothing is connected yet; `StateStore.check` does that.
+
+    Stores of other packages are known by the schemes of their entry points (docs/extending.md).
 
     Options may stand in the address too (``sqlite:///var/lib/totals.db?timeout_s=10``); those given
     as arguments win. Every store takes `max_rows` and `max_bytes`, to make its atomic steps smaller.
@@ -60,12 +65,20 @@ def open_store(url: str, **options: str) -> StateStore:
         ConfigurationError: unknown scheme or option, a driver that is not installed, a bad address.
     """
     address = Address.parse(url, options)
-    if address.scheme not in SCHEMES:
-        known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
+    if address.scheme in SCHEMES:
+        return _built_in(address)
+    installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if address.scheme not in installed:
+        known = ", ".join(f"{scheme}://" for scheme in (*SCHEMES, *sorted(installed)))
         raise ConfigurationError(
             f"no store is known for {address.scheme or 'an address without scheme'}"
             f"{'://' if address.scheme else ''}; use one of {known}"
         )
+    opener: Callable[[Address], StateStore] = installed[address.scheme].load()
+    return opener(address)
+
+
+def _built_in(address: Address) -> StateStore:
     module, extra = SCHEMES[address.scheme]
     try:
         opener: Callable[[Address], StateStore] = importlib.import_module(module).open_address

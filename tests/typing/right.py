@@ -8,7 +8,7 @@ from typing import assert_type
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain.flow import Context, Stage, Stream
+from sqe_chain.flow import Context, CustomStage, Stage, Stream
 from sqe_chain.stages import Tumbling, WindowResult
 
 
@@ -65,6 +65,8 @@ assert_type(words.flat_map(letters), Stream[StringValue])
 assert_type(words.key_by(lambda word: word.value), Stream[StringValue])
 assert_type(words.key_by(lambda _, context: context.topic), Stream[StringValue])
 assert_type(words.map(length).merge(words), Stream[Int64Value | StringValue])
+
+assert_type(words.stage("first", "keep-first", key=lambda word: word.value, count=3), CustomStage)
 
 counted = words.aggregate("counted", key=lambda word: word.value, state=Int64Value, fold=add)
 assert_type(counted.changes(), Stream[Int64Value])

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Filter, Flow, Stage, Stream
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.stages import (
     Deduplicate,
     Distinct,
@@ -29,6 +31,7 @@ from sqe_chain.stages import (
     Tumbling,
     WindowedAggregate,
 )
+from sqe_chain.stages.aggregate import AggregateKind
 
 
 def one(value: object) -> object:
@@ -86,6 +89,14 @@ STREAM: dict[str, dict[str, Any]] = {
         "fold": two,
         "key": one,
         "codec": Choice("protobuf"),
+        "store": Name("fast"),
+        "buckets": Positive(1),
+        "view": Choice("json"),
+    },
+    "stage": {
+        "name": Name("stage"),
+        "kind": Listed(AggregateKind(DeclaredFunction(two), codec_for(Int64Value))),
+        "key": one,
         "store": Name("fast"),
         "buckets": Positive(1),
         "view": Choice("json"),
@@ -368,7 +379,9 @@ def test_every_setting_of_every_declaration_is_tried() -> None:
     }
     assert methods - {"changes", "dropped"} == STREAM.keys()
     for method, values in STREAM.items():
-        assert set(inspect.signature(getattr(Stream, method)).parameters) - {"self"} == values.keys(), method
+        every = inspect.signature(getattr(Stream, method)).parameters.values()
+        named = {one.name for one in every if one.kind is not one.VAR_KEYWORD}  # a kind checks its own
+        assert named - {"self"} == values.keys(), method
     assert set(inspect.signature(Flow).parameters) == FLOW.keys()
     assert set(inspect.signature(Flow.source).parameters) - {"self"} == SOURCE.keys()
     for kind, values in KINDS.items():

@@ -1,0 +1,171 @@
+"""A store of states: ``folder:///some/where`` keeps one file for each flow's claim and plans, and one for each cell."""
+
+from __future__ import annotations
+
+import fcntl
+import marshal
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
+from sqe_chain.stores import Address
+
+
+class FolderStore:
+    """A `StateStore` in files of this machine. Every step takes a lock, and replaces one file as a whole."""
+
+    max_bytes = max_key_bytes = max_state_bytes = max_plan_bytes = 1 << 24
+    views: frozenset[ViewKind] = frozenset()
+
+    def __init__(self, folder: Path, max_rows: int) -> None:
+        self.max_rows = max_rows
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def check(self) -> list[str]:
+        """Every file is synchronized before it takes its place."""
+        return []
+
+    def remarks(self) -> list[str]:
+        """There are none."""
+        return []
+
+    def home(self, flow: str) -> tuple[Home | None, int]:
+        """See `StateStore`."""
+        found, beat, _ = self._load_home(flow)
+        return found, beat
+
+    def set_home(
+        self, flow: str, before: Home | None, after: Home, plan: bytes | None = None, drop_below: int = 0
+    ) -> Home | None:
+        """See `StateStore`."""
+        with self._locked():
+            found, beat, plans = self._load_home(flow)
+            if found != before:
+                return found
+            plans = {number: kept for number, kept in plans.items() if number >= drop_below}
+            if plan is not None:
+                plans[after.number] = plan
+            self._save(self._home(flow), (astuple(after), beat, plans))
+            return after
+
+    def beat(self, flow: str, epoch: int, run_id: str) -> bool:
+        """See `StateStore`."""
+        with self._locked():
+            found, beat, plans = self._load_home(flow)
+            if found is None or not run_id or (found.epoch, found.run_id) != (epoch, run_id):
+                return False
+            self._save(self._home(flow), (astuple(found), beat + 1, plans))
+            return True
+
+    def plan(self, flow: str, number: int) -> bytes | None:
+        """See `StateStore`."""
+        return self._load_home(flow)[2].get(number)
+
+    def flows(self) -> list[str]:
+        """See `StateStore`."""
+        return sorted(path.parent.name for path in self._folder.glob("*/home"))
+
+    def forget(self, flow: str, before: Home) -> Home | None:
+        """See `StateStore`."""
+        with self._locked():
+            found = self._load_home(flow)[0]
+            if found != before:
+                return found
+            self._home(flow).unlink()
+            return None
+
+    def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
+        """See `StateStore`."""
+        with self._locked():
+            found, _ = self._load_cell(flow, stage, part)
+            if found != before:
+                return found
+            self._cell(flow, stage, part).unlink()
+            return None
+
+    def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
+        """See `StateStore`."""
+        return [self._load_cell(flow, stage, part)[0] for part in parts]
+
+    def read(
+        self, flow: str, stage: str, part: int, keys: Sequence[bytes]
+    ) -> tuple[Header | None, list[bytes | None], Header | None]:
+        """See `StateStore`: one file, so one snapshot."""
+        header, rows = self._load_cell(flow, stage, part)
+        return header, [rows.get(key) for key in keys], header
+
+    def write(
+        self,
+        flow: str,
+        stage: str,
+        part: int,
+        before: Header | None,
+        after: Header,
+        rows: Rows,
+        views: Views | None = None,
+    ) -> Header | None:
+        """See `StateStore`."""
+        with self._locked():
+            header, standing = self._load_cell(flow, stage, part)
+            if header != before:
+                return header
+            changed = standing | dict(rows)
+            kept = {key: state for key, state in changed.items() if state is not None}
+            self._save(self._cell(flow, stage, part), (astuple(after), kept))
+            return after
+
+    def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
+        """See `StateStore`."""
+        yield from self._load_cell(flow, stage, part)[1].items()
+
+    def close(self) -> None:
+        """Nothing is open between calls."""
+
+    def _home(self, flow: str) -> Path:
+        return self._folder / flow / "home"
+
+    def _cell(self, flow: str, stage: str, part: int) -> Path:
+        return self._folder / flow / f"cell-{stage}-{part}"
+
+    def _load_home(self, flow: str) -> tuple[Home | None, int, dict[int, bytes]]:
+        home, beat, plans = self._load(self._home(flow)) or (None, 0, {})
+        return home and Home(*home), beat, plans
+
+    def _load_cell(self, flow: str, stage: str, part: int) -> tuple[Header | None, dict[bytes, bytes]]:
+        header, rows = self._load(self._cell(flow, stage, part)) or (None, {})
+        return header and Header(*header), rows
+
+    @staticmethod
+    def _load(file: Path) -> Any:
+        return marshal.loads(file.read_bytes()) if file.exists() else None  # noqa: S302 - our own file
+
+    @staticmethod
+    def _save(file: Path, content: Any) -> None:
+        file.parent.mkdir(exist_ok=True)
+        fresh = file.with_suffix(".new")
+        with fresh.open("wb") as out:
+            out.write(marshal.dumps(content))
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(file)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self._folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def open_address(address: Address) -> FolderStore:
+    """The store at an address."""
+    if not address.path:
+        raise ConfigurationError("folder:// needs a path: folder:///some/where")
+    store = FolderStore(Path(address.path), address.whole("max_rows", 1_000))
+    address.finish("max_rows")
+    return store
