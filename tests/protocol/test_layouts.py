@@ -44,19 +44,19 @@ def flow_of(state_partitions: int) -> Flow:
     return flow
 
 
-def feed(found: Rehearsal, seed: int, strays: float, count: int = 40) -> None:
+def feed(found: Rehearsal, seed: int, misplaced: float, count: int = 40) -> None:
     """Words in three topics of three partitions; some not where murmur2 puts their key."""
     draw = random.Random(seed)
     for number in range(count):
         letter = draw.choice(LETTERS)
-        partition = draw.randrange(3) if draw.random() < strays else partition_of(letter.encode(), 3)
+        partition = draw.randrange(3) if draw.random() < misplaced else partition_of(letter.encode(), 3)
         found.feed(draw.choice(["zebra", "apple", "mango"]), word(f"{letter}{number}"), partition=partition)
 
 
-def run(state_partitions: int, *, strays: float = 0.0, seed: int = 1, **settings: object) -> Rehearsal:
+def run(state_partitions: int, *, misplaced: float = 0.0, seed: int = 1, **settings: object) -> Rehearsal:
     partitions = dict.fromkeys(["zebra", "apple", "mango"], 3)
     found = Rehearsal(flow_of(state_partitions), partitions=partitions, settings=Settings(**settings))  # type: ignore[arg-type]
-    feed(found, seed, strays)
+    feed(found, seed, misplaced)
     found.run_until_caught_up()
     return found
 
@@ -101,10 +101,10 @@ def test_in_place_gives_what_a_shuffle_gives(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("strays", [0.1, 1.0])
-def test_keys_that_lie_elsewhere_give_what_a_shuffle_gives(seed: int, strays: float) -> None:
+@pytest.mark.parametrize("misplaced", [0.1, 1.0])
+def test_keys_that_lie_elsewhere_give_what_a_shuffle_gives(seed: int, misplaced: float) -> None:
     """Found while the states are loaded; the batch is run again shuffled, and so are all that follow."""
-    in_place, shuffled = (run(3, strays=strays, seed=seed, in_place=kind) for kind in (True, False))
+    in_place, shuffled = (run(3, misplaced=misplaced, seed=seed, in_place=kind) for kind in (True, False))
     assert states(in_place) == states(shuffled)
     for topic in TOPICS:
         assert identities(in_place, topic) == identities(shuffled, topic)
@@ -112,12 +112,12 @@ def test_keys_that_lie_elsewhere_give_what_a_shuffle_gives(seed: int, strays: fl
 
 
 @pytest.mark.parametrize("state_partitions", [1, 2, 5])
-@pytest.mark.parametrize("strays", [0.0, 0.5])
+@pytest.mark.parametrize("misplaced", [0.0, 0.5])
 def test_another_number_of_state_partitions_gives_the_same_states(
-    state_partitions: int, strays: float
+    state_partitions: int, misplaced: float
 ) -> None:
     """And the same payloads, in other envelopes: they say which state partition they come from."""
-    one, other = run(3, strays=strays), run(state_partitions, strays=strays)
+    one, other = run(3, misplaced=misplaced), run(state_partitions, misplaced=misplaced)
     assert states(one) == states(other)
     assert identities(one, "copied") == identities(other, "copied")
     for topic in ("said", "noted"):

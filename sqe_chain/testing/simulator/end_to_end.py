@@ -35,7 +35,7 @@ def check(simulation: Simulation) -> None:
     world, expected = simulation.world, simulation.invariants.expected()
     if not expected.ends:
         return
-    if world.sieve == "windows":
+    if world.kind == "windows":
         found = [name for ids in expected.windows.values() for name in ids]
         simulation.invariants.check_sum(found, must, may, "the inputs of windows")
         _check_windows(simulation)
@@ -43,7 +43,7 @@ def check(simulation: Simulation) -> None:
     found = [
         note.rstrip("+-?") for (stage, _), notes in expected.ids.items() if stage == "first" for note in notes
     ]
-    if world.sieve in {"deduplicate", "distinct"}:
+    if world.kind in {"deduplicate", "distinct"}:
         must = set()
         for group in groups.values():
             passed = {name for name, _ in group} & set(found)

@@ -25,7 +25,7 @@ class FactGenerator:
         number: of the last fact.
         filter_ids: of the facts so far; what filters by id compare.
         special_done: whether a step that happens at most once has been generated.
-        stray_probability: how often a key is in another partition than murmur2's, in worlds with strays.
+        misplaced_probability: how often a key is in another partition than murmur2's, in worlds with misplaced keys.
     """
 
     def __init__(self, draw: random.Random) -> None:
@@ -35,7 +35,7 @@ class FactGenerator:
         self.number = 0
         self.filter_ids: list[str] = []
         self.special_done = False
-        self.stray_probability = draw.choice([0.15, 0.6])
+        self.misplaced_probability = draw.choice([0.15, 0.6])
 
     def feed(self, topic: str, count: int) -> Step:
         """A step that feeds this many facts, or a door that opens and closes."""
@@ -47,7 +47,9 @@ class FactGenerator:
     def _facts(self) -> list[list[Any]]:
         draw, world = self.draw, self.world
         key = draw.choice(facts.KEYS)
-        route = draw.choice(facts.KEYS) if world.strays and chance(draw, self.stray_probability) else key
+        route = (
+            draw.choice(facts.KEYS) if world.misplaced and chance(draw, self.misplaced_probability) else key
+        )
         kind, copies = facts.SOUND, 1
         if world.poison != "stop" and chance(self.draw, 0.12):
             kind = draw.choice(self._kinds())
@@ -55,20 +57,20 @@ class FactGenerator:
             kind = facts.AHEAD
         self.number += 1
         same = f"g{self.number}"
-        if world.sieve in {"deduplicate", "distinct"}:
+        if world.kind in {"deduplicate", "distinct"}:
             if kind not in facts.ODD_TIMES:
                 if self.filter_ids and chance(self.draw, 0.3):
                     same = draw.choice(self.filter_ids)
                 self.filter_ids.append(same)
             copies = draw.choice([1, 3]) if kind == facts.FIRST else 1
-        units = draw.choice([1, 1, 2, 3]) if world.sieve in {"", "windows"} and kind != facts.HOP else 1
+        units = draw.choice([1, 1, 2, 3]) if world.kind in {"", "windows"} and kind != facts.HOP else 1
         if self.splits_facts():
             units = 3
-        if world.sieve == "windows" and chance(self.draw, 0.2):
+        if world.kind == "windows" and chance(self.draw, 0.2):
             key = route = facts.BEAT
             kind, units = facts.BEATS, 1
         # Filters by key need each key's facts in the order of one root.
-        partition = facts.KEYS.index(key) if world.sieve == "roots" else draw.randrange(world.partitions)
+        partition = facts.KEYS.index(key) if world.kind == "roots" else draw.randrange(world.partitions)
         fed = []
         for copy in range(copies):
             self.number += bool(copy)
@@ -78,7 +80,7 @@ class FactGenerator:
     def _kinds(self) -> list[str]:
         world = self.world
         found = [facts.BEFORE, facts.FIRST, facts.SURROGATE, facts.MUTE]
-        if world.sieve != "windows":
+        if world.kind != "windows":
             found += [facts.FIRST, facts.SECOND, facts.LAST] if world.stages == TWO else [facts.FIRST]
         if world.hops:
             found.append(facts.HOP)
@@ -86,7 +88,7 @@ class FactGenerator:
             found += [facts.UNSHOWN] * 3
         if world.limits:
             found += [facts.KEYLESS] * 2
-        if world.sieve in {"deduplicate", "distinct", "windows"} and not world.raw:
+        if world.kind in {"deduplicate", "distinct", "windows"} and not world.raw:
             found += [facts.EARLIEST, facts.LATEST] * 2
         return found
 

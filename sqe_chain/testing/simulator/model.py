@@ -126,7 +126,7 @@ class Model:
         self._malformed = malformed
         self._inputs: dict[bytes, Input] = {}
         self._raw = world.raw and not world.hops
-        self._picks = world.sieve in {"deduplicate", "distinct"}
+        self._picks = world.kind in {"deduplicate", "distinct"}
 
     def expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
         """The expected states after a plan.
@@ -203,7 +203,7 @@ class Model:
         expected.emitted = tuple(attempt.emitted)
         if self._picks:
             expected.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
-        if self._world.sieve == "windows":
+        if self._world.kind == "windows":
             windows = dict(expected.windows)
             for message, found in fresh:
                 at_ms = found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
@@ -242,7 +242,7 @@ class Model:
             unshown = self._world.view and any(unit.kind == facts.UNSHOWN for unit in found.units)
             if found.may_fail or unshown:
                 expected.may_exclude.add(place)
-                if place in left_out or self._world.sieve in {"distinct", "windows"}:
+                if place in left_out or self._world.kind in {"distinct", "windows"}:
                     continue
             fresh.append((message, found))
         return fresh
@@ -289,9 +289,9 @@ class Model:
     ) -> None:
         """Fold one unit through all steps; records previous states in `undo`."""
         world = self._world
-        if unit.kind in _FAIL_BEFORE or (world.sieve == "windows" and unit.kind == facts.FIRST):
+        if unit.kind in _FAIL_BEFORE or (world.kind == "windows" and unit.kind == facts.FIRST):
             raise UserCodeFails
-        if world.sieve == "windows" or not passes:
+        if world.kind == "windows" or not passes:
             return
         had = notes.get(("first", unit.key), [])
         undo.setdefault(("first", unit.key), had)

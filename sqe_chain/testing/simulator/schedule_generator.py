@@ -77,7 +77,7 @@ class _ScheduleGenerator(FactGenerator):
         draw = self.draw
         steps: list[Step] = []
         # Sequence numbers must rise and doors must open before they close, even while a transaction is open.
-        if chance(self.draw, 0.4) and self.world.sieve != "sequences" and not self.world.doors:
+        if chance(self.draw, 0.4) and self.world.kind != "sequences" and not self.world.doors:
             steps.append(self.feed(self.world.origins()[0], 2))
         for other in self._services():
             if other == name or chance(self.draw, 0.3):
@@ -89,9 +89,9 @@ class _ScheduleGenerator(FactGenerator):
 
     def _special_steps(self) -> list[Step]:
         """One special event besides crashes and outages, of those that are possible in this world."""
-        world, plain, hops = self.world, self.world.sieve == "", self.world.hops
+        world, plain, hops = self.world, self.world.kind == "", self.world.hops
         in_place = plain and not world.doors and world.partitions == world.state_partitions > 1
-        keyed = world.doors or world.sieve == "roots"
+        keyed = world.doors or world.kind == "roots"
         once = not self.special_done
         offered: list[tuple[bool, int, Callable[[], list[Step]]]] = [
             (True, 1, self._election),
@@ -104,11 +104,11 @@ class _ScheduleGenerator(FactGenerator):
             (hops > 0, 1, self._rewind),
             (hops > 0, 1, self._forget),
             (hops > 1, 2, self._interleave),
-            (in_place, 3, self._late_stray),
+            (in_place, 3, self._late_misplaced_key),
             (plain and not world.doors, 3, self._publish_in_part),
             (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
-            (world.sieve == "windows", 5, self._close_windows),
+            (world.kind == "windows", 5, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
             (once and world.raw, 6, self._recreate_raw),
             (once and plain and hops > 0, 2, self._change),
@@ -186,15 +186,15 @@ class _ScheduleGenerator(FactGenerator):
             ["run", "hop2", 2, []],
         ]
 
-    def _late_stray(self) -> list[Step]:
+    def _late_misplaced_key(self) -> list[Step]:
         """Keys in their own partitions, then one in another partition, and a crash between two state partitions."""
         draw, count = self.draw, self.world.partitions
         self.world = replace(self.world, block=1, buckets=1)
         home = {partition_of(key.encode(), count): key for key in facts.KEYS}
         fed = []
         places = sorted(home)
-        stray, goal = draw.sample(places, 2) if len(places) > 1 else (0, 0)
-        for key, place in [*((home[at], at) for at in places), (home[goal], stray)]:
+        elsewhere, goal = draw.sample(places, 2) if len(places) > 1 else (0, 0)
+        for key, place in [*((home[at], at) for at in places), (home[goal], elsewhere)]:
             self.number += 1
             fed.append([place, f"{self.number} {key} {home[place]} {facts.SOUND} g{self.number} 1"])
         if self.world.hops:
@@ -262,7 +262,7 @@ class _ScheduleGenerator(FactGenerator):
         draw, world = self.draw, self.world
         stages = (
             ["first", *(["second"] if world.stages == TWO else [])]
-            if world.sieve != "windows"
+            if world.kind != "windows"
             else ["windows"]
         )
         whole = chance(self.draw, 0.3) and not world.reader

@@ -25,7 +25,7 @@ COMPACTED = "latest"
 
 Poison = Literal["stop", "skip", "dead_letter"]
 Doors = Literal["", "fold", "changes"]
-Sieve = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
+StageName = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class World:
         partitions: of every topic that `totals` may read.
         state_partitions: of `totals`; the same number lets the first stage run in place.
         stages: of `totals`, 1 or 2; the second comes after a shuffle.
-        sieve: the filter before the stages; with `windows` there is no other stage.
+        kind: of the stage before the others: a filter, or windows, and then there is no other; empty: there is none.
         buckets: of each stage.
         poison: policy of every flow.
         recreated: policy of `totals` for old roots through a topic that was created again.
         view: the states of the first stage are also stored as JSON.
-        strays: some keys are not in the partition that murmur2 gives them.
+        misplaced: some keys are not in the partition that murmur2 gives them.
         doors: what refuses to close a door that is not open: the first fold, or the step after its `changes()`.
         limits: topics refuse times far from the clock; the first stage also writes to a compacted topic.
         beside: another stage, without output, after the same shuffle as the first stage.
@@ -64,12 +64,12 @@ class World:
     partitions: int = 2
     state_partitions: int = 2
     stages: int = 2
-    sieve: Sieve = ""
+    kind: StageName = ""
     buckets: int = 1
     poison: Poison = "stop"
     recreated: Literal["stop", "skip"] = "stop"
     view: bool = False
-    strays: bool = False
+    misplaced: bool = False
     doors: Doors = ""
     limits: bool = False
     beside: bool = False
@@ -100,12 +100,12 @@ def chance(draw: random.Random, probability: float) -> bool:
 
 def random_world(draw: random.Random) -> World:
     """A small random world; every feature occurs in some of them."""
-    sieve: Sieve = draw.choice(
+    kind: StageName = draw.choice(
         ["", "", "", "", "deduplicate", "distinct", "roots", "sequences", "windows", "windows"]
     )
     hops = draw.choice([0, 0, 1, 1, 2, 2])
     poison: Poison = draw.choice(("stop", "skip", "skip", "dead_letter"))
-    plain = sieve == ""
+    plain = kind == ""
     doors: Doors = draw.choice(("fold", "changes")) if plain and chance(draw, 0.3) else ""
     if doors == "changes" or (doors and poison == "stop"):
         hops = 0
@@ -118,13 +118,13 @@ def random_world(draw: random.Random) -> World:
         raw=raw,
         partitions=partitions,
         state_partitions=partitions if chance(draw, 0.6) else draw.choice([1, 2, 3]),
-        stages=draw.choice([1, 2]) if sieve != "windows" else 1,
-        sieve=sieve,
+        stages=draw.choice([1, 2]) if kind != "windows" else 1,
+        kind=kind,
         buckets=draw.choice([1, 1, 1, 2]) if plain else 1,
         poison=poison,
         recreated="skip" if recreated else "stop",
         view=plain and not doors and chance(draw, 0.15),
-        strays=bool(doors) or (sieve != "roots" and chance(draw, 0.35)),
+        misplaced=bool(doors) or (kind != "roots" and chance(draw, 0.35)),
         doors=doors,
         limits=plain and not doors and chance(draw, 0.3),
         beside=plain and chance(draw, 0.2),
@@ -195,7 +195,7 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         )
     for name in ["beside"] * world.beside + ["more"] * more_stages:
         stream.aggregate(name, key=facts.key, state=StringValue, fold=facts.fold_text(""))
-    if world.sieve == "windows":
+    if world.kind == "windows":
         stream.windowed(
             "windows",
             Tumbling(WINDOW_MS),
@@ -237,13 +237,13 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
 
 
 def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
-    if world.sieve == "deduplicate":
+    if world.kind == "deduplicate":
         return stream.deduplicate("once", facts.filter_id, 30 * DAY_MS)
-    if world.sieve == "distinct":
+    if world.kind == "distinct":
         return stream.key_by(facts.filter_id).distinct("once", Tumbling(3_650 * DAY_MS))
-    if world.sieve == "roots":
+    if world.kind == "roots":
         return stream.key_by(facts.key).drop_replays("once", by="key")
-    if world.sieve == "sequences":
+    if world.kind == "sequences":
         return stream.drop_stale("once", sequence=facts.sequence, scope="lane")
     return stream
 
