@@ -28,7 +28,7 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": (
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-        *("run", "running", "RunningService", "states", "States"),
+        *("run", "running", "RunningService", "get", "states", "States"),
     ),
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context"),
     "sqe_chain.stages": (
@@ -105,6 +105,8 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Writer",
         "Log",
         "Home",
+        "Location",
+        "Locations",
         "Header",
         "StateStore",
     ),

@@ -14,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.replays import ReplayFilter
 
 if TYPE_CHECKING:
+    from sqe_chain.runtime.lookup import get
     from sqe_chain.runtime.running import RunningService, run, running
     from sqe_chain.runtime.states import States, states
 
@@ -26,6 +27,7 @@ __all__ = [
     "ReplayFilter",
     "RunningService",
     "States",
+    "get",
     "read",
     "republish",
     "run",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "get": "sqe_chain.runtime.lookup",
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",
     "running": "sqe_chain.runtime.running",

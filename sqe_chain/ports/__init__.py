@@ -24,6 +24,8 @@ from sqe_chain.ports.log import (
 from sqe_chain.ports.store import (
     Header,
     Home,
+    Location,
+    Locations,
     Rows,
     Shown,
     StateStore,
@@ -38,6 +40,8 @@ __all__ = [
     "Header",
     "Headers",
     "Home",
+    "Location",
+    "Locations",
     "Log",
     "Message",
     "Output",

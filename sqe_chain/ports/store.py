@@ -93,6 +93,49 @@ class Header:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the states and views of one stage are now, and what a reader has to know of them.
+
+    Attributes:
+        flow: name of the flow under which they are stored: another one after each rebuild.
+        state_partitions: P of the stage's layout.
+        buckets: buckets of each state partition.
+        kind: `aggregate`, or that of a filter or of windows, whose rows are the library's own.
+        type_name: type of the states, as envelopes say it; empty where the library alone knows what is stored.
+        view: how each state is shown beside itself; None: it is not.
+        store: name of the store that holds them; empty for the flow's home store.
+    """
+
+    flow: str
+    state_partitions: int
+    buckets: int
+    kind: str
+    type_name: str = ""
+    view: ViewKind | None = None
+    store: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Locations:
+    """Where all stages of a flow are, under a name that never changes: the flow's own.
+
+    Attributes:
+        epoch: epoch of the run that wrote this.
+        number: number of the plan whose layout it says.
+        stages: stage name -> where its states are.
+    """
+
+    epoch: int
+    number: int
+    stages: Mapping[str, Location]
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Orders them: a later run, or a later plan of one run, is newer."""
+        return self.epoch, self.number
+
+
 def _plan(number: int, plan_id: str) -> str:
     return f"plan {number} ({plan_id})" if plan_id else "no plan"
 
@@ -231,6 +274,31 @@ class StateStore(Protocol):
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """All keys and states of one state partition, in no particular order; not a snapshot."""
+
+    def locations(self, flow: str) -> Locations | None:
+        """Where the flow's stages are, for readers; None: nobody has said.
+
+        A read that begins after `set_locations` has returned sees what that has written, or something newer.
+        """
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """In one atomic step: replace the flow's locations if `after` is newer (`Locations.age`) than what stands.
+
+        So a run that was superseded while it slept moves nothing back.
+
+        Returns:
+            What stands now: equal to `after` exactly when the step was done, now or by an earlier attempt. None: this
+            store has no room for them, because its tables are of an older version.
+
+        Raises:
+            ValueError: there is no stage in it.
+        """
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """In one atomic step: if the locations are those of `before`, by their age, delete them.
+
+        Returns what stands now: None exactly when there are none any more.
+        """
 
     def close(self) -> None:
         """Close this process's clients of the store; a later call opens them again."""

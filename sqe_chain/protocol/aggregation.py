@@ -21,6 +21,7 @@ from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
+from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
@@ -235,6 +236,9 @@ class Aggregation:
                 check_commits(env.flow, self.last, inputs.group_commits(env.flow, env.log, infos))
             result = self._recover(headers)
             self._bring_up_to_date(infos)
+            if env.settings.rebuild is None:  # otherwise nobody should read these states yet
+                last = self._last()
+                write_locations(env, locations_of(env.flow, last.layout, self.claimed.epoch, last.number))
         return result
 
     def _check_still_mine(self, found: ServiceStopped) -> None:

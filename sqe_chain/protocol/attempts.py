@@ -20,7 +20,7 @@ from functools import partial
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Header, Home, StateStore
+from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.protocol.progress import read_plan
@@ -174,9 +174,10 @@ class Attempts:
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]
+        views = Views(stage.view, {}) if stage.view in store.views else None
         while rows or header != grave:
-            size = chunk_size(store, rows)
-            stored = store.write(flow, stage.name, cell, header, grave, rows[:size])
+            size = chunk_size(store, rows, views)
+            stored = store.write(flow, stage.name, cell, header, grave, rows[:size], views)
             if stored != grave:
                 raise StoreInconsistent(
                     f"{flow}/{stage.name}/{cell}: is at {stored}, though no run should work there any more; the flow itself "

@@ -10,6 +10,7 @@ from sqe_chain.ports import Commit, Header, Home, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
+from sqe_chain.protocol.locations import location_epochs
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.segment.states import Claim
@@ -49,6 +50,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
             _check_not_empty(env, home, commits)
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
+        epochs += location_epochs(env)
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")

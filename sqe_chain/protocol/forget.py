@@ -131,6 +131,8 @@ class ForgetFlow:
             self.log.delete_topic(topic)
         for group in (self.name, f"{self.name}.dead-letters-replay"):
             self.log.delete_group(group)
+        for store in self.stores.values():
+            self._forget_locations(store)  # first: nobody shall be led to what is half deleted
         for layout in layouts:
             self._forget_states(layout)
         for one in self._again:
@@ -195,6 +197,13 @@ class ForgetFlow:
         if stored != claimed:
             raise Superseded(f"flow {self.name!r}: a run has claimed it in between; nothing was forgotten")
         return claimed
+
+    def _forget_locations(self, store: StateStore) -> None:
+        stored = store.locations(self.name)
+        if stored is not None and store.forget_locations(self.name, stored) is not None:
+            raise Superseded(
+                f"flow {self.name!r}: a run has claimed it in between; forget it again when that run has ended"
+            )
 
     def _forget_states(self, layout: Layout) -> None:
         """Forget states under every name that the flow has ever used: a rebuild leaves headers under the old name."""

@@ -22,6 +22,7 @@ from sqe_chain.ports import Header, StateStore
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.planning import check_commits, check_layout
 from sqe_chain.protocol.verifying import check_stores
@@ -132,6 +133,7 @@ def import_states(env: Environment, lines: Iterable[str]) -> Plan:
         wanted = replace(home, number=plan.number, plan_id=plan.plan_id)
         if env.home.set_home(env.flow.name, home, wanted, plan.to_bytes()) != wanted:
             raise Superseded(f"flow {env.flow.name!r}: another run has claimed it during the import")
+        write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
     finally:
         release(env, mine)
     return plan

@@ -27,6 +27,7 @@ from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
+from sqe_chain.protocol.locations import locations_of, repair_locations, write_locations
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.progress import Progress, find_progress, read_plan
 from sqe_chain.protocol.settings import RebuildSpec
@@ -84,6 +85,8 @@ class Rebuild:
         try:
             progress = find_progress(env, home, infos, inputs.group_commits(env.flow, env.log, infos))
             spec = self._spec(progress, infos)
+            if progress.layout is not None:
+                repair_locations(env, progress.layout, mine.epoch, progress.number)
             current = set(progress.layout.stored_in().values()) if progress.layout else set[str]()
             attempts = Attempts(env, mine)
             attempts.close(current)  # otherwise they could be resumed once the flow has left them
@@ -98,6 +101,8 @@ class Rebuild:
             self._fold(second, spec)
             plan = self._last_plan(second, spec)
             self._switch(home, mine, plan)
+            # Before anything is deleted: readers who are led to the old states find all of them.
+            write_locations(env, locations_of(env.flow, plan.layout, mine.epoch, plan.number))
             self._clean_up(Attempts(env, mine), progress, second.flow.name, plan)
         finally:
             release(env, self.claimed)

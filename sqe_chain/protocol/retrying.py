@@ -4,7 +4,7 @@
 
 * `read`, `scan` and `writer`: what they give takes many calls, so that what must be repeated is larger than one call;
 * `beat` and `close`: a heartbeat and an end must not wait;
-* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`): `protocol.forget` does them, and is
+* deletions (`delete_topic`, `delete_group`, `forget`, `forget_part`, `forget_locations`): `protocol.forget` does them, and is
   started again as a whole.
 
 `Retry.call` repeats several calls that belong together.
@@ -21,6 +21,7 @@ from sqe_chain.ports import (
     Commit,
     Header,
     Home,
+    Locations,
     Log,
     Message,
     Range,
@@ -132,8 +133,8 @@ class RetryingLog:
 class RetryingStore:
     """A store whose calls wait for it.
 
-    The two writes, `set_home` and `write`, are safe to repeat after a lost reply because the store compares: the
-    second attempt finds `after` stored, and returns it as the first one would have.
+    The writes, `set_home`, `set_locations` and `write`, are safe to repeat after a lost reply because the store compares:
+    the second attempt finds `after` stored, and returns it as the first one would have.
 
     Each call raises what that of `StateStore` raises, and `Unavailable` only when the service was asked to stop while
     it waited.
@@ -206,3 +207,11 @@ class RetryingStore:
             f"write {flow}/{stage}/{part}",
             lambda: self._store.write(flow, stage, part, before, after, rows, views),
         )
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`."""
+        return self._retry.call(f"read where {flow} is", lambda: self._store.locations(flow))
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`."""
+        return self._retry.call(f"write where {flow} is", lambda: self._store.set_locations(flow, after))

@@ -11,10 +11,10 @@ from sqe_chain.errors import ConfigurationError, StoreInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
-from sqe_chain.partitioner import cell_of, key_bytes
+from sqe_chain.partitioner import key_bytes
 from sqe_chain.ports import StateStore
-from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.runtime.connecting import open_stores
+from sqe_chain.runtime.locating import StoredStage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -139,20 +139,13 @@ def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], k
     Raises:
         ConfigurationError: the flow has not run with this stage yet.
         StoreInconsistent: its last plan is missing, or cannot be read.
+        Unavailable: the flow was rebuilt while all its rows were read; read them again.
     """
-    layout, store = _layout(flow, stores[""]), stores[node.store or ""]
-    partitions, stored = layout.state_partitions, layout.stages.get(node.name)
-    if stored is None:
-        raise ConfigurationError(f"flow {flow.name!r} has not run with stage {node.name!r} yet")
+    stage = StoredStage(flow.name, node.name, stores[""], stores[node.store or ""])
     if keys and node.stage_kind.states_by_key:
-        for key in keys:
-            cell = cell_of(key, partitions, stored.buckets)
-            _, (found,), _ = store.read(stored.flow, node.name, cell, [key])
-            yield key, found
-        return
-    cells = {cell_of(key, partitions, 1) for key in keys} if keys else range(partitions * stored.buckets)
-    for cell in sorted(cells):
-        yield from sorted(store.scan(stored.flow, node.name, cell))
+        yield from zip(keys, stage.read(keys), strict=True)
+    else:
+        yield from stage.scan(keys)
 
 
 def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
@@ -172,19 +165,6 @@ def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes
                 f"the state of key {name!r} in stage {node.name!r} is no {codec.type_name}: {error}"
             ) from error
         yield from (one for one in found if not keys or one.key in keys)
-
-
-def _layout(flow: Flow, home: StateStore) -> Layout:
-    """As the flow was born, whatever it declares now."""
-    standing, _ = home.home(flow.name)
-    if standing is None or standing.number < 0:
-        raise ConfigurationError(
-            f"the store knows nothing of flow {flow.name!r}: it has not run with this store yet"
-        )
-    data = home.plan(flow.name, standing.number)
-    if data is None:
-        raise StoreInconsistent(f"the home store has no plan {standing.number} of flow {flow.name!r}")
-    return Plan.from_bytes(data).layout
 
 
 def _shown(key: bytes) -> Key:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from sqe_chain.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from sqe_chain.ports import Home, Rows, Views
+    from sqe_chain.ports import Home, Locations, Rows, Views
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -116,3 +116,18 @@ def check_home(after: Home, plan: bytes | None) -> None:
     """
     if plan is not None and after.number < 0:
         raise ValueError(f"a plan cannot have the number {after.number}")
+
+
+def check_locations(after: Locations) -> None:
+    """Check that locations are those of a plan, and of a stage at least.
+
+    Raises:
+        ValueError: they are not.
+    """
+    if not after.stages:
+        raise ValueError("locations of a flow without stages")
+    if min(after.age) < 0:
+        raise ValueError(f"locations of plan {after.number}, epoch {after.epoch}: there is none before 0")
+    for stage, one in after.stages.items():
+        check_name(stage)
+        check_name(one.flow)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from sqe_chain.ports import Header, Home, Rows, Shown, ViewKind, Views
+    from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
     from sqe_chain.stores.address import Address
 
 _Part = tuple[str, str, int]
@@ -50,12 +50,14 @@ class StoreCopy:
 
     homes: dict[str, HomeCopy] = field(default_factory=dict)
     parts: dict[_Part, PartCopy] = field(default_factory=dict)
+    locations: dict[str, Locations] = field(default_factory=dict)
 
     def copy(self) -> StoreCopy:
         """An independent copy."""
         return StoreCopy(
             {flow: home.copy() for flow, home in self.homes.items()},
             {place: part.copy() for place, part in self.parts.items()},
+            dict(self.locations),
         )
 
 
@@ -251,6 +253,32 @@ class MemoryStore:
         with data.lock:
             rows = sorted(data.part(flow, stage, part).states.items())
         yield from rows
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`."""
+        data = self._data
+        with data.lock:
+            return data.content.locations.get(check_name(flow))
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`."""
+        check_locations(after)
+        data = self._data
+        with data.lock:
+            stands = data.content.locations.get(check_name(flow))
+            if stands is None or stands.age < after.age:
+                data.content.locations[flow] = stands = after
+            return stands
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore.forget_locations`."""
+        data = self._data
+        with data.lock:
+            stands = data.content.locations.get(check_name(flow))
+            if stands is not None and stands.age == before.age:
+                del data.content.locations[flow]
+                return None
+            return stands
 
     def close(self) -> None:
         """Nothing to close; the data stays."""

@@ -15,6 +15,7 @@ from sqe_chain.ports import (
     Commit,
     Header,
     Home,
+    Locations,
     Log,
     Message,
     Output,
@@ -34,7 +35,7 @@ Port = Literal["broker", "store"]
 """What a service calls."""
 
 Watch = Callable[[str, tuple[object, ...]], None]
-"""Called after each write that took effect, with its kind (`home`, `state`, `publish`, `commit`) and arguments."""
+"""Called after each write that took effect, with its kind (`home`, `state`, `locations`, `publish`, `commit`) and arguments."""
 
 
 class Crash(BaseException):
@@ -386,6 +387,30 @@ class FaultyStore:
         self.script.took_effect("state", self.inner, flow, stage, part, after, standing)
         self.script.done(number)
         self.script.after("store", write=True)
+        return standing
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`."""
+        self.script.before("store")
+        found = self.inner.locations(flow)
+        self.script.after("store")
+        return found
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`."""
+        self.script.before("store", write=True)
+        number = self.script.write(f"locations of {flow}: epoch {after.epoch}, plan {after.number}")
+        standing = self.inner.set_locations(flow, after)
+        self.script.took_effect("locations", self.inner, flow, standing)
+        self.script.done(number)
+        self.script.after("store", write=True)
+        return standing
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore.forget_locations`."""
+        number = self.script.write(f"forget locations of {flow}")
+        standing = self.inner.forget_locations(flow, before)
+        self.script.done(number)
         return standing
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:

@@ -20,15 +20,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import redis
+from google.protobuf.wrappers_pb2 import Int64Value
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from sqe_chain.ports import Header, Home, StateStore, Views
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Header, Home, Location, Locations, StateStore, ViewKind, Views
 from sqe_chain.segment.states import Claim, Step, persist
 from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,6 +164,125 @@ def test_what_was_forgotten_is_as_if_it_had_never_been(url: str, store: StateSto
     other = f"{flow}-other"
     assert store.plan(other, 0) == b"plan"
     assert dict(store.scan(other, "s", 0)) == {b"": b"1", b"k": b"2"}
+
+
+# --- locations -----------------------------------------------------------------------------------------
+
+HERE = Location("flow", 8, 2, "aggregate", "json:Totäl", "json", "")
+THERE = Location("flow.again-7", 16, 1, "aggregate", "acme.v1.Total", None, "")
+FILTER = Location("flow", 8, 1, "deduplicate", "", None, "elsewhere")
+
+
+def test_a_flow_that_never_ran_has_no_locations(store: StateStore, flow: str) -> None:
+    assert store.locations(flow) is None
+    assert store.forget_locations(flow, Locations(1, 0, {"s": HERE})) is None
+
+
+def test_locations_are_replaced_as_a_whole(store: StateStore, flow: str) -> None:
+    first = Locations(1, 0, {"s": HERE, "gone": FILTER})
+    second = Locations(1, BIG, {"s": THERE, "epoch": FILTER, "a.b-c_d": HERE})
+    assert store.set_locations(flow, first) == first
+    assert store.set_locations(flow, first) == first  # sent again
+    assert store.locations(flow) == first
+    assert store.set_locations(flow, second) == second
+    assert store.locations(flow) == second
+    assert store.locations(f"{flow}-other") is None
+
+
+def test_locations_never_go_back(store: StateStore, flow: str) -> None:
+    """A run that was superseded while it slept finds newer ones, and changes nothing."""
+    newest = Locations(10, 5, {"s": THERE})
+    assert store.set_locations(flow, newest) == newest
+    for older in (
+        Locations(9, BIG, {"s": HERE}),
+        Locations(10, 4, {"s": HERE, "t": HERE}),
+        Locations(10, 5, {"s": HERE}),
+    ):
+        assert store.set_locations(flow, older) == newest
+    assert store.locations(flow) == newest
+    # After a rollback that was accepted a later run stands at an earlier plan.
+    later = Locations(11, 2, {"s": HERE})
+    assert store.set_locations(flow, later) == later
+
+
+def test_locations_are_forgotten_by_whoever_knows_them(store: StateStore, flow: str) -> None:
+    first, second = Locations(1, 0, {"s": HERE, "t": FILTER}), Locations(2, 0, {"s": THERE, "t": FILTER})
+    store.set_locations(flow, second)
+    store.set_locations(f"{flow}-other", first)
+    assert store.forget_locations(flow, first) == second
+    assert store.locations(flow) == second
+    assert store.forget_locations(flow, second) is None
+    assert store.locations(flow) is None
+    assert store.forget_locations(flow, second) is None  # sent again
+    assert store.locations(f"{flow}-other") == first
+    begun_anew = Locations(1, 0, {"s": HERE})
+    assert store.set_locations(flow, begun_anew) == begun_anew
+    assert store.locations(flow) == begun_anew
+
+
+def test_locations_without_a_stage_or_a_plan_are_refused(store: StateStore, flow: str) -> None:
+    for wrong in (Locations(1, 0, {}), Locations(1, -1, {"s": HERE}), Locations(1, 0, {"a:b": HERE})):
+        with pytest.raises(ValueError, match=r"without stages|before 0|is made of"):
+            store.set_locations(flow, wrong)
+    assert store.locations(flow) is None
+
+
+def test_of_locations_set_at_once_the_newest_stays(store: StateStore, flow: str) -> None:
+    wanted = [Locations(1 + number % 5, number, {"s": HERE, f"t{number}": HERE}) for number in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda one: store.set_locations(flow, one), wanted))
+    assert all(
+        stands is not None and stands.age >= one.age for stands, one in zip(found, wanted, strict=True)
+    )
+    assert store.locations(flow) == max(wanted, key=lambda one: one.age)
+
+
+def counts(view: ViewKind) -> Flow:
+    """A flow that shows its states."""
+
+    def add(total: Int64Value, _: Int64Value) -> None:
+        total.value += 1
+
+    flow = Flow(f"counts-{uuid.uuid4().hex}", state_partitions=2)
+    source = flow.source("numbers", Int64Value)
+    source.aggregate("s", state=Int64Value, fold=add, view=view)
+    return flow
+
+
+@pytest.mark.parametrize("view", ["json", "hash"])
+def test_states_and_views_keep_their_name_and_nothing_old_is_left(
+    url: str, store: StateStore, view: ViewKind
+) -> None:
+    """Found as another program finds them, before and after a rebuild; then under the old name nothing is found."""
+    if view not in store.views:
+        pytest.skip(f"no {view} views here")
+    flow = counts(view)
+    service = Rehearsal(flow, store=store)
+    for key in ("a", "b", "a"):
+        service.feed("numbers", Int64Value(value=1), key=key)
+    service.run_until_caught_up()
+    seen: list[str] = []
+    for _ in range(3):
+        locations = store.locations(flow.name)
+        assert locations is not None
+        where = locations.stages["s"]
+        read = [store.read(where.flow, "s", part, [b"a", b"b"])[1] for part in range(where.state_partitions)]
+        found = {state for states in read for state in states if state is not None}
+        assert found == {Int64Value(value=2).SerializeToString(), Int64Value(value=1).SerializeToString()}
+        assert views_of(url, where.flow, view) == {b"a", b"b"}
+        assert all(views_of(url, before, view) == set() for before in seen)
+        seen.append(where.flow)
+        service.rebuild()
+    assert len(set(seen)) == 3
+
+
+def views_of(url: str, flow: str, view: str) -> set[bytes]:
+    """Keys that are shown in the two state partitions of a stage."""
+    if view == "json" or url.startswith("memory"):
+        return {key for part in (0, 1) for key in shown(url, flow, part)}
+    kind = redis.RedisCluster if "cluster" in url else redis.Redis
+    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0])) as server:
+        return {key.rpartition(b":")[2] for key in server.scan_iter(f"sqe:{{{flow}/s/*:hash:*")}
 
 
 # --- claims and plans ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from sqe_chain import Flow
 from sqe_chain.cli.app import app
 from sqe_chain.dev import CassandraServer
 from sqe_chain.errors import ConfigurationError, Unavailable, WeakDurability
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, Location, Locations
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.stores import open_store
@@ -53,7 +53,7 @@ def test_missing_tables_are_named_with_the_command_that_makes_them(cassandra_url
     for call in (store.check, lambda: store.home("flow"), lambda: store.headers("flow", "s", [0])):
         with pytest.raises(ConfigurationError, match=rf"sqe-chain store init {url}"):
             call()
-    assert store.schema_version() == (0, 1)
+    assert store.schema_version() == (0, 2)
     with pytest.raises(ConfigurationError, match="--replication 3"):
         store.make_schema({})
     store.close()
@@ -63,15 +63,18 @@ def test_the_command_makes_tables_and_says_what_it_found(cassandra_url: str) -> 
     url = cassandra_url.replace("/sqe_chain", "/by_command")
     assert command("check", url) == (
         1,
-        "tables: version 0, needed is 1\nmake them with: sqe-chain store init\n",
+        "tables: version 0, needed is 2\nmake them with: sqe-chain store init\n",
     )
     assert command("init", url, "--replication", "1") == (
         0,
-        "keyspace by_command: 'replication_factor': 1\ntables of keyspace by_command: version 1\n",
+        (
+            "keyspace by_command: 'replication_factor': 1\n"
+            "tables of keyspace by_command: version 1\ntables of keyspace by_command: version 2\n"
+        ),
     )
     assert command("init", url) == (0, "the tables are there already\n")
     assert command("check", url) == (
-        0, "tables: version 1, needed is 1\ndurable: what it acknowledges, it keeps\n",
+        0, "tables: version 2, needed is 2\ndurable: what it acknowledges, it keeps\n",
     )  # fmt: skip
     assert command("init", url, "--replication", "1", "--datacenter-replication", "dc=1")[0] == 2
     by_center = cassandra_url.replace("/sqe_chain", "/by_center")
@@ -88,7 +91,7 @@ def test_other_stores_need_no_tables(tmp_path: Path) -> None:
     assert output.startswith("weak: ")
 
 
-SECOND = schema.Migration(2, ("ALTER TABLE {keyspace}.sqe_flows ADD IF NOT EXISTS colour text STATIC",))
+NEXT = schema.Migration(3, ("ALTER TABLE {keyspace}.sqe_flows ADD IF NOT EXISTS colour text STATIC",))
 
 
 def test_tables_are_brought_from_version_to_version(cassandra_url: str) -> None:
@@ -96,17 +99,37 @@ def test_tables_are_brought_from_version_to_version(cassandra_url: str) -> None:
     store.make_schema({"": 1})
     store.set_home("flow", None, CLAIM)
     client = CassandraClient.of_this_process(store.settings)
-    both = (*schema.MIGRATIONS, SECOND)
-    with pytest.raises(ConfigurationError, match=r"version 1, 2 is needed; run: sqe-chain store init"):
+    both = (*schema.MIGRATIONS, NEXT)
+    with pytest.raises(ConfigurationError, match=r"version 2, 3 is needed; run: sqe-chain store init"):
         schema.check(client, both)
-    assert schema.migrate(client, {}, both) == ["tables of keyspace grows: version 2"]
+    assert schema.migrate(client, {}, both) == ["tables of keyspace grows: version 3"]
     assert schema.migrate(client, {}, both) == []
     schema.check(client, both)
     assert client.rows(("SELECT colour FROM grows.sqe_flows WHERE flow = 'flow'", ())) == [(None,)]
     assert store.home("flow") == (CLAIM, 0)
     store.close()
-    with pytest.raises(ConfigurationError, match=r"version 2, this sqe-chain knows 1"):
+    with pytest.raises(ConfigurationError, match=r"version 3, this sqe-chain knows 2"):
         store.home("flow")
+    store.close()
+
+
+def test_tables_of_an_older_version_work_without_what_came_later(cassandra_url: str) -> None:
+    """A service that is updated goes on before the tables are; then readers find states under permanent names."""
+    store = opened(cassandra_url.replace("/sqe_chain", "/older"))
+    client = CassandraClient.of_this_process(store.settings)
+    assert schema.migrate(client, {"": 1}, schema.MIGRATIONS[:1]) == [
+        *("keyspace older: 'replication_factor': 1", "tables of keyspace older: version 1"),
+    ]
+    here = Locations(1, 0, {"s": Location("flow", 8, 1, "aggregate")})
+    assert store.set_home("flow", None, CLAIM) == CLAIM
+    assert (store.locations("flow"), store.set_locations("flow", here)) == (None, None)
+    assert store.forget_locations("flow", here) is None
+    assert any("store init" in remark for remark in store.remarks())
+    assert store.make_schema({}) == ["tables of keyspace older: version 2"]
+    store.close()
+    assert store.set_locations("flow", here) == store.locations("flow") == here
+    assert not any("store init" in remark for remark in store.remarks())
+    assert store.home("flow") == (CLAIM, 0)
     store.close()
 
 
@@ -115,7 +138,7 @@ def test_programs_that_migrate_at_once_take_turns(cassandra_url: str) -> None:
     client = CassandraClient.of_this_process(store.settings)
     schema.migrate(client, {"": 1}, schema.MIGRATIONS)
     done: list[str] = []
-    both = (*schema.MIGRATIONS, SECOND)
+    both = (*schema.MIGRATIONS, NEXT)
     threads = [
         threading.Thread(target=lambda: done.extend(schema.migrate(client, {}, both))) for _ in range(4)
     ]
@@ -123,7 +146,7 @@ def test_programs_that_migrate_at_once_take_turns(cassandra_url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert done == ["tables of keyspace at_once: version 2"]
+    assert done == ["tables of keyspace at_once: version 3"]
     store.close()
 
 
@@ -131,9 +154,9 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
     store = opened(cassandra_url.replace("/sqe_chain", "/dies"))
     client = CassandraClient.of_this_process(store.settings)
     store.make_schema({"": 1})
-    assert client.step([(schema._claim("dies.sqe_schema"), ("somebody", 1))])
+    assert client.step([(schema._claim("dies.sqe_schema"), ("somebody", 2))])
     monkeypatch.setattr(schema, "_WAIT_S", 1)
-    both = (*schema.MIGRATIONS, SECOND)
+    both = (*schema.MIGRATIONS, NEXT)
     with pytest.raises(Unavailable, match="another program"):
         schema.migrate(client, {}, both)
     # The claim has a time to live; a shorter one stands in for the minute.
@@ -146,7 +169,7 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
         ]
     )
     monkeypatch.setattr(schema, "_WAIT_S", 30)
-    assert schema.migrate(client, {}, both) == ["tables of keyspace dies: version 2"]
+    assert schema.migrate(client, {}, both) == ["tables of keyspace dies: version 3"]
     store.close()
 
 

@@ -67,6 +67,7 @@ class Pipeline:
         found = set()
         for store in self.stores.values():
             copy = store.copy_all()
+            found |= set(copy.locations)
             found |= {flow for flow, home in copy.homes.items() if home.home or home.plans}
             found |= {
                 place[0] for place, part in copy.parts.items() if part.header or part.states or part.views

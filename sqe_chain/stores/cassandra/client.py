@@ -53,7 +53,7 @@ class CassandraClient:
 
     Attributes:
         settings: how to reach the cluster.
-        checked: whether the tables were looked at, by whoever uses this client.
+        version: of the tables, as whoever uses this client has found it; 0 before that.
         limits: the sizes that the nodes take; None before somebody has asked them.
 
     Raises:
@@ -63,7 +63,7 @@ class CassandraClient:
 
     def __init__(self, settings: CassandraSettings) -> None:
         self.settings = settings
-        self.checked = False
+        self.version = 0
         self.limits: Limits | None = None
         self._serial = ConsistencyLevel.name_to_value[settings.serial_consistency]
         self._prepared: dict[tuple[str, bool], PreparedStatement] = {}

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, Location, Locations
 from sqe_chain.stores.limits import check_name
 
 if TYPE_CHECKING:
@@ -29,6 +29,17 @@ HOME_COLUMNS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
 
 HEADER_COLUMNS: Final = ("epoch", "run_id", "number", "plan_id", "begun_id", "cursor")
 """Static columns of a header, in the order of `header_values`."""
+
+LOCATION_COLUMNS: Final = (
+    "stored_flow",
+    "state_partitions",
+    "buckets",
+    "kind",
+    "type_name",
+    "shown_as",
+    "store",
+)
+"""Columns that say where a stage is, in the order of `location_values`."""
 
 LONGEST_KEY: Final = 65_535
 """A key is a clustering column, whose length takes 16 bits."""
@@ -67,6 +78,14 @@ class Statements:
             f"IF {_equal(HEADER_COLUMNS)}"
         )
         self.show_both = self.set_both.replace("SET state = ?,", "SET state = ?, shown = ?,")
+        locations, where = f"{keyspace}.sqe_locations", ", ".join(LOCATION_COLUMNS)
+        self.read_locations = f"SELECT epoch, number, stage, {where} FROM {locations} WHERE {_FLOW}"
+        age = ("epoch", "number")
+        self.set_locations = f"UPDATE {locations} SET {_values(age)} WHERE {_FLOW} IF {_equal(age)}"
+        self.set_location = (
+            f"INSERT INTO {locations} (flow, stage, {where}) VALUES (?, ?{', ?' * len(LOCATION_COLUMNS)})"
+        )
+        self.drop_location = f"DELETE FROM {locations} WHERE {_FLOW} AND stage = ?"
         self.read_states = f"SELECT key, state FROM {states} WHERE {_PART} AND key IN ?"
         self.scan = f"SELECT key, state FROM {states} WHERE {_PART}"
 
@@ -112,6 +131,36 @@ def header_values(header: Header | None) -> tuple[object, ...]:
     return (
         header.epoch, header.run_id, header.number, header.plan_id, header.begun_id, header.cursor,
     )  # fmt: skip
+
+
+def age_values(locations: Locations | None) -> tuple[object, ...]:
+    """Epoch and number of locations as values of their static columns."""
+    return (None, None) if locations is None else locations.age
+
+
+def location_values(one: Location) -> tuple[object, ...]:
+    """Where a stage is, as values of `LOCATION_COLUMNS`."""
+    return (
+        one.flow, one.state_partitions, one.buckets, one.kind, one.type_name, one.view or "", one.store,
+    )  # fmt: skip
+
+
+def locations_of(rows: Sequence[tuple[Any, ...]], flow: str) -> Locations | None:
+    """The locations that the answer to `read_locations` means.
+
+    Raises:
+        StoreInconsistent: somebody else wrote into the table.
+    """
+    rows = [row for row in rows if any(value is not None for value in row)]
+    if not rows:
+        return None
+    stages = {}
+    for row in rows:
+        _, _, stage, stored_flow, partitions, buckets, kind, type_name, view, store = _complete(
+            row, f"sqe_locations, flow {flow!r}"
+        )
+        stages[stage] = Location(stored_flow, partitions, buckets, kind, type_name, view or None, store)
+    return Locations(rows[0][0], rows[0][1], stages)
 
 
 def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, int]:

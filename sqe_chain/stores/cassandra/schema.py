@@ -33,10 +33,12 @@ class Migration:
     Attributes:
         number: the version that it leads to; the first is 1.
         statements: data definition that may be sent again; `{keyspace}` is filled in.
+        needed: whether a service needs it; without it, one goes on with the tables as an older version made them.
     """
 
     number: int
     statements: tuple[str, ...]
+    needed: bool = True
 
 
 _VERSIONS: Final = """\
@@ -58,7 +60,17 @@ CREATE TABLE IF NOT EXISTS {keyspace}.sqe_states (
     PRIMARY KEY ((flow, stage, part), key)
 )"""
 
-MIGRATIONS: Final = (Migration(1, (FLOWS, STATES)),)
+LOCATIONS: Final = """\
+CREATE TABLE IF NOT EXISTS {keyspace}.sqe_locations (
+    flow text, epoch bigint STATIC, number bigint STATIC, stage text, stored_flow text,
+    state_partitions int, buckets int, kind text, type_name text, shown_as text, store text,
+    PRIMARY KEY ((flow), stage)
+)"""
+
+WITH_LOCATIONS: Final = 2
+"""The version that has a table for locations."""
+
+MIGRATIONS: Final = (Migration(1, (FLOWS, STATES)), Migration(WITH_LOCATIONS, (LOCATIONS,), needed=False))
 """All steps, in order."""
 
 
@@ -79,22 +91,26 @@ def version(client: CassandraClient) -> int | None:
     return int(found[0][0] or 0) if found else 0
 
 
-def check(client: CassandraClient, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+def check(client: CassandraClient, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """Check that the tables are there, as this version of sqe-chain needs them.
+
+    Returns:
+        Their version: the newest one, or an older one that is enough.
 
     Raises:
         Unavailable: no answer.
         ConfigurationError: they are missing, older or newer; says what to do.
     """
     found, known = version(client), migrations[-1].number
-    if found == known:
-        return
+    needed = max(step.number for step in migrations if step.needed)
+    if found is not None and needed <= found <= known:
+        return found
     settings = client.settings
     if found is not None and found > known:
         raise ConfigurationError(
             f"{settings}: the tables have version {found}, this sqe-chain knows {known}: use a newer sqe-chain"
         )
-    what = f"the tables have version {found}, {known} is needed" if found else "the tables are missing"
+    what = f"the tables have version {found}, {needed} is needed" if found else "the tables are missing"
     raise ConfigurationError(f"{settings}: {what}; run: sqe-chain store init {settings}")
 
 

@@ -27,12 +27,12 @@ from typing import TYPE_CHECKING, Final
 from sqe_chain.errors import Unavailable
 from sqe_chain.stores.cassandra import durability, layout, schema, sizes
 from sqe_chain.stores.cassandra.client import CassandraClient, Statement
-from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
+    from sqe_chain.ports import Header, Home, Locations, Rows, ViewKind, Views
     from sqe_chain.stores.cassandra.settings import CassandraSettings
 
 MAX_ROWS: Final = 1_000
@@ -83,9 +83,8 @@ class CassandraStore:
     @property
     def _client(self) -> CassandraClient:
         client = CassandraClient.of_this_process(self.settings)
-        if not client.checked:
-            schema.check(client)
-            client.checked = True
+        if not client.version:
+            client.version = schema.check(client)
         return client
 
     @property
@@ -125,7 +124,13 @@ class CassandraStore:
 
     def remarks(self) -> list[str]:
         """See `StateStore.remarks`."""
-        return durability.remarks(self._client)
+        found = durability.remarks(self._client)
+        if self._client.version < schema.WITH_LOCATIONS:
+            found.append(
+                f"{self.settings}: the tables have version {self._client.version}; from version {schema.WITH_LOCATIONS} on "
+                f"readers find states under permanent names. Run: sqe-chain store init {self.settings}"
+            )
+        return found
 
     def home(self, flow: str) -> tuple[Home | None, int]:
         """See `StateStore.home`; a serial read."""
@@ -261,6 +266,44 @@ class CassandraStore:
             if state is None:
                 return
             count = _fitting(found, _PAGE_BYTES, 1_000)
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`; a serial read."""
+        check_name(flow)
+        if self._client.version < schema.WITH_LOCATIONS:
+            return None
+        return layout.locations_of(self._client.rows((self._cql.read_locations, (flow,)), serial=True), flow)
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`; a flow's locations are one partition, so this is one batch."""
+        check_locations(after)
+        while True:  # as long as others write newer ones meanwhile: each round compares with one of them
+            stands = self.locations(flow)
+            if self._client.version < schema.WITH_LOCATIONS or (stands and stands.age >= after.age):
+                return stands
+            if self._replace_locations(flow, stands, after):
+                return after
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore.forget_locations`."""
+        stands = self.locations(flow)
+        if stands is None or stands.age != before.age:
+            return stands
+        return None if self._replace_locations(flow, stands, None) else self.locations(flow)
+
+    def _replace_locations(self, flow: str, before: Locations | None, after: Locations | None) -> bool:
+        """One batch; False: not done, for something else stands there than `before`."""
+        values = (*layout.age_values(after), flow, *layout.age_values(before))
+        step: list[Statement] = [(self._cql.set_locations, values)]
+        stages = after.stages if after else {}
+        # Row by row: a deletion of all rows would win over the insertions of the same batch, which have its time.
+        gone = before.stages.keys() - stages.keys() if before else ()
+        step += [(self._cql.drop_location, (flow, stage)) for stage in gone]
+        step += [
+            (self._cql.set_location, (flow, stage, *layout.location_values(one)))
+            for stage, one in stages.items()
+        ]
+        return self._client.step(step)
 
     def close(self) -> None:
         """Close this process's connections; a later call opens them again."""

@@ -7,14 +7,16 @@ wrong above 2^53. An absent cursor is an absent field; an empty one is an empty 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from sqe_chain.errors import StoreInconsistent
-from sqe_chain.ports import Header, Home
+from sqe_chain.ports import Header, Home, Location, Locations
 from sqe_chain.stores.limits import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from sqe_chain.ports import ViewKind
 
 HOME_FIELDS: Final = ("epoch", "run_id", "owner", "number", "plan_id")
 """Fields of the hash that holds a home, in the order the scripts use."""
@@ -74,6 +76,56 @@ def json_key(flow: str, stage: str, part: int) -> str:
 def hash_key(flow: str, stage: str, part: int, key: bytes) -> bytes:
     """The hash field -> text of one state; in the same slot as its header."""
     return f"sqe:{{{check_name(flow)}/{check_name(stage)}/{part}}}:hash:".encode() + key
+
+
+def locations_key(flow: str) -> str:
+    """The hash that says where a flow's stages are; its name never changes."""
+    return f"sqe:{{{check_name(flow)}}}:locations"
+
+
+LOCATION_FIELDS: Final = (
+    *("stored_flow", "state_partitions", "buckets", "kind", "type_name", "shown_as", "store"),
+)
+"""Of each stage, behind its name and a colon, which no name has; beside them `epoch` and `number`."""
+
+
+def locations_arguments(locations: Locations) -> list[bytes]:
+    """Locations as arguments of a script: epoch and number, then field, text, field, text, ..."""
+    found = [number_text(locations.epoch), number_text(locations.number)]
+    for stage, one in locations.stages.items():
+        texts = (
+            one.flow,
+            one.state_partitions,
+            one.buckets,
+            one.kind,
+            one.type_name,
+            one.view or "",
+            one.store,
+        )
+        for field, text in zip(LOCATION_FIELDS, texts, strict=True):
+            found += [f"{stage}:{field}".encode(), str(text).encode()]
+    return found
+
+
+def locations_of(flat: Sequence[bytes], key: str) -> Locations | None:
+    """The locations that the fields and texts of the hash mean, as they follow each other.
+
+    Raises:
+        StoreInconsistent: somebody else wrote into the hash.
+    """
+    if not flat:
+        return None
+    texts = dict(zip(flat[::2], flat[1::2], strict=True))
+    epoch, number = _complete([texts.pop(b"epoch", None), texts.pop(b"number", None)], key)
+    stages = {}
+    for stage in dict.fromkeys(field.rpartition(b":")[0].decode() for field in texts):
+        found = _complete([texts.get(f"{stage}:{field}".encode()) for field in LOCATION_FIELDS], key)
+        flow, partitions, buckets, kind, type_name, view, store = (text.decode() for text in found)
+        shown = cast("ViewKind | None", view or None)
+        stages[stage] = Location(
+            flow, _number(partitions.encode(), key), _number(buckets.encode(), key), kind, type_name, shown, store
+        )  # fmt: skip
+    return Locations(_number(epoch, key), _number(number, key), stages)
 
 
 def number_text(number: int) -> bytes:

@@ -119,6 +119,55 @@ return standing(KEYS[1])
 )
 """Compare and delete a header, with the states that are left and their JSON."""
 
+_ALL_FIELDS: Final = """
+-- A flow has a few hundred stages at most, far below the some 8,000 values that unpack() takes.
+local function all(key)
+  local names = redis.call('HKEYS', key)
+  if #names == 0 then return {} end
+  local texts, found = redis.call('HMGET', key, unpack(names)), {}
+  for i = 1, #names do
+    found[2 * i - 1], found[2 * i] = names[i], texts[i]
+  end
+  return found
+end
+"""
+
+GET_LOCATIONS: Final = Script(
+    _ALL_FIELDS
+    + """
+-- KEYS: locations.
+return all(KEYS[1])
+"""
+)
+"""All fields of one moment, with the rights that a service has anyway: HGETALL is not among them."""
+
+SET_LOCATIONS: Final = Script(
+    _ALL_FIELDS
+    + """
+-- KEYS: locations. ARGV: epoch and number, then field, text, field, text, ...
+local stands = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+if stands[1] and stands[2] and stands[1] .. stands[2] >= ARGV[1] .. ARGV[2] then return all(KEYS[1]) end
+"""
+    + _MAY_WRITE
+    + """
+for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do redis.call('HDEL', KEYS[1], name) end
+redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'number', ARGV[2], unpack(ARGV, 3))
+return all(KEYS[1])
+"""
+)
+"""Replace the locations by newer ones: by a larger epoch, or the same one and a larger number."""
+
+FORGET_LOCATIONS: Final = Script(
+    _ALL_FIELDS
+    + """
+-- KEYS: locations. ARGV: epoch and number.
+local stands = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+if stands[1] == ARGV[1] and stands[2] == ARGV[2] then redis.call('DEL', KEYS[1]) end
+return all(KEYS[1])
+"""
+)
+"""Compare and delete the locations."""
+
 BEAT: Final = Script(
     """
 -- KEYS: home, beat. ARGV: epoch, run id.

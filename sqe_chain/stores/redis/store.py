@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from sqe_chain.stores.limits import Limits, check_home, check_rows
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_rows
 from sqe_chain.stores.redis import layout, scripts
 from sqe_chain.stores.redis.client import RedisClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from sqe_chain.ports import Header, Home, Rows, Shown, ViewKind, Views
+    from sqe_chain.ports import Header, Home, Locations, Rows, Shown, ViewKind, Views
     from sqe_chain.stores.redis.connections import Argument, Reply
     from sqe_chain.stores.redis.settings import RedisSettings
 
@@ -248,6 +248,26 @@ class RedisStore:
         """See `StateStore.scan`; a key may come twice if the hash shrinks in the meantime."""
         for page in self._client.pages(layout.states_key(flow, stage, part), _PAGE_BYTES):
             yield from page.items()
+
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`."""
+        key = layout.locations_key(flow)
+        found = self._client.run(scripts.GET_LOCATIONS, [key], [], lasting=False)
+        return layout.locations_of(cast("list[bytes]", found), key)
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`."""
+        check_locations(after)
+        key = layout.locations_key(flow)
+        found = self._client.run(scripts.SET_LOCATIONS, [key], layout.locations_arguments(after))
+        return layout.locations_of(cast("list[bytes]", found), key)
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore.forget_locations`."""
+        key = layout.locations_key(flow)
+        arguments = [layout.number_text(number) for number in before.age]
+        found = self._client.run(scripts.FORGET_LOCATIONS, [key], arguments)
+        return layout.locations_of(cast("list[bytes]", found), key)
 
     def close(self) -> None:
         """Close this process's connections; a later call opens them again."""

@@ -44,6 +44,26 @@ CREATE TABLE states (
 """
 """The tables; `cursor` is NULL when no plan is begun, `shown` where a stage shows nothing."""
 
+LOCATIONS: Final = """
+CREATE TABLE IF NOT EXISTS locations (
+    flow TEXT NOT NULL, epoch INTEGER NOT NULL, number INTEGER NOT NULL, stage TEXT NOT NULL,
+    stored_flow TEXT NOT NULL, state_partitions INTEGER NOT NULL, buckets INTEGER NOT NULL,
+    kind TEXT NOT NULL, type_name TEXT NOT NULL, shown_as TEXT NOT NULL, store TEXT NOT NULL,
+    PRIMARY KEY (flow, stage)
+) STRICT;
+CREATE VIEW IF NOT EXISTS results AS
+    SELECT l.flow, l.stage, s.key, s.state, s.shown
+    FROM locations AS l
+    CROSS JOIN headers AS h ON h.flow = l.stored_flow AND h.stage = l.stage
+    CROSS JOIN states AS s ON s.flow = h.flow AND s.stage = h.stage AND s.part = h.part
+    WHERE l.kind = 'aggregate';
+"""
+"""Where the states of each stage are, and a view that goes there: the states of all flows under permanent names.
+
+The joins are in the order in which each is found by a key: the state partitions of a stage, then a key in each.
+Without CROSS, SQLite may begin with all states.
+"""
+
 _TRY_AGAIN: Final = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -221,7 +241,7 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("BEGIN IMMEDIATE")
         if _versions(connection) == (0, 0, 0):
-            for statement in SCHEMA.split(";"):
+            for statement in (SCHEMA + LOCATIONS).split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
-from sqe_chain.stores.limits import Limits, check_home, check_name, check_rows
-from sqe_chain.stores.sqlite.file import SqliteFile, absolute
+from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
+from sqe_chain.stores.limits import Limits, check_home, check_locations, check_name, check_rows
+from sqe_chain.stores.sqlite.file import LOCATIONS, SqliteFile, absolute
 
 if TYPE_CHECKING:
     import sqlite3
@@ -240,6 +240,41 @@ class SqliteStore:
                     f"{select} AND key > ? ORDER BY key LIMIT ?", (*place, page[-1][0], _SCAN_ROWS)
                 ).fetchall()
 
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore.locations`."""
+        with self._file.transaction() as connection:
+            return _locations(connection, check_name(flow))
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore.set_locations`; a file of an older version gets the table now."""
+        check_locations(after)
+        with self._file.transaction(write=True) as connection:
+            stands = _locations(connection, check_name(flow))
+            if stands is not None and stands.age >= after.age:
+                return stands
+            # The version of the file stays what it is: older versions of this library neither read nor write the table.
+            for statement in LOCATIONS.split(";"):
+                connection.execute(statement)
+            connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
+            connection.executemany(
+                "INSERT INTO locations (flow, epoch, number, stage, stored_flow, state_partitions, buckets, kind,"
+                " type_name, shown_as, store) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (flow, *after.age, stage, one.flow, one.state_partitions, one.buckets, one.kind, one.type_name, one.view or "", one.store)
+                    for stage, one in after.stages.items()
+                ),
+            )  # fmt: skip
+            return after
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore.forget_locations`."""
+        with self._file.transaction(write=True) as connection:
+            stands = _locations(connection, check_name(flow))
+            if stands is None or stands.age != before.age:
+                return stands
+            connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
+            return None
+
     def close(self) -> None:
         """Close this process's connection; a later call opens it again."""
         SqliteFile.forget(self.path, self.timeout_s)
@@ -259,6 +294,17 @@ def _header(connection: sqlite3.Connection, place: tuple[str, str, int]) -> Head
         place,
     ).fetchone()
     return Header(*row) if row else None
+
+
+def _locations(connection: sqlite3.Connection, flow: str) -> Locations | None:
+    if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'locations'").fetchone():
+        return None  # a file that an older version has made
+    rows = connection.execute(
+        "SELECT epoch, number, stage, stored_flow, state_partitions, buckets, kind, type_name,"
+        " nullif(shown_as, ''), store FROM locations WHERE flow = ?",
+        (flow,),
+    ).fetchall()
+    return Locations(rows[0][0], rows[0][1], {row[2]: Location(*row[3:]) for row in rows}) if rows else None
 
 
 def open_address(address: Address) -> SqliteStore:

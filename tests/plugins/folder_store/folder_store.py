@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.ports import Header, Home, Rows, ViewKind, Views
+from sqe_chain.ports import Header, Home, Location, Locations, Rows, ViewKind, Views
 from sqe_chain.stores import Address
 
 
@@ -124,11 +124,41 @@ class FolderStore:
         """See `StateStore`."""
         yield from self._load_cell(flow, stage, part)[1].items()
 
+    def locations(self, flow: str) -> Locations | None:
+        """See `StateStore`."""
+        epoch, number, stages = self._load(self._locations(flow)) or (0, 0, {})
+        places = {stage: Location(*place) for stage, place in stages.items()}
+        return Locations(epoch, number, places) if places else None
+
+    def set_locations(self, flow: str, after: Locations) -> Locations | None:
+        """See `StateStore`."""
+        if not after.stages:
+            raise ValueError("locations of no stage")
+        with self._locked():
+            found = self.locations(flow)
+            if found is not None and found.age >= after.age:
+                return found
+            places = {stage: astuple(place) for stage, place in after.stages.items()}
+            self._save(self._locations(flow), (after.epoch, after.number, places))
+            return after
+
+    def forget_locations(self, flow: str, before: Locations) -> Locations | None:
+        """See `StateStore`."""
+        with self._locked():
+            found = self.locations(flow)
+            if found is None or found.age != before.age:
+                return found
+            self._locations(flow).unlink()
+            return None
+
     def close(self) -> None:
         """Nothing is open between calls."""
 
     def _home(self, flow: str) -> Path:
         return self._folder / flow / "home"
+
+    def _locations(self, flow: str) -> Path:
+        return self._folder / flow / "locations"
 
     def _cell(self, flow: str, stage: str, part: int) -> Path:
         return self._folder / flow / f"cell-{stage}-{part}"

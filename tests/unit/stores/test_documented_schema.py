@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqe_chain.stores.cassandra.schema import FLOWS, STATES
-from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS
-from sqe_chain.stores.sqlite.file import SCHEMA
+from sqe_chain.stores.cassandra.schema import FLOWS, LOCATIONS, STATES
+from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
+from sqe_chain.stores.sqlite import file
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "stores.md"
 
 
 def test_the_schema_of_sqlite_is_the_documented_one() -> None:
-    assert SCHEMA.strip() in DOCUMENT.read_text(encoding="utf-8")
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert file.SCHEMA.strip() in text
+    assert file.LOCATIONS.strip().replace(" IF NOT EXISTS", "") in text
 
 
 def test_the_tables_of_cassandra_are_the_documented_ones() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert all(f"{table.format(keyspace='sqe_chain')};" in text for table in (FLOWS, STATES))
+    assert all(f"{table.format(keyspace='sqe_chain')};" in text for table in (FLOWS, STATES, LOCATIONS))
 
 
 def test_all_fields_of_the_hashes_are_documented() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
-    assert all(f"`{name}`" in text for name in (*HEADER_FIELDS, *HOME_FIELDS))
+    assert all(f"`{name}`" in text for name in (*HEADER_FIELDS, *HOME_FIELDS, *LOCATION_FIELDS))

@@ -7,14 +7,18 @@ import os
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
-from sqe_chain.ports import Header, Home, Views
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Header, Home, Location, Locations, Views
+from sqe_chain.stores import open_store
 from sqe_chain.stores.sqlite import SqliteStore, file
 from sqe_chain.stores.sqlite.file import SqliteFile, mapped
+from sqe_chain.testing import Rehearsal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -223,3 +227,67 @@ def test_what_it_says_it_takes_it_takes(store: SqliteStore) -> None:
     with pytest.raises(ConfigurationError, match="90001 bytes, at most 90000"):
         store.set_home("g", None, home, bytes(most + 1))
     assert store.set_home("g", None, home, bytes(most)) == home
+
+
+def rebuilt_counts(url: str, rebuilds: int) -> None:
+    """A flow that counts under two names, rebuilt so often."""
+
+    def add(total: dict[str, int], number: int) -> None:
+        total["sum"] = total.get("sum", 0) + number
+
+    flow = Flow("counts", state_partitions=4)
+    source = flow.source("numbers", int, raw=True)
+    source.aggregate("per-key", state=dict, fold=add, view="json", buckets=2)
+    source.aggregate("other", state=dict, fold=add)
+    service = Rehearsal(flow, store=open_store(url))
+    for number in range(6):
+        service.feed("numbers", number, key=f"key-{number % 3}", partition=0)
+    service.run_until_caught_up()
+    for _ in range(rebuilds):
+        service.rebuild()
+
+
+@pytest.mark.parametrize("rebuilds", [0, 2])
+def test_plain_sql_finds_states_under_permanent_names(tmp_path: Path, rebuilds: int) -> None:
+    rebuilt_counts(f"sqlite://{tmp_path}/states.db", rebuilds)
+    with closing(sqlite3.connect(f"file:{tmp_path}/states.db?mode=ro", uri=True)) as reader:
+        select = (
+            "SELECT CAST(key AS TEXT), json_extract(CAST(state AS TEXT), '$.sum'), json_extract(shown, '$.sum')"
+            " FROM results WHERE flow = 'counts' AND stage = ?"
+        )
+        for stage in ("per-key", "other"):
+            shown = stage == "per-key"
+            assert sorted(reader.execute(select, (stage,))) == [
+                (f"key-{number}", 2 * number + 3, 2 * number + 3 if shown else None) for number in range(3)
+            ]
+        (one,) = reader.execute(f"{select} AND key = CAST('key-1' AS BLOB)", ("per-key",))
+        assert one == ("key-1", 5, 5)
+
+
+def test_a_single_state_is_found_by_its_key(tmp_path: Path) -> None:
+    """Not by walking over all states of the stage."""
+    rebuilt_counts(f"sqlite://{tmp_path}/states.db", 1)
+    with closing(sqlite3.connect(f"{tmp_path}/states.db")) as reader:
+        steps = reader.execute(
+            "EXPLAIN QUERY PLAN SELECT state FROM results WHERE flow = 'f' AND stage = 's' AND key = x'61'"
+        )
+        plan = [step[3] for step in steps]
+    assert [text.partition("(")[2] for text in plan] == [
+        *("flow=? AND stage=?)", "flow=? AND stage=?)", "flow=? AND stage=? AND part=? AND key=?)"),
+    ]
+
+
+def test_a_file_of_an_older_version_is_taken_over_and_stays_readable_to_it(tmp_path: Path) -> None:
+    url = f"sqlite://{tmp_path}/states.db"
+    rebuilt_counts(url, 0)
+    store = open_store(url)
+    with closing(sqlite3.connect(f"{tmp_path}/states.db", isolation_level=None)) as older:
+        older.execute("DROP VIEW results")
+        older.execute("DROP TABLE locations")
+        assert store.locations("counts") is None
+        found = Locations(9, 1, {"per-key": Location("counts", 4, 2, "aggregate")})
+        assert store.forget_locations("counts", found) is None
+        assert store.set_locations("counts", found) == store.locations("counts") == found
+        assert older.execute("PRAGMA user_version").fetchone() == (1,)
+        assert older.execute("SELECT count(*) FROM results").fetchone() == (3,)
+    store.close()

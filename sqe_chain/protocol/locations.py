@@ -1,0 +1,106 @@
+"""Where the states of a flow are, stored under a name that never changes: the flow's own.
+
+A rebuild leaves states and views under another stored name. Readers outside do not parse plans to find them: each
+store holds, beside the states, a small record per flow that says where each stage is now (`ports.Locations`). All
+stores of a flow hold the same record, so it does not matter which of them a reader asks.
+
+When it is written:
+
+* after the switch of a rebuild, and before the first old state is deleted: whoever reads in between reads the old
+  states, which are all there;
+* at each start, after recovery: what a crash right after the switch has left undone is done then, and a new stage enters;
+* at the beginning of a rebuild, if the record does not lead to where the flow is: the rebuild before it has crashed right
+  after its switch, and this one deletes first what that one has left;
+* after an import.
+
+It never goes back: the store replaces it only for a later run, or for a later plan of the same run.
+"""
+
+from __future__ import annotations
+
+from sqe_chain.errors import Superseded
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Location, Locations
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.plan import Layout, TypeLayout
+from sqe_chain.protocol.retrying import RetryingStore
+
+
+def locations_of(flow: Flow, layout: Layout, epoch: int, number: int) -> Locations:
+    """Where a layout says that the stages of a flow are.
+
+    Args:
+        flow: the flow; says in which stores, and how states are shown.
+        layout: of the plan.
+        epoch: epoch of the run that writes this.
+        number: number of the plan.
+    """
+    found = {}
+    for stage in flow.stages():
+        stored = layout.stages.get(stage.name)
+        if stored is None:
+            continue
+        # A plan of an older version does not know the types; the next start notes them.
+        declared = TypeLayout(stage.kind)
+        known = layout.types.get(f"stage/{stage.name}", declared)
+        found[stage.name] = Location(
+            stored.flow,
+            layout.state_partitions,
+            stored.buckets,
+            known.kind,
+            known.name,
+            stage.view,
+            stage.store or "",
+        )
+    return Locations(epoch, number, found)
+
+
+def write_locations(env: Environment, wanted: Locations) -> None:
+    """Write locations into all stores of a flow. Safe to repeat.
+
+    Args:
+        env: the flow and its ports.
+        wanted: the locations.
+
+    Raises:
+        Superseded: a newer run has written its own.
+    """
+    if not wanted.stages:
+        return
+    for store in _stores(env):
+        stored = store.set_locations(env.flow.name, wanted)
+        if stored is not None and stored.age > wanted.age:
+            raise Superseded(
+                f"flow {env.flow.name!r}: a run with epoch {stored.epoch} has written where its states are; this one has "
+                f"epoch {wanted.epoch}"
+            )
+
+
+def repair_locations(env: Environment, layout: Layout, epoch: int, number: int) -> None:
+    """Write locations if they do not lead to where the flow is; to be called before anything is deleted.
+
+    Otherwise they stay as they are: the code at hand may differ from that which has folded the states.
+
+    Args:
+        env: the flow and its ports.
+        layout: of the flow's last plan.
+        epoch: epoch of this run.
+        number: number of the flow's last plan.
+    """
+    wanted = locations_of(env.flow, layout, epoch, number)
+    for store in _stores(env):
+        stored = store.locations(env.flow.name)
+        known = stored.stages if stored is not None else {}
+        if any(name in known and known[name].flow != one.flow for name, one in wanted.stages.items()):
+            write_locations(env, wanted)
+            return
+
+
+def location_epochs(env: Environment) -> list[int]:
+    """Epochs of the runs that have written locations: a store that has lost its homes may still know them."""
+    found = [store.locations(env.flow.name) for store in _stores(env)]
+    return [one.epoch for one in found if one is not None]
+
+
+def _stores(env: Environment) -> list[RetryingStore]:
+    return [RetryingStore(store, env.retry) for store in env.ports.stores.values()]
