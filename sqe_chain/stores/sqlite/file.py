@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -209,7 +210,7 @@ class SqliteFile:
                 self._path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False
             )
             try:
-                _prepare(connection, self._path)
+                _prepare(connection, self._path, self._timeout_s)
                 self._identity = _identity(self._path)
             except BaseException:
                 connection.close()
@@ -235,10 +236,10 @@ def _identity(path: str) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _prepare(connection: sqlite3.Connection, path: str) -> None:
+def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> None:
     version, application, tables = _look(connection)
     if application == 0 and version == 0 and tables == 0:
-        connection.execute("PRAGMA journal_mode = WAL")
+        _journal_mode_wal(connection, timeout_s)
         connection.execute("BEGIN IMMEDIATE")
         if _versions(connection) == (0, 0, 0):
             for statement in (SCHEMA + LOCATIONS).split(";"):
@@ -253,12 +254,31 @@ def _prepare(connection: sqlite3.Connection, path: str) -> None:
         raise ConfigurationError(
             f"sqlite://{path} has schema {version}, this version of sqe-chain knows {SCHEMA_VERSION}"
         )
-    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    mode = _journal_mode_wal(connection, timeout_s)
     if mode != "wal":
         raise ConfigurationError(
             f"sqlite://{path}: this file system allows journal mode {mode} only, not wal"
         )
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
+    """Ask for write-ahead logging.
+
+    SQLite goes from a read lock to the write lock here, and does not wait for the second one when another process has
+    it: two that wait like that would wait forever. With the first lock given back, nothing is wrong with waiting.
+
+    Returns:
+        The journal mode that the file has now.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return str(connection.execute("PRAGMA journal_mode = WAL").fetchone()[0])
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _look(connection: sqlite3.Connection) -> tuple[int, int, int]:

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -189,7 +190,7 @@ class Overtaken:
 def test_a_file_is_looked_at_in_one_moment(path: Path) -> None:
     overtaken = Overtaken(path)
     with contextlib.closing(overtaken.connection):
-        file._prepare(overtaken, str(path))  # type: ignore[arg-type]
+        file._prepare(overtaken, str(path), 0.2)  # type: ignore[arg-type]
     SqliteFile.forget(str(path), 0.1)
 
 
@@ -291,3 +292,18 @@ def test_a_file_of_an_older_version_is_taken_over_and_stays_readable_to_it(tmp_p
         assert older.execute("PRAGMA user_version").fetchone() == (1,)
         assert older.execute("SELECT count(*) FROM results").fetchone() == (3,)
     store.close()
+
+
+def test_a_new_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    # SQLite's own waiting does not cover the change to write-ahead logging.
+    path = tmp_path / "new.db"
+    maker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    maker.execute("BEGIN IMMEDIATE")
+    done = threading.Timer(0.3, maker.execute, ["COMMIT"])
+    done.start()
+    try:
+        with closing(SqliteStore(str(path), timeout_s=10)) as opened:
+            assert opened.home("flow") == (None, 0)
+    finally:
+        done.join()
+        maker.close()
