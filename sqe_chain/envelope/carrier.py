@@ -26,6 +26,7 @@ Source: CloudEvents 1.0, Kafka protocol binding.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
@@ -34,8 +35,8 @@ from sqe_chain.chain import event_id
 from sqe_chain.codecs import codec_name, codec_named
 from sqe_chain.envelope.head import EnvelopeHead, check_head, is_enveloped, open_head
 from sqe_chain.envelope.wire import sealed
-from sqe_chain.errors import ConfigurationError, EmptyValue, MalformedField, PoisonError
-from sqe_chain.ports import Headers
+from sqe_chain.errors import ConfigurationError, EmptyValue, EnvelopeError, MalformedField, PoisonError
+from sqe_chain.ports import Headers, Message
 
 CHAIN_HEADER: Final = "sqe-chain"
 """Name of the header that holds the envelope without its payload."""
@@ -61,6 +62,28 @@ def chain_header(headers: Headers | None) -> bytes | None:
             f"the record has {len(found)} headers {CHAIN_HEADER!r}: it is not known which one belongs to the value"
         )
     return found[0] or b"" if found else None
+
+
+def envelopes_of(messages: Sequence[Message]) -> tuple[list[bytes | None], bool]:
+    """The envelopes of a block, where the first message has its own, and whether that is in the headers.
+
+    None for a message that has none there: it has to be looked at by itself.
+    """
+    values = [message.value() for message in messages]
+    if is_enveloped(values[0]):
+        return values, False
+    return [chain_in_headers(message) for message in messages], True
+
+
+def chain_in_headers(message: Message) -> bytes | None:
+    """The envelope in the headers of a record with a value of its own; None where there is none, or another case."""
+    value = message.value()
+    if value is None or is_enveloped(value):
+        return None
+    try:
+        return chain_header(message.headers())
+    except EnvelopeError:
+        return None
 
 
 def open_carried(value: bytes | None, envelope: bytes) -> EnvelopeHead:

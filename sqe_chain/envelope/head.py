@@ -1,7 +1,7 @@
 """The head of an envelope: the one rule of what an envelope is, and its fields with the chain left as bytes.
 
 Every reader comes here, or has made sure by other means that this would accept the bytes
-(`sqe_chain.segment.columns`), so all readers accept and refuse the same bytes.
+(`sqe_chain.envelope.columns`), so all readers accept and refuse the same bytes.
 """
 
 from __future__ import annotations

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Message
-from sqe_chain.segment.inputs import Inputs
 from sqe_chain.segment.level import Level, Shuffle, stages_at
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
+from sqe_chain.segment.source_partition import SourcePartition
 from sqe_chain.segment.steps import Collector, Compiler
 
 if TYPE_CHECKING:
-    from sqe_chain.segment.columns import Columns
-    from sqe_chain.segment.quick import Quick
+    from sqe_chain.envelope.columns import Columns
+    from sqe_chain.segment.fast_path import FastPath
 
 
 class Reading:
@@ -57,14 +57,14 @@ class Reading:
             part = portion.read.partition
             self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
         columns = _columns()
-        inputs = Inputs(
+        inputs = SourcePartition(
             self._flow, self._job, portion, self._compiler, self._collector, self._gatherer, columns
         )
-        quick = None if columns is None else _quick(inputs, self._level)
+        fast_path = None if columns is None else _fast_path(inputs, self._level)
         for block in messages:
             if block:
-                if quick is not None:
-                    quick.feed(block)
+                if fast_path is not None:
+                    fast_path.feed(block)
                 else:
                     inputs.feed(block)
                 yield from self._drain(inputs)
@@ -79,7 +79,7 @@ class Reading:
             yield from self._level.finish()
         yield self.report
 
-    def _drain(self, inputs: Inputs) -> Iterator[Block]:
+    def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
         if inputs.outputs:
             yield taken(inputs.outputs, self.report)
         for stage in self._first:
@@ -100,12 +100,12 @@ def _columns() -> type[Columns] | None:
     """Blocks as columns, where numpy is there; record by record gives the same without it."""
     if find_spec("numpy") is None:
         return None
-    from sqe_chain.segment.columns import Columns  # noqa: PLC0415 - needs numpy
+    from sqe_chain.envelope.columns import Columns  # noqa: PLC0415 - needs numpy
 
     return Columns
 
 
-def _quick(inputs: Inputs, level: Level | None) -> Quick | None:
-    from sqe_chain.segment.quick import Quick  # noqa: PLC0415 - needs numpy
+def _fast_path(inputs: SourcePartition, level: Level | None) -> FastPath | None:
+    from sqe_chain.segment.fast_path import FastPath  # noqa: PLC0415 - needs numpy
 
-    return Quick.of(inputs, level)
+    return FastPath.of(inputs, level)

@@ -1,12 +1,12 @@
-"""Schedules of a few messages take the short way too, as long runs of ordinary ones do in a service."""
+"""Schedules of a few messages take the fast path too, as long runs of ordinary ones do in a service."""
 
 from __future__ import annotations
 
 import pytest
 
-from sqe_chain.segment import quick
+from sqe_chain.segment import fast_path
 
 
 @pytest.fixture(autouse=True)
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "WORTHWHILE", 2)
+    monkeypatch.setattr(fast_path, "WORTHWHILE", 2)

@@ -225,15 +225,15 @@ DEFECTS: Final = (
             ),
             "",
         ),
-        ("segment/columns.py", "        ordinary &= self._agree(chain_size, id_size)\n", ""),
+        ("envelope/columns.py", "        ordinary &= self._agree(chain_size, id_size)\n", ""),
         # At that time every block took the path that did not check heads, not only long blocks.
         (
-            "segment/inputs.py",
+            "segment/source_partition.py",
             "if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:",
             "if codec is None or self.skipped:",
         ),
         (
-            "segment/inputs.py",
+            "segment/source_partition.py",
             (
                 "        ordinary = self._columns(envelopes, codec.type_name.encode(), carried=carried).ordinary\n"
                 "        return self._feed_ordinary(messages, envelopes, ordinary.tolist(), codec.decode, carried=carried)\n"
@@ -292,7 +292,7 @@ DEFECTS: Final = (
             "if ordinal >= of:",
         ),
         (
-            "segment/columns.py",
+            "envelope/columns.py",
             "sound &= (epoch <= _LAST_EPOCH) & (offset < 1 << 63) & (ordinal < of)",
             "sound &= (epoch >= 0) & (offset >= 0) & (ordinal < of)",
         ),

@@ -1,7 +1,7 @@
 """Goal: every way by which a message is read accepts and refuses the same bytes.
 
 Envelopes of an origin producer and of two republishers, some damaged in their structure under a right checksum,
-are read record by record (a plan with exclusions), by the loop over ordinary ones, by the short way, and by the
+are read record by record (a plan with exclusions), by the loop over ordinary ones, by the fast path, and by the
 filter for plain consumers. All must agree on what is accepted, what is excluded and why, and on the marks.
 """
 
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
 from sqe_chain.chain import root_position
+from sqe_chain.envelope.columns import Columns
 from sqe_chain.envelope.message import parse_head, payloads_of, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.envelope.wire import sealed
@@ -27,8 +28,7 @@ from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.ports import Header, Range
 from sqe_chain.replays.filter import ReplayFilter
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment import inputs, quick
-from sqe_chain.segment.columns import Columns
+from sqe_chain.segment import fast_path, source_partition
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
@@ -197,8 +197,8 @@ def way(
     portion = Portion(Range("words", TOPIC_ID, 0, 0, 10**6), marks, elsewhere)
     blocks = [messages[begin : begin + block] for begin in range(0, len(messages), block)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick, "WORTHWHILE", short)
-        patch.setattr(inputs, "WORTHWHILE", columns)
+        patch.setattr(fast_path, "WORTHWHILE", short)
+        patch.setattr(source_partition, "WORTHWHILE", columns)
         try:
             found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
         except ChainError as error:
@@ -252,7 +252,7 @@ def test_all_ways_agree(seed: int, count: int, share: float, block: int, short: 
     if stops or one_by_one[1]:
         assert isinstance(strictly, str), "under `stop` the first one that is refused ends the service"
     else:
-        assert (strictly[0], strictly[2]) == (one_by_one[0], one_by_one[2]), "the short way"
+        assert (strictly[0], strictly[2]) == (one_by_one[0], one_by_one[2]), "the fast path"
     if stops:
         assert consumed == one_by_one
     else:

@@ -1,4 +1,4 @@
-"""The short way of ordinary messages gives what the general way gives, also where the two meet in one block."""
+"""The fast path of ordinary messages gives what record by record gives, also where the two meet in one block."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from sqe_chain.chain import root_position
 from sqe_chain.envelope.carrier import in_headers
+from sqe_chain.envelope.columns import Columns
 from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment import inputs, quick
-from sqe_chain.segment.columns import Columns
+from sqe_chain.segment import fast_path, source_partition
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.segment.states import Claim, Step
@@ -34,7 +34,7 @@ Told = tuple[int, str, list[str]]
 
 @pytest.fixture(autouse=True)
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quick, "WORTHWHILE", 1)
+    monkeypatch.setattr(fast_path, "WORTHWHILE", 1)
 
 
 @dataclass
@@ -282,16 +282,16 @@ def compare(
 ) -> None:
     records = carried_as(records_of(script), how)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quick, "WORTHWHILE", NEVER)
-        patch.setattr(inputs, "WORTHWHILE", NEVER)
+        patch.setattr(fast_path, "WORTHWHILE", NEVER)
+        patch.setattr(source_partition, "WORTHWHILE", NEVER)
         general = outcome(records, sizes, changes=changes)
-        patch.setattr(inputs, "WORTHWHILE", 1)
+        patch.setattr(source_partition, "WORTHWHILE", 1)
         ordinary = outcome(records, sizes, changes=changes)
-        patch.setattr(quick, "WORTHWHILE", worthwhile)
+        patch.setattr(fast_path, "WORTHWHILE", worthwhile)
         short = outcome(records, sizes, changes=changes)
     for quicker in (ordinary, short):
         if isinstance(quicker, Stopped) and isinstance(general, Stopped) and quicker.error == "PoisonError":
-            continue  # a block may hold two reasons to stop; the general way decodes all of it before it folds
+            continue  # a block may hold two reasons to stop; record by record decodes all of it before it folds
         assert quicker == general
 
 
@@ -327,16 +327,16 @@ def test_plain_messages_do_take_the_short_way(
     monkeypatch: pytest.MonkeyPatch, worthwhile: int, how: Carried
 ) -> None:
     """So that the comparison above compares something."""
-    monkeypatch.setattr(quick, "WORTHWHILE", worthwhile)
+    monkeypatch.setattr(fast_path, "WORTHWHILE", worthwhile)
     runs: list[tuple[int, int]] = []
-    fold = quick.Quick._fold
+    fold = fast_path.FastPath._fold
 
-    def noted(own: quick.Quick, block: Any, begin: int, end: int) -> Any:
+    def noted(own: fast_path.FastPath, block: Any, begin: int, end: int) -> Any:
         runs.append((begin, end))
         return fold(own, block, begin, end)
 
     monkeypatch.setattr(
-        quick.Quick,
+        fast_path.FastPath,
         "_fold",
         noted,
     )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
-from sqe_chain.envelope.carrier import CHAIN_HEADER, chain_header, find_head
+from sqe_chain.envelope.carrier import CHAIN_HEADER, envelopes_of, find_head
 from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow
@@ -22,7 +22,7 @@ from sqe_chain.segment.results import Job, PartitionEnd, Portion
 from sqe_chain.segment.steps import Collector, Compiler
 
 if TYPE_CHECKING:
-    from sqe_chain.segment.columns import Columns
+    from sqe_chain.envelope.columns import Columns
 
 WORTHWHILE = 20
 """Messages of a block; for fewer of them columns cost more than they save."""
@@ -31,7 +31,7 @@ _FIRST: Final = number(0)
 _parse_head: Final = EnvelopeHead.FromString
 
 
-class Inputs:
+class SourcePartition:
     """The records of one range, on their way into the flow.
 
     Attributes:
@@ -145,8 +145,8 @@ class Inputs:
     ) -> int:
         """Enveloped records of a declared type: the hottest loop of all.
 
-        Columns have said of each whether it is a sound envelope with one payload of that type; what is not goes the
-        general way.
+        Columns have said of each whether it is a sound envelope with one payload of that type; the others are taken
+        one by one.
 
         Returns:
             How many were replays.
@@ -310,28 +310,6 @@ class Inputs:
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
         self._letters.append(letter)
-
-
-def envelopes_of(messages: Sequence[Message]) -> tuple[list[bytes | None], bool]:
-    """The envelopes of a block, where the first message has its own, and whether that is in the headers.
-
-    None for a message that has none there; what it is then, the general way sees.
-    """
-    values = [message.value() for message in messages]
-    if is_enveloped(values[0]):
-        return values, False
-    return [chain_in_headers(message) for message in messages], True
-
-
-def chain_in_headers(message: Message) -> bytes | None:
-    """The envelope in the headers of a record with a value of its own; None where there is none, or another case."""
-    value = message.value()
-    if value is None or is_enveloped(value):
-        return None
-    try:
-        return chain_header(message.headers())
-    except EnvelopeError:
-        return None
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:
