@@ -53,7 +53,7 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
     everything = list(log.read(wanted))
     yield "consume, threads of the client included", (time.process_time() - began) / stop * 1e9
     blocks = everything[:BLOCKS]
-    portion = Portion(wanted, PartitionMarks(topic, topic_id, 0).to_json())
+    portion = Portion(wanted, PartitionMarks(topic, topic_id, 0))
 
     def segment(flow: Flow, *, in_place: bool) -> Callable[[], None]:
         store: Any = _Empty()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b85decode, b85encode
-from typing import cast
 
 from sqe_chain.ports import Commit
-from sqe_chain.replays.marks import MarksRecord, PartitionMarks
+from sqe_chain.replays.marks import PartitionMarks
 
 METADATA_LENGTH = 4_095
 """Characters of commit metadata that a broker takes by default."""
@@ -23,24 +22,23 @@ def parse_metadata(commit: Commit | None) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def encode_marks(marks: MarksRecord) -> str:
+def encode_marks(marks: PartitionMarks) -> str:
     """Marks as a text without quotes, of about 40 characters for each lane.
 
     >>> marks = PartitionMarks("robot.raw", bytes(16), 0)
     >>> marks.accept_raw(7)
     True
-    >>> decode_marks(encode_marks(marks.to_json())) == marks.to_json()
+    >>> decode_marks(encode_marks(marks)) == marks
     True
     """
-    return b85encode(zlib.compress(json.dumps(marks, separators=(",", ":")).encode(), 9)).decode()
+    return b85encode(zlib.compress(json.dumps(marks.to_json(), separators=(",", ":")).encode(), 9)).decode()
 
 
-def decode_marks(text: object) -> MarksRecord | None:
+def decode_marks(text: object) -> PartitionMarks | None:
     """What `encode_marks` was given; None for what it did not write, such as nothing at all."""
     if not isinstance(text, str):
         return None
     try:
-        record = json.loads(zlib.decompress(b85decode(text)))
-        return PartitionMarks.from_json(cast("MarksRecord", record)).to_json()
+        return PartitionMarks.from_json(json.loads(zlib.decompress(b85decode(text))))
     except (ValueError, zlib.error, KeyError, TypeError):
         return None

@@ -23,7 +23,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import PlannedRange, mark_name
 from sqe_chain.protocol.retrying import RetryingLog
-from sqe_chain.replays.marks import MarksRecord, PartitionMarks
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import record_crc
 
 Topics = Mapping[str, TopicInfo]
@@ -139,9 +139,9 @@ def first_offsets(
     return offsets
 
 
-def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> MarksRecord:
+def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> PartitionMarks:
     """The marks of a partition of which nothing has been read."""
-    return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle).to_json()
+    return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle)
 
 
 def check_same(known: PlannedRange, info: TopicInfo | None) -> None:

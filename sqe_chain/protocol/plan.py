@@ -13,6 +13,7 @@ from typing import Any
 
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
 
 
@@ -155,7 +156,7 @@ class Plan:
         clock_ms: the batch's clock, milliseconds since 1970.
         layout: what the flow is bound to.
         ranges: every known partition, idle ones empty.
-        marks: "topic/partition" -> marks at the end of the batch.
+        marks: "topic/partition" -> marks at the end of the batch; nobody changes them.
         exclusions: inputs left out.
         silent: this plan's outputs are not published, because they were, before the flow was folded again or rewound.
         silent_until: "topic/partition" -> offset up to which the plans *after* this one have to be silent; empty as soon
@@ -173,20 +174,29 @@ class Plan:
     clock_ms: int
     layout: Layout
     ranges: tuple[PlannedRange, ...]
-    marks: dict[str, Any]
+    marks: dict[str, PartitionMarks]
     exclusions: tuple[Exclusion, ...] = ()
     silent: bool = False
     silent_until: dict[str, int] = field(default_factory=dict)
     unfinished: Unfinished | None = None
     attempt: int = -1
+    _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
 
     def with_id(self) -> Plan:
         """The same plan, with its id computed."""
-        nameless = replace(self, plan_id="") if self.plan_id else self
-        return replace(self, plan_id=blake2b(nameless.to_bytes(), digest_size=16).hexdigest())
+        members = self._members() | {"plan_id": '""'}
+        plan_id = blake2b(_object_of(members), digest_size=16).hexdigest()
+        found = replace(self, plan_id=plan_id)
+        # What is sealed differs from what the digest was made of in the id alone: marks of many lanes take long to encode.
+        object.__setattr__(found, "_encoded", _object_of(members | {"plan_id": f'"{plan_id}"'}))
+        return found
 
     def to_bytes(self) -> bytes:
         """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
+        return self._encoded or _object_of(self._members())
+
+    def _members(self) -> dict[str, str]:
+        """Each member of the JSON object, encoded."""
         plain = _plain(self)
         plain["layout"] = layout = _plain(self.layout)
         layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
@@ -194,6 +204,7 @@ class Plan:
         for name in [name for name in ("ways", "types") if not layout[name]]:
             del layout[name]
         plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
+        plain["marks"] = {name: marks.to_json() for name, marks in self.marks.items()}
         plain["ranges"] = [_plain_range(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
         if self.unfinished is None:
@@ -204,7 +215,7 @@ class Plan:
             rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
         if self.attempt < 0:
             del plain["attempt"]
-        return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+        return {name: json.dumps(one, sort_keys=True, separators=(",", ":")) for name, one in plain.items()}
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
@@ -236,6 +247,7 @@ class Plan:
         )
         raw["silent_until"] = raw.pop("quiet", {})
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
+        raw["marks"] = {name: PartitionMarks.from_json(marks) for name, marks in raw["marks"].items()}
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
         if rest := raw.get("unfinished"):
             raw["unfinished"] = Unfinished(
@@ -251,7 +263,7 @@ class Plan:
 
 
 _NAMES = {
-    cls: tuple(one.name for one in fields(cls))
+    cls: tuple(one.name for one in fields(cls) if one.init)
     for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion, Unfinished)
 }
 
@@ -261,6 +273,11 @@ def _plain(
 ) -> dict[str, Any]:
     """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
     return {name: getattr(one, name) for name in _NAMES[type(one)]}
+
+
+def _object_of(members: dict[str, str]) -> bytes:
+    """The JSON object of members that are encoded already, in the order of their names."""
+    return ("{" + ",".join(f'"{name}":{members[name]}' for name in sorted(members)) + "}").encode()
 
 
 def _plain_range(one: PlannedRange) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -15,6 +14,7 @@ from sqe_chain.protocol.cutting import Part
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.segment.states import Claim
@@ -82,7 +82,7 @@ def birth_plan(
         clock_ms,
         layout,
         tuple(ranges),
-        through_json(marks),
+        marks,
         silent_until=dict(spec.silent_until) if spec else {},
         unfinished=spec.unfinished if spec else None,
         attempt=number if spec else -1,
@@ -138,7 +138,7 @@ def layout_plan(
         clock_ms,
         _with_starts(layout, starts),
         tuple(sorted(ranges, key=lambda planned: planned.place)),
-        through_json(marks),
+        marks,
         silent_until=last.silent_until,
         unfinished=last.unfinished,
         attempt=spec.number if spec else -1,
@@ -200,18 +200,9 @@ def portions_of(
     ]
 
 
-def marks_after(before: Plan, report: Report) -> dict[str, object]:
-    """The marks at the end of a batch, as a plan gives them back."""
-    marks: dict[str, object] = dict(before.marks)
-    for end in report.ends:
-        marks[mark_name(end.topic, end.partition)] = end.marks
-    return through_json(marks)
-
-
-def through_json(marks: Mapping[str, object]) -> dict[str, object]:
-    """Marks as they come back from a store, with lists for tuples, so that a redo's marks can be compared with a plan's."""
-    found: dict[str, object] = json.loads(json.dumps(marks))
-    return found
+def marks_after(before: Plan, report: Report) -> dict[str, PartitionMarks]:
+    """The marks at the end of a batch."""
+    return before.marks | {mark_name(end.topic, end.partition): end.marks for end in report.ends}
 
 
 def _with_witness(planned: PlannedRange, end: PartitionEnd | None) -> PlannedRange:

@@ -22,7 +22,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.replays.marks import MarksRecord, PartitionMarks
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.segment.states import Claim, Step
@@ -42,7 +42,7 @@ class Position:
     offset: int
     topic_id: bytes
     epoch: int
-    marks: MarksRecord
+    marks: PartitionMarks
 
 
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
@@ -165,7 +165,7 @@ class Republisher:
         for (topic, partition), offset in to.items():
             known = positions[topic, partition]
             marks = PartitionMarks(topic, known.topic_id, partition, entered_in_middle=offset > 0)
-            positions[topic, partition] = Position(offset, known.topic_id, 0, marks.to_json())
+            positions[topic, partition] = Position(offset, known.topic_id, 0, marks)
         self._commit(list(to))
         return {place: position.offset for place, position in positions.items()}
 
@@ -345,11 +345,11 @@ class Republisher:
                 f"readers, Flow(recreated=...). Or {START_OVER}"
             ).at(topic)
 
-    def _metadata(self, topic_id: bytes, leader_epoch: int, marks: MarksRecord | None = None) -> str:
+    def _metadata(self, topic_id: bytes, leader_epoch: int, marks: PartitionMarks | None = None) -> str:
         """What a commit keeps: the topic's id, the last leader epoch, the partitions of each output, marks."""
         outputs = {node.name: [node.topic, node.partitions] for node in self.env.flow.outputs()}
         known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
-        return json.dumps(known | {"marks": encode_marks(marks)} if marks else known)
+        return json.dumps(known | {"marks": encode_marks(marks)} if marks is not None else known)
 
     def _commit_of(self, position: Position) -> Commit:
         """The commit of a position, with marks where they fit; without them the next run enters in the middle."""

@@ -74,7 +74,7 @@ def check_plan_size(env: Environment, plan: Plan, size: int) -> None:
     most = env.home.max_plan_bytes
     if size <= most:
         return
-    lanes = sum(len(record["lanes"]) for record in plan.marks.values())
+    lanes = sum(len(marks) for marks in plan.marks.values())
     raise ConfigurationError(
         f"flow {env.flow.name!r}: plan {plan.number} has {size} bytes, the home store takes {most}; nothing was sealed. "
         f"It names {len(plan.ranges)} input partitions, {lanes} lanes in their marks, and {len(plan.exclusions)} inputs "

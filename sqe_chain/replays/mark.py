@@ -61,5 +61,11 @@ class Mark:
             self._of = last_of(self.head.chain) if self.head.chain else 0
         return self._of
 
+    def settled(self) -> Mark:
+        """An independent copy that holds no envelope."""
+        found = Mark(self.position, self.of, self.offset, self.path)
+        found.excused = self.excused
+        return found
+
     def __repr__(self) -> str:
         return f"Mark({self.position.hex()}, of={self.of}, offset={self.offset})"

@@ -179,13 +179,28 @@ class PartitionMarks:
         """Whether the same messages would be accepted."""
         return isinstance(other, PartitionMarks) and self.to_json() == other.to_json()
 
+    def __repr__(self) -> str:
+        return f"PartitionMarks.from_json({self.to_json()})"
+
     __hash__ = None  # type: ignore[assignment] # marks move
 
     def copy(self) -> PartitionMarks:
-        """An independent copy, with the same settings."""
-        return PartitionMarks.from_json(
-            self.to_json(), compacted=self.compacted, max_lanes=self.max_lanes, recreated=self.recreated
+        """An independent copy, with the same settings, without notices; it holds no envelope, so it may be kept and sent."""
+        found = PartitionMarks(
+            self.topic,
+            self.topic_id,
+            self.partition,
+            entered_in_middle=self.entered_in_middle,
+            undecodable_offset=self.undecodable_offset,
+            compacted=self.compacted,
+            max_lanes=self.max_lanes,
+            recreated=self.recreated,
         )
+        # In the order of stored marks, so that a redo, which begins with those, decides the same.
+        for lane, mark in sorted(self._marks.items()):
+            found._restore(lane, mark.settled())
+        found._roots = {root: topic_ids.copy() for root, topic_ids in self._roots.items()}
+        return found
 
     def to_json(self) -> MarksRecord:
         """The marks for json.dumps; equal marks give equal JSON (lanes are sorted).
@@ -244,13 +259,16 @@ class PartitionMarks:
         )
         for lane in record["lanes"]:
             mark = Mark(bytes.fromhex(lane["position"]), lane["of"], lane["offset"], int(lane["path"], 16))
-            marks._marks[int(lane["lane"], 16)] = mark
-            marks._paths.setdefault(mark.path, []).append(mark)
+            marks._restore(int(lane["lane"], 16), mark)
         for known in record.get("excused", ()):
             marks._marks[int(known, 16)].excused = True
         for topic, partition, topic_id in record["roots"]:
             marks._roots.setdefault((topic, partition), []).append(bytes.fromhex(topic_id))
         return marks
+
+    def _restore(self, lane: int, mark: Mark) -> None:
+        self._marks[lane] = mark
+        self._paths.setdefault(mark.path, []).append(mark)
 
     def _accept_first(self, head: EnvelopeHead, position: bytes, offset: int) -> bool:
         """Accept the first message of a lane: the only one whose chain is parsed and checked."""
@@ -308,8 +326,7 @@ class PartitionMarks:
                     f"{known[-1].hex()}: the topic was created again; its messages count as new"
                 )
             known.append(topic_id)
-        self._marks[lane] = mark
-        self._paths.setdefault(mark.path, []).append(mark)
+        self._restore(lane, mark)
         return mark
 
     def _check_gap(self, mark: Mark | None, head: EnvelopeHead, offset: int) -> bool:

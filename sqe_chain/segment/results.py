@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Output, Range, StateStore, TopicInfo
-from sqe_chain.replays.marks import MarksRecord
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.states import Step
@@ -53,12 +53,12 @@ class Portion:
 
     Attributes:
         read: the range.
-        marks: its marks at the start.
+        marks: its marks at the start; nobody changes them.
         exclusions: inputs of the range that are left out.
     """
 
     read: Range
-    marks: MarksRecord
+    marks: PartitionMarks
     exclusions: tuple[Exclusion, ...] = ()
 
 
@@ -81,7 +81,7 @@ class PartitionEnd:
 
     topic: str
     partition: int
-    marks: MarksRecord
+    marks: PartitionMarks
     records: int = 0
     replays: int = 0
     size: int = 0

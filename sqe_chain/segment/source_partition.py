@@ -14,7 +14,6 @@ from sqe_chain.flow.context import Context, Origin, Place, new_origin
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
-from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion, record_crc
 from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.segment.poison import exclusion_of
@@ -79,12 +78,11 @@ class SourcePartition:
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
-        self.marks = PartitionMarks.from_json(
-            portion.marks,
-            compacted=read.topic in job.compacted,
-            max_lanes=flow.max_lanes,
-            recreated=flow.recreated,
-        )
+        self.marks = marks = (
+            portion.marks.copy()
+        )  # an attempt that fails must leave the plan's marks as they are
+        marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
+        marks.recreated = flow.recreated
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
     def feed(self, messages: Sequence[Message]) -> None:
@@ -125,7 +123,7 @@ class SourcePartition:
             TooManyExcluded: the poison policy would leave out more than it may.
         """
         self._release_letters()
-        self._end.marks = self.marks.to_json()
+        self._end.marks = self.marks.copy()
         return self._end
 
     def _release_letters(self) -> None:

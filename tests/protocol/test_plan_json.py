@@ -5,19 +5,26 @@ from __future__ import annotations
 import json
 
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, Unfinished
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
 
 STORED = (
     b'{"attempt":3,"clock_ms":9,"epoch":2,"exclusions":[{"error":"ValueError","offset":1,"partition":0,"policy":"skip",'
     b'"text":"odd","topic":"t"}],"layout":{"gone":[],"outputs":{"o":["u",2]},"sources":{"t":["00",1]},'
-    b'"stages":{"s":{"birth":0,"buckets":1,"flow":"f"}},"starts":{},"state_partitions":8},"marks":{"t/0":{}},'
-    b'"number":4,"plan_id":"55e10622205daf5d112325b50c48eeb1","previous_id":"ab","quiet":{"t/0":7},'
+    b'"stages":{"s":{"birth":0,"buckets":1,"flow":"f"}},"starts":{},"state_partitions":8},"marks":{"t/0":'
+    b'{"entered_in_middle":true,"excused":["0000000000000000"],"lanes":[{"lane":"0000000000000000","of":0,"offset":7,'
+    b'"path":"72d9a2cb7af6da13","position":"000000010000000000000007"}],"partition":0,'
+    b'"roots":[["t",0,"00000000000000000000000000000000"]],"topic":"t","topic_id":"00000000000000000000000000000000",'
+    b'"undecodable_offset":-1}},"number":4,"plan_id":"cbffa8991e7f7bccdbae6cced498defe","previous_id":"ab","quiet":{"t/0":7},'
     b'"ranges":[{"last_epoch":0,"last_offset":-1,"last_timestamp_ms":-1,"partition":0,"start":0,"stop":2,"topic":"t",'
     b'"topic_id":"00"}],"run_id":"run","silent":true,"unfinished":{"clock_ms":8,"exclusions":[],"ranges":[]}}'
 )
 
 
 def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
+    marks = PartitionMarks("t", bytes(16), 0, entered_in_middle=True)
+    marks.accept_raw(7, 1)
+    marks[0].excused = True
     plan = Plan(
         4,
         "",
@@ -27,7 +34,7 @@ def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
         9,
         Layout(8, {"s": StageLayout(0, 1, "f")}, {"o": ("u", 2)}, {"t": ("00", 1)}),
         (PlannedRange("t", "00", 0, 0, 2),),
-        {"t/0": {}},
+        {"t/0": marks},
         (Exclusion("t", 0, 1, "skip", "ValueError", "odd"),),
         silent=True,
         silent_until={"t/0": 7},
@@ -35,7 +42,9 @@ def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
         attempt=3,
     ).with_id()
     assert plan.to_bytes() == STORED
-    assert Plan.from_bytes(STORED) == plan
+    loaded = Plan.from_bytes(STORED)
+    assert loaded == plan
+    assert loaded.to_bytes() == loaded.with_id().to_bytes() == STORED
 
 
 def test_a_plan_of_an_older_version_has_no_silence_and_nothing_unfinished() -> None:

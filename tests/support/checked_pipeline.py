@@ -179,9 +179,8 @@ class CheckedPipeline:
 
     def _check_marks(self, before: Plan, plan: Plan) -> None:
         for name, marks in before.marks.items():
-            after = {lane["lane"]: lane["position"] for lane in plan.marks[name]["lanes"]}
-            for lane in marks["lanes"]:
-                assert after[lane["lane"]] >= lane["position"], "3: marks never go back"
+            for lane, mark in marks:
+                assert plan.marks[name][lane].position >= mark.position, "3: marks never go back"
 
     def _expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
         """The expected states after a plan: every new input of its ranges except for its exclusions."""

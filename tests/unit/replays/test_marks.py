@@ -6,6 +6,7 @@ Messages are real envelopes: `made` is what a republisher writes from one input.
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass, replace
 
 import pytest
@@ -483,6 +484,19 @@ def test_a_copy_moves_on_its_own_and_keeps_the_settings() -> None:
     assert copied.accept(parse_head(made(7, shard=2)), 99, 1)
     assert marks.to_json() == before
     assert copied != marks
+    fresh_root = marks.copy()
+    assert fresh_root.accept(parse_head(made(0, at=replace(RAW, topic_id=b"o" * 16))), 9, 1)
+    assert marks.to_json() == before, "what is known of roots is a copy as well"
+
+
+def test_a_copy_travels_and_is_kept_without_envelopes() -> None:
+    marks = travelled()
+    assert marks.accept(parse_head(made(7, shard=2)), 99, 1)
+    sent = marks.copy()
+    assert all(mark.head is None for _, mark in sent)
+    assert any(mark.head is not None for _, mark in marks)
+    assert [lane for lane, _ in sent] == sorted(lane for lane, _ in marks)
+    assert pickle.loads(pickle.dumps(sent)) == marks  # noqa: S301 - our own
 
 
 def test_the_same_marks_give_the_same_json_in_whatever_order_lanes_came() -> None:

@@ -95,7 +95,7 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
     job = Job(Step("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(header)
     reading = Reading(flow, job, lambda _: store)
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0).to_json())
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     found: list[Any] = [
         *reading.read(portion, cast("Sequence[Sequence[Message]]", blocks)),
         *reading.finish(),
@@ -220,7 +220,7 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
     job = Job(Step("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(BEFORE)
     reading = Reading(flow, job, lambda _: store)
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0).to_json())
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
     blocks, begin = [], 0
     for size in (*sizes, len(records)):
         blocks.append(list(records[begin : begin + size]))

@@ -193,7 +193,7 @@ def way(
     store: Any = Empty()
     reading = Reading(flow, Job(Step("f", Claim(1, "run"), 3, "plan-3"), 1, in_place=True), lambda _: store)
     elsewhere = (Exclusion("words", 0, 10**9, policy, "X", "x"),) if one_by_one else ()
-    marks = PartitionMarks("words", TOPIC_ID, 0).to_json()
+    marks = PartitionMarks("words", TOPIC_ID, 0)
     portion = Portion(Range("words", TOPIC_ID, 0, 0, 10**6), marks, elsewhere)
     blocks = [messages[begin : begin + block] for begin in range(0, len(messages), block)]
     with pytest.MonkeyPatch.context() as patch:
@@ -214,7 +214,7 @@ def way(
     return (
         rows,
         [(one.offset, one.error) for one in report.excluded],
-        report.ends[0].marks,
+        report.ends[0].marks.to_json(),
         report.ends[0].replays,
     )
 
