@@ -157,7 +157,7 @@ class Aggregation:
             infos = inputs.describe(env.flow, env.log)
             # A topic that was created again enters as a new root, or stops the service.
             self._bring_up_to_date(infos)
-            positions = {place: planned.stop for place, planned in self._last().ends().items()}
+            positions = {tp: planned.stop for tp, planned in self._last().ends().items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, positions)
             bounds = env.retry.call("look for new records", look)
@@ -214,7 +214,7 @@ class Aggregation:
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
         spec = self.env.settings.rebuild
-        positions = {place: planned.stop for place, planned in self._last().ends().items()}
+        positions = {tp: planned.stop for tp, planned in self._last().ends().items()}
         bounds = self.env.ports.log.bounds(positions)
         return inputs.lag(positions, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
 
@@ -256,13 +256,13 @@ class Aggregation:
 
     def _write_birth_plan(self, infos: dict[str, TopicInfo]) -> None:
         env = self.env
-        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
-        bounds = env.log.bounds(places)
+        tps = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        bounds = env.log.bounds(tps)
         spec = env.settings.rebuild
         if spec is not None:
-            starts = {place: (spec.starts.get(place, 0), place in spec.starts) for place in places}
-            for place, (offset, _) in starts.items():
-                inputs.check_bounds(place, offset, bounds[place])
+            starts = {tp: (spec.starts.get(tp, 0), tp in spec.starts) for tp in tps}
+            for tp, (offset, _) in starts.items():
+                inputs.check_bounds(tp, offset, bounds[tp])
         else:
             starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
         now_ms = env.clock.now_ms()
@@ -280,7 +280,7 @@ class Aggregation:
             self._redo(redo_of(plan, before, headers, self._level_of), headers)
             claimed = self._claim()
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
-            headers = {place: h if h.number >= number else done for place, h in headers.items()}
+            headers = {tp: h if h.number >= number else done for tp, h in headers.items()}
         if len(numbers) > 1:
             env.emit(
                 Notice(
@@ -325,10 +325,10 @@ class Aggregation:
         if layout == last.layout:
             return
         check_new_stages(env, last)
-        known = {planned.place for planned in kept}
-        places = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
-        starts = {place: (0, False) for place in places if place not in known}
-        sources = [place for place in starts if place[0] not in last.layout.sources]
+        known = {planned.tp for planned in kept}
+        tps = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        starts = {tp: (0, False) for tp in tps if tp not in known}
+        sources = [tp for tp in starts if tp[0] not in last.layout.sources]
         if sources:
             bounds = env.log.bounds(sources)
             starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
@@ -372,7 +372,7 @@ class Aggregation:
         mine = self._claim()
         header = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         known = plan.layout.stages
-        return {(stage.index, part): header for stage, part in self.env.places() if stage.name in known}
+        return {(stage.index, part): header for stage, part in self.env.cells() if stage.name in known}
 
     def _ready(self) -> _Tools:
         if self._tools is None:

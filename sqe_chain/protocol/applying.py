@@ -88,7 +88,7 @@ class Applier:
             # Repeated as one: its tasks write in chunks, and each cell's header says how far that has come.
             rows = env.retry.call("persist", lambda: env.engine.persist(level, plan.plan_id, headers))
         step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in())
-        for stage, part in env.places():
+        for stage, part in env.cells():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
             if stage.name not in plan.layout.stages:  # it is new, and enters with a plan of its own
@@ -117,9 +117,7 @@ class Applier:
         env = self.env
         if env.settings.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
             return
-        commits = {
-            planned.place: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges
-        }
+        commits = {planned.tp: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges}
         ids = {planned.topic: planned.topic_id for planned in plan.ranges}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
         env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
@@ -133,7 +131,7 @@ class Applier:
             "epoch": self.claim.epoch,
             "topic_id": planned.topic_id,
         }
-        start = plan.layout.starts.get(mark_name(*planned.place), 0)
+        start = plan.layout.starts.get(mark_name(*planned.tp), 0)
         return json.dumps(known | {"start": start} if start else known)
 
     def commit_again_daily(self, last: Plan) -> None:

@@ -84,7 +84,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
     born = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
     found = _headers(env, stored_in)
-    for stage, part in env.places():
+    for stage, part in env.cells():
         if stage.name not in stored_in:
             continue
         birth = last.layout.stages[stage.name].birth

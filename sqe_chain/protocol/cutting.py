@@ -52,7 +52,7 @@ def next_part(
         limit: records, over all partitions.
         spec: what is rebuilt, silently and as far as asked for; None: the flow goes on.
     """
-    positions = {place: planned.stop for place, planned in last.ends().items()}
+    positions = {tp: planned.stop for tp, planned in last.ends().items()}
     limits, rest = silent_limits(positions, last.silent_until), last.unfinished
     if spec is not None:
         return _part(last, cut(positions, bounds, limit), silent=True)
@@ -60,14 +60,14 @@ def next_part(
         return _part(last, cut(positions, limit_bounds(bounds, limits), limit), silent=True)
     if rest is None:
         return _part(last, cut(positions, bounds, limit))
-    begins = {planned.place: planned.start for planned in rest.ranges}
-    if any(positions[place] < begin for place, begin in begins.items()):  # rewound with --republish
+    begins = {planned.tp: planned.start for planned in rest.ranges}
+    if any(positions[tp] < begin for tp, begin in begins.items()):  # rewound with --republish
         return _part(last, cut(positions, limit_bounds(bounds, positions | begins), limit))
-    return _part(last, positions | {planned.place: planned.stop for planned in rest.ranges}, due=rest)
+    return _part(last, positions | {planned.tp: planned.stop for planned in rest.ranges}, due=rest)
 
 
 def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished | None = None) -> Part:
-    ranges = tuple(replace(planned, start=planned.stop, stop=stops[planned.place]) for planned in last.ranges)
+    ranges = tuple(replace(planned, start=planned.stop, stop=stops[planned.tp]) for planned in last.ranges)
     return Part(ranges, stops, silent, due)
 
 
@@ -78,7 +78,5 @@ def silent_limits(positions: Mapping[TopicPartition, int], silent_until: Mapping
         positions: next offset of each partition.
         silent_until: a plan's.
     """
-    limits = {
-        place: max(offset, silent_until.get(mark_name(*place), 0)) for place, offset in positions.items()
-    }
+    limits = {tp: max(offset, silent_until.get(mark_name(*tp), 0)) for tp, offset in positions.items()}
     return limits if limits != positions else None

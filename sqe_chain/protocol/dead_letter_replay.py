@@ -169,21 +169,21 @@ class DeadLetterReplay:
             )
         if self.to is not None:
             self._target(self.to)
-        places = [(topic, partition) for partition in range(info.partitions)]
-        bounds, commits = self.log.bounds(places), self.log.committed(self.group, places)
+        tps = [(topic, partition) for partition in range(info.partitions)]
+        bounds, commits = self.log.bounds(tps), self.log.committed(self.group, tps)
         result = ReplayResult()
-        for place in places:
-            begin, end = bounds[place].begin, bounds[place].stable_end
-            progress = _Progress.of(commits.get(place), info.topic_id, begin)
+        for tp in tps:
+            begin, end = bounds[tp].begin, bounds[tp].stable_end
+            progress = _Progress.of(commits.get(tp), info.topic_id, begin)
             if progress.sending and progress.to != (self.to or ""):
                 raise ConfigurationError(
-                    f"{topic}[{place[1]}]: letters were being sent to {progress.to or 'where they were read'} when that was "
+                    f"{topic}[{tp[1]}]: letters were being sent to {progress.to or 'where they were read'} when that was "
                     "interrupted; finish it first, with the same --to"
                 )
             result.lost += max(0, begin - progress.offset)
             start = max(progress.offset, begin)
             if start < end:
-                read = Range(topic, info.topic_id, place[1], start, end, progress.epoch)
+                read = Range(topic, info.topic_id, tp[1], start, end, progress.epoch)
                 progress = replace(progress, offset=start, to=self.to or "", sending=True)
                 _Partition(self, read, begin, progress, result).run()
         return result

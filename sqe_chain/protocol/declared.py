@@ -155,7 +155,7 @@ def news_of(flow: Flow, last: Plan, plan: Plan, infos: Mapping[str, TopicInfo]) 
     """
     for topic, (known_id, _) in last.layout.sources.items():
         if is_new_root(flow, topic, known_id, infos.get(topic)):
-            read = {place: planned.stop for place, planned in last.ends().items() if place[0] == topic}
+            read = {tp: planned.stop for tp, planned in last.ends().items() if tp[0] == topic}
             yield f"plan {plan.number}: {recreation_text(topic, known_id, infos[topic], read)}"
     if news := plan.layout.changes_since(last.layout):
         yield f"plan {plan.number} brings in {', '.join(news)}"

@@ -100,7 +100,7 @@ class Environment:
         """
         return RetryingStore(self.ports.store(stage), self.retry)
 
-    def places(self) -> list[tuple[StageNode, int]]:
+    def cells(self) -> list[tuple[StageNode, int]]:
         """Every (stage, cell)."""
         return [(stage, cell) for stage in self.flow.stages() for cell in self.flow.cells(stage)]
 

@@ -219,20 +219,20 @@ class ForgetFlow:
                 if header is not None:
                     self._forget_part(store, (flow, stage, part), header)
 
-    def _forget_part(self, store: StateStore, place: tuple[str, str, int], header: Header) -> None:
+    def _forget_part(self, store: StateStore, cell: tuple[str, str, int], header: Header) -> None:
         views = Views("hash", {}) if "hash" in store.views else None
         # Bounded: the claim has fenced off every run, so no new rows come.
-        while rows := [(key, None) for key, _ in store.scan(*place)]:
+        while rows := [(key, None) for key, _ in store.scan(*cell)]:
             while rows:
                 size = chunk_size(store, rows, views)
-                if store.write(*place, header, header, rows[:size], views) != header:
+                if store.write(*cell, header, header, rows[:size], views) != header:
                     raise Superseded(
-                        f"{'/'.join(map(str, place))}: a run writes there; stop it and forget the flow again"
+                        f"{'/'.join(map(str, cell))}: a run writes there; stop it and forget the flow again"
                     )
                 rows = rows[size:]
-        if store.forget_part(*place, header) is not None:
+        if store.forget_part(*cell, header) is not None:
             raise Superseded(
-                f"{'/'.join(map(str, place))}: a run writes there; stop it and forget the flow again"
+                f"{'/'.join(map(str, cell))}: a run writes there; stop it and forget the flow again"
             )
 
 

@@ -181,14 +181,14 @@ def compacted_topics(infos: Topics) -> frozenset[str]:
     return frozenset(topic for topic, info in infos.items() if info.compacted)
 
 
-def check_bounds(place: TopicPartition, next_offset: int, bound: Bounds) -> None:
+def check_bounds(tp: TopicPartition, next_offset: int, bound: Bounds) -> None:
     """Check that a partition still holds what is to be read next.
 
     Raises:
         LostOffsets: retention was faster.
         TruncatedInput: the log ends before what was read already.
     """
-    topic, partition = place
+    topic, partition = tp
     if bound.begin > next_offset:
         raise LostOffsets(
             f"{topic}[{partition}]: next to read is {next_offset}, but the log begins at {bound.begin}: "
@@ -222,8 +222,8 @@ def read_bounds(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPar
     """
     try:
         bounds = log.bounds(positions)
-        for place, offset in positions.items():
-            check_bounds(place, offset, bounds[place])
+        for tp, offset in positions.items():
+            check_bounds(tp, offset, bounds[tp])
     except (LostOffsets, TruncatedInput, Unavailable):
         if is_recreated_since(flow, log, infos):
             return None
@@ -240,7 +240,7 @@ def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[To
         info: the topic now.
         read: partition -> offset up to which the old topic was read.
     """
-    ends = ", ".join(f"[{place[1]}] up to {offset}" for place, offset in sorted(read.items()))
+    ends = ", ".join(f"[{tp[1]}] up to {offset}" for tp, offset in sorted(read.items()))
     return (
         f"input {topic!r} was {known_id}, now it is {info.topic_id.hex()}: it was deleted and created again. What was "
         f"read of the old one ({ends}) stays counted and published; the new one is another root: all of its "
@@ -306,13 +306,13 @@ def cut(
         max_records: limit over all partitions.
     """
     # Those with the fewest records first: what they leave of their shares goes to the others.
-    waiting = {place: bounds[place].stable_end - offset for place, offset in positions.items()}
+    waiting = {tp: bounds[tp].stable_end - offset for tp, offset in positions.items()}
     ends = dict(positions)
     left = max_records
-    for count, place in enumerate(sorted(waiting, key=lambda place: (waiting[place], place))):
+    for count, tp in enumerate(sorted(waiting, key=lambda tp: (waiting[tp], tp))):
         share = max(1, left // (len(waiting) - count))
-        count_here = max(0, min(waiting[place], share))
-        ends[place] += count_here
+        count_here = max(0, min(waiting[tp], share))
+        ends[tp] += count_here
         left = max(0, left - count_here)
     return ends
 
@@ -322,21 +322,21 @@ def limit_bounds(
 ) -> dict[TopicPartition, Bounds]:
     """The same bounds, ending at these limits where a partition has one."""
     return {
-        place: replace(bound, stable_end=min(bound.stable_end, limits.get(place, bound.stable_end)))
-        for place, bound in bounds.items()
+        tp: replace(bound, stable_end=min(bound.stable_end, limits.get(tp, bound.stable_end)))
+        for tp, bound in bounds.items()
     }
 
 
 def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:
     """Offsets that are stable and not yet read."""
-    return sum(max(0, bounds[place].stable_end - offset) for place, offset in positions.items())
+    return sum(max(0, bounds[tp].stable_end - offset) for tp, offset in positions.items())
 
 
 def lag_by_partition(
     positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[str, int]:
     """The same for each "topic/partition"."""
-    return {mark_name(*place): lag({place: offset}, bounds) for place, offset in positions.items()}
+    return {mark_name(*tp): lag({tp: offset}, bounds) for tp, offset in positions.items()}
 
 
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
@@ -374,13 +374,13 @@ def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: 
         log.commit(group, commits)
     except Unavailable:
         infos = log.describe(ids)
-        there = {place: found for place, found in commits.items() if _is_there(place, ids, infos)}
+        there = {tp: found for tp, found in commits.items() if _is_there(tp, ids, infos)}
         if len(there) == len(commits):
             raise
         if there:
             log.commit(group, there)
 
 
-def _is_there(place: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool:
-    info = infos.get(place[0])
-    return info is not None and info.topic_id.hex() == ids[place[0]] and place[1] < info.partitions
+def _is_there(tp: TopicPartition, ids: Mapping[str, str], infos: Topics) -> bool:
+    info = infos.get(tp[0])
+    return info is not None and info.topic_id.hex() == ids[tp[0]] and tp[1] < info.partitions

@@ -151,25 +151,25 @@ def _clear_cell(env: Environment, plan: Plan, stage: StageNode, cell: int, after
 def _fill_cell(
     env: Environment, plan: Plan, stage: StageNode, cell: int, rows: Iterable[Row], header: Header
 ) -> None:
-    store, place = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
+    store, address = env.ports.store(stage), (plan.layout.stages[stage.name].flow, stage, cell)
     chunk, size = list[Change](), 0
     for _, _, key, state in rows:
         size += len(key) + len(state)
         if chunk and (len(chunk) >= store.max_rows or size > store.max_bytes):
-            _write(store, place, header, header, chunk)
+            _write(store, address, header, header, chunk)
             chunk, size = [], len(key) + len(state)
         chunk.append((key, state))
-    _write(store, place, header, header, chunk)
+    _write(store, address, header, header, chunk)
 
 
 def _write(
     store: StateStore,
-    place: tuple[str, StageNode, int],
+    address: tuple[str, StageNode, int],
     before: Header | None,
     after: Header,
     rows: list[Change],
 ) -> None:
-    flow, stage, cell = place
+    flow, stage, cell = address
     view = view_of(stage)
     views = view.of(rows) if view else None
     while True:  # bounded by the rows

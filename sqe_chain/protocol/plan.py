@@ -44,7 +44,7 @@ class PlannedRange:
     last_crc: int = -1
 
     @property
-    def place(self) -> TopicPartition:
+    def tp(self) -> TopicPartition:
         """Topic and partition."""
         return self.topic, self.partition
 
@@ -259,7 +259,7 @@ class Plan:
 
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
-        return {planned.place: planned for planned in self.ranges}
+        return {planned.tp: planned for planned in self.ranges}
 
 
 _NAMES = {

@@ -91,7 +91,7 @@ def birth_plan(
 
 def _with_starts(layout: Layout, starts: Mapping[TopicPartition, tuple[int, bool]]) -> Layout:
     """The layout, with the offsets at which partitions begin."""
-    begun = {mark_name(*place): offset for place, (offset, _) in starts.items() if offset > 0}
+    begun = {mark_name(*tp): offset for tp, (offset, _) in starts.items() if offset > 0}
     return replace(layout, starts=layout.starts | begun) if begun else layout
 
 
@@ -137,7 +137,7 @@ def layout_plan(
         claim.run_id,
         clock_ms,
         _with_starts(layout, starts),
-        tuple(sorted(ranges, key=lambda planned: planned.place)),
+        tuple(sorted(ranges, key=lambda planned: planned.tp)),
         marks,
         silent_until=last.silent_until,
         unfinished=last.unfinished,
@@ -174,7 +174,7 @@ def batch_plan(
         claim.run_id,
         clock_ms,
         last.layout,
-        tuple(_with_witness(planned, ends.get(planned.place)) for planned in part.ranges),
+        tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges),
         marks_after(last, report),
         exclusions,
         part.silent,
@@ -191,9 +191,9 @@ def portions_of(
     known = before.ends()
     return [
         Portion(
-            as_range(planned, known[planned.place].last_epoch),
+            as_range(planned, known[planned.tp].last_epoch),
             before.marks[mark_name(planned.topic, planned.partition)],
-            tuple(one for one in exclusions if (one.topic, one.partition) == planned.place),
+            tuple(one for one in exclusions if (one.topic, one.partition) == planned.tp),
         )
         for planned in ranges
         if planned.start < planned.stop

@@ -60,20 +60,19 @@ def find_progress(
     """
     name = env.flow.name
     ours = {
-        place: (commit, meta)
-        for place, commit in commits.items()
-        if "plan" in (meta := parse_metadata(commit))
-        and meta.get("topic_id") == infos[place[0]].topic_id.hex()
+        tp: (commit, meta)
+        for tp, commit in commits.items()
+        if "plan" in (meta := parse_metadata(commit)) and meta.get("topic_id") == infos[tp[0]].topic_id.hex()
     }
     known = max((int(str(meta["plan"])) for _, meta in ours.values()), default=-1)
     last = read_plan(env, name, home.number)
     number = max(home.number, known)
     if number < 0:
         raise ConfigurationError(f"flow {name!r} has never run with this store")
-    committed = {place: commit.offset for place, (commit, _) in ours.items()}
+    committed = {tp: commit.offset for tp, (commit, _) in ours.items()}
     if last is None:
-        starts = {place: int(str(meta.get("start", 0))) for place, (_, meta) in ours.items()}
-        return Progress(number, None, committed, committed, {place: at for place, at in starts.items() if at})
+        starts = {tp: int(str(meta.get("start", 0))) for tp, (_, meta) in ours.items()}
+        return Progress(number, None, committed, committed, {tp: at for tp, at in starts.items() if at})
     # Was everything published that the last plan gives? A silent plan gives nothing. Kafka's commit comes after persisting,
     # and persisting after publishing. If nothing proves it, only the plan before is certain.
     proven = (
@@ -88,11 +87,11 @@ def find_progress(
             f"one; {START_OVER}"
         )
     rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)
-    names = {mark_name(*place): place for place in last.ends()}
+    names = {mark_name(*tp): tp for tp in last.ends()}
     starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
-    ends = {place: planned.stop for place, planned in base.ends().items() if place[0] in infos}
-    ends |= {place: max(offset, ends.get(place, 0)) for place, offset in committed.items()}
-    published = {place: max(end, base.silent_until.get(mark_name(*place), 0)) for place, end in ends.items()}
+    ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
+    ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
+    published = {tp: max(end, base.silent_until.get(mark_name(*tp), 0)) for tp, end in ends.items()}
     return Progress(number, last.layout, ends, published, starts, rest)
 
 

@@ -123,22 +123,22 @@ class Rebuild:
                     f"flow {flow.name!r}: {topic!r} was created again after a part of it had been counted; that is gone, so "
                     f"the flow cannot be folded again. The only way on is to {START_OVER}"
                 )
-        places = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
-        ends = {place: progress.ends.get(place, 0) for place in places}
+        tps = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+        ends = {tp: progress.ends.get(tp, 0) for tp in tps}
         until = dict(ends)
-        for place, offset in self._target_offsets(ends).items():
-            if place not in ends:
-                raise ConfigurationError(f"flow {flow.name!r} does not read {place[0]}[{place[1]}]")
-            if offset > ends[place]:
+        for tp, offset in self._target_offsets(ends).items():
+            if tp not in ends:
+                raise ConfigurationError(f"flow {flow.name!r} does not read {tp[0]}[{tp[1]}]")
+            if offset > ends[tp]:
                 raise ConfigurationError(
-                    f"{place[0]}[{place[1]}]: offset {offset} lies beyond {ends[place]}, up to which flow {flow.name!r} has "
+                    f"{tp[0]}[{tp[1]}]: offset {offset} lies beyond {ends[tp]}, up to which flow {flow.name!r} has "
                     "counted; a flow can be rewound, not moved on"
                 )
-            until[place] = max(offset, progress.starts.get(place, 0))
+            until[tp] = max(offset, progress.starts.get(tp, 0))
         silent_until = {}
         if not self.republish:
-            published = {place: progress.published.get(place, 0) for place in ends}
-            silent_until = {mark_name(*place): offset for place, offset in published.items() if offset}
+            published = {tp: progress.published.get(tp, 0) for tp in ends}
+            silent_until = {mark_name(*tp): offset for tp, offset in published.items() if offset}
         return RebuildSpec(progress.number + 1, progress.starts, until, silent_until, progress.unfinished)
 
     def _target_offsets(self, ends: Offsets) -> Offsets:
@@ -147,7 +147,7 @@ class Rebuild:
         if not isinstance(to, int):
             return to or {}
         found = env.log.offsets_at(ends, to)
-        return {place: min(offset, ends[place]) for place, offset in found.items()}
+        return {tp: min(offset, ends[tp]) for tp, offset in found.items()}
 
     # ------------------------------------------------------------------ the second flow
 
@@ -204,10 +204,10 @@ class Rebuild:
         service = Aggregation(second)
         service.start()
         ends = service.last.ends() if service.last else {}
-        for place, planned in ends.items():
-            if planned.stop > spec.until.get(place, 0):
+        for tp, planned in ends.items():
+            if planned.stop > spec.until.get(tp, 0):
                 raise ConfigurationError(
-                    f"{place[0]}[{place[1]}]: the interrupted attempt is at {planned.stop}, beyond {spec.until.get(place, 0)}; "
+                    f"{tp[0]}[{tp[1]}]: the interrupted attempt is at {planned.stop}, beyond {spec.until.get(tp, 0)}; "
                     "start without --resume"
                 )
         try:
@@ -225,7 +225,7 @@ class Rebuild:
         plan = read_plan(second, second.flow.name, home.number) if home else None
         if plan is None:
             raise StoreInconsistent(f"flow {second.flow.name!r}: its last plan is gone; start again")
-        short = [place for place, end in plan.ends().items() if end.stop < spec.until.get(place, 0)]
+        short = [tp for tp, end in plan.ends().items() if end.stop < spec.until.get(tp, 0)]
         if short:
             raise ServiceStopped(
                 f"flow {self.env.flow.name!r}: {short[0][0]}[{short[0][1]}] ends at {plan.ends()[short[0]].stop}, below "

@@ -55,8 +55,8 @@ def to_redo(
     """
     if not headers:
         return []
-    for place, header in headers.items():
-        _check_known(place, header, last, fetch)
+    for cell, header in headers.items():
+        _check_known(cell, header, last, fetch)
     _check_order(headers, level_of)
     lowest = min(header.number for header in headers.values())
     numbers = list(range(lowest + 1, last.number + 1))
@@ -84,9 +84,9 @@ def redo_of(plan: Plan, before: Plan, headers: Headers, level_of: Mapping[int, i
 
 
 def _check_known(
-    place: tuple[int, int], header: Header, last: Plan, fetch: Callable[[int], Plan | None]
+    cell: tuple[int, int], header: Header, last: Plan, fetch: Callable[[int], Plan | None]
 ) -> None:
-    where = f"stage {place[0]}, state partition {place[1]}"
+    where = f"stage {cell[0]}, state partition {cell[1]}"
     if header.number > last.number:
         raise StoreInconsistent(
             f"{where}: is at plan {header.number}, but the home store's last plan is {last.number}: the home store "

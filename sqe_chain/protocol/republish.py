@@ -116,11 +116,11 @@ class Republisher:
         started_ms = env.clock.now_ms()
         portions = [
             Portion(
-                Range(place[0], position.topic_id, place[1], position.offset, stops[place], position.epoch),
+                Range(tp[0], position.topic_id, tp[1], position.offset, stops[tp], position.epoch),
                 position.marks,
             )
-            for place, position in self._positions.items()
-            if stops[place] > position.offset
+            for tp, position in self._positions.items()
+            if stops[tp] > position.offset
         ]
         with env.step(PUBLISH):
             report = self._publish(portions, started_ms, infos)
@@ -154,20 +154,18 @@ class Republisher:
         positions, env = self._positions, self.env
         if isinstance(to, int):
             found = env.log.offsets_at(positions, to)
-            to = {place: min(offset, positions[place].offset) for place, offset in found.items()}
-        for place, offset in to.items():
-            known = positions.get(place)
+            to = {tp: min(offset, positions[tp].offset) for tp, offset in found.items()}
+        for tp, offset in to.items():
+            known = positions.get(tp)
             if known is None or offset > known.offset:
                 at = f"position is {known.offset}" if known else "this flow does not read it"
-                raise ConfigurationError(
-                    f"{place[0]}[{place[1]}]: cannot be rewound to offset {offset}: {at}"
-                )
+                raise ConfigurationError(f"{tp[0]}[{tp[1]}]: cannot be rewound to offset {offset}: {at}")
         for (topic, partition), offset in to.items():
             known = positions[topic, partition]
             marks = PartitionMarks(topic, known.topic_id, partition, entered_in_middle=offset > 0)
             positions[topic, partition] = Position(offset, known.topic_id, 0, marks)
         self._commit(list(to))
-        return {place: position.offset for place, position in positions.items()}
+        return {tp: position.offset for tp, position in positions.items()}
 
     def beat(self) -> bool:
         """Republishers claim nothing: always True."""
@@ -178,7 +176,7 @@ class Republisher:
 
     def lag(self) -> int:
         """Offsets that are stable and not yet read."""
-        offsets = {place: position.offset for place, position in self._positions.items()}
+        offsets = {tp: position.offset for tp, position in self._positions.items()}
         return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
     def _look(
@@ -192,7 +190,7 @@ class Republisher:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
-            offsets = {place: position.offset for place, position in self._positions.items()}
+            offsets = {tp: position.offset for tp, position in self._positions.items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
             bounds = env.retry.call("look for new records", look)
@@ -233,8 +231,8 @@ class Republisher:
             self._bytes_per_record = max(
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records
             )
-        for place, stop in stops.items():
-            self._positions[place].offset = stop
+        for tp, stop in stops.items():
+            self._positions[tp].offset = stop
 
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions that this run does not know yet.
@@ -245,30 +243,30 @@ class Republisher:
         env, flow = self.env, self.env.flow
         recreated = self._leave_recreated(infos)
         every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
-        places = [place for place in every if place not in self._positions]
-        if not places:
+        tps = [tp for tp in every if tp not in self._positions]
+        if not tps:
             return []
         commits = env.log.committed(flow.name, every)
         # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
         # would lie beyond the end, as after a truncation.
-        bounds = env.log.bounds(places)
+        bounds = env.log.bounds(tps)
         # A topic of which some partitions have a commit has grown: its other partitions are read from 0.
         grown = {topic for topic, _ in commits}
-        unknown = {place: bounds[place] for place in places if place not in commits and place[0] not in grown}
+        unknown = {tp: bounds[tp] for tp in tps if tp not in commits and tp[0] not in grown}
         starts = inputs.first_offsets(flow, unknown, env.settings.start)
         fresh = []
-        for place in places:
-            info, commit = infos[place[0]], commits.get(place)
+        for tp in tps:
+            info, commit = infos[tp[0]], commits.get(tp)
             known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
-            if commit is not None and not inputs.is_new_root(flow, place[0], known_id, info):
-                self._positions[place] = self._position_at(place, commit, known_id, info, bounds[place])
+            if commit is not None and not inputs.is_new_root(flow, tp[0], known_id, info):
+                self._positions[tp] = self._position_at(tp, commit, known_id, info, bounds[tp])
                 continue
             if commit is not None:
-                recreated.setdefault((place[0], known_id), {})[place] = commit.offset
-            offset = starts[place][0] if place in starts else 0
-            marks = inputs.new_marks(info, place[1], entered_in_middle=offset > 0)
-            self._positions[place] = Position(offset, info.topic_id, 0, marks)
-            fresh.append(place)
+                recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
+            offset = starts[tp][0] if tp in starts else 0
+            marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
+            self._positions[tp] = Position(offset, info.topic_id, 0, marks)
+            fresh.append(tp)
         self._notice_entered(fresh, recreated, infos)
         return fresh
 
@@ -289,7 +287,7 @@ class Republisher:
         return recreated
 
     def _position_at(
-        self, place: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
+        self, tp: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
     ) -> Position:
         """The position that a commit describes.
 
@@ -298,11 +296,11 @@ class Republisher:
         """
         meta = parse_metadata(commit)
         self._check_outputs(meta)
-        self._check_id(place[0], bytes.fromhex(known_id), info)
-        inputs.check_bounds(place, commit.offset, bound)
+        self._check_id(tp[0], bytes.fromhex(known_id), info)
+        inputs.check_bounds(tp, commit.offset, bound)
         marks = decode_marks(meta.get("marks"))
         if marks is None:  # they did not fit: what comes next cannot be compared with what came before
-            marks = inputs.new_marks(info, place[1], entered_in_middle=True)
+            marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
         return Position(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
 
     def _notice_entered(
@@ -312,7 +310,7 @@ class Republisher:
         env, group = self.env, self.env.flow.name
         for (topic, known_id), read in recreated.items():
             env.emit(Notice(inputs.recreation_text(topic, known_id, infos[topic], read)))
-        for topic in sorted({place[0] for place in fresh} - {topic for topic, _ in recreated}):
+        for topic in sorted({tp[0] for tp in fresh} - {topic for topic, _ in recreated}):
             begun = ", ".join(
                 f"[{at}] from {self._positions[name, at].offset}" for name, at in fresh if name == topic
             )
@@ -368,10 +366,10 @@ class Republisher:
                 f"metadata; Kafka takes {METADATA_LENGTH}. Shorten the names, or split the flow"
             )
 
-    def _commit(self, places: list[TopicPartition]) -> None:
+    def _commit(self, tps: list[TopicPartition]) -> None:
         env = self.env
-        commits = {place: self._commit_of(self._positions[place]) for place in places}
-        ids = {topic: self._positions[topic, partition].topic_id.hex() for topic, partition in places}
+        commits = {tp: self._commit_of(self._positions[tp]) for tp in tps}
+        ids = {topic: self._positions[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
         env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
         self._committed_ms = env.clock.now_ms()

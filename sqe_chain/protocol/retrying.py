@@ -107,8 +107,8 @@ class RetryingLog:
 
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
-        places = list(partitions)
-        return self._retry.call("look at the inputs", lambda: self._log.bounds(places))
+        tps = list(partitions)
+        return self._retry.call("look at the inputs", lambda: self._log.bounds(tps))
 
     def records(self, read_range: Range) -> list[Message]:
         """All committed records of a short range, see `Log.read`: the whole of it is read again after an outage."""
@@ -119,15 +119,15 @@ class RetryingLog:
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""
-        places = list(partitions)
-        return self._retry.call("read the group's commits", lambda: self._log.committed(group, places))
+        tps = list(partitions)
+        return self._retry.call("read the group's commits", lambda: self._log.committed(group, tps))
 
     def offsets_at(
         self, partitions: Iterable[TopicPartition], timestamp_ms: int
     ) -> dict[TopicPartition, int]:
         """See `Log.offsets_at`."""
-        places = list(partitions)
-        return self._retry.call("look for that time", lambda: self._log.offsets_at(places, timestamp_ms))
+        tps = list(partitions)
+        return self._retry.call("look for that time", lambda: self._log.offsets_at(tps, timestamp_ms))
 
 
 class RetryingStore:

@@ -104,15 +104,15 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
             continue
         inputs.check_same(planned, infos.get(planned.topic))
         ranges.append(planned)
-    bounds = env.log.bounds([planned.place for planned in ranges])
+    bounds = env.log.bounds([planned.tp for planned in ranges])
     for planned in ranges:
-        bound: Bounds = bounds[planned.place]
-        inputs.check_bounds(planned.place, planned.start if unfinished else planned.stop, bound)
+        bound: Bounds = bounds[planned.tp]
+        inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bound)
         if planned.topic in inputs.compacted_topics(infos):
             continue
         if not inputs.check_last_record(env.log, planned, bound):
-            place = f"{planned.topic}[{planned.partition}]"
-            env.emit(Notice(f"{place}: the last record read has aged out, it could not be compared"))
+            where = f"{planned.topic}[{planned.partition}]"
+            env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
 
 
 def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
@@ -128,8 +128,8 @@ def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartiti
     """
     infos = env.log.describe({planned.topic for planned in rest.ranges})
     for planned in rest.ranges:
-        bound = bounds[planned.place]
-        inputs.check_bounds(planned.place, planned.stop, bound)
+        bound = bounds[planned.tp]
+        inputs.check_bounds(planned.tp, planned.stop, bound)
         if planned.topic not in inputs.compacted_topics(infos):
             inputs.check_last_record(env.log, planned, bound)
 

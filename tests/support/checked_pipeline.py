@@ -168,8 +168,8 @@ class CheckedPipeline:
             before = self.plans.get(known - 1)
             if before is not None:
                 assert plan.previous_id == before.plan_id, "plans form a chain"
-                starts = {one.place: one.start for one in plan.ranges}
-                assert all(starts[one.place] == one.stop for one in before.ranges), "ranges follow each other"
+                starts = {one.tp: one.start for one in plan.ranges}
+                assert all(starts[one.tp] == one.stop for one in before.ranges), "ranges follow each other"
                 self._check_marks(before, plan)
             self.plans[known] = plan
             self.expected[known] = self._expected_after(plan, self.expected.get(known - 1))
@@ -191,8 +191,8 @@ class CheckedPipeline:
         left_out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]
         assert len(left_out) == len(set(left_out)), f"9: left out twice: {left_out}"
         must_go = set()
-        for planned in sorted(plan.ranges, key=lambda one: one.place):
-            expected.ends[planned.place] = planned.stop
+        for planned in sorted(plan.ranges, key=lambda one: one.tp):
+            expected.ends[planned.tp] = planned.stop
             for message in self.log.records(planned.topic):
                 within = planned.start <= message.offset() < planned.stop
                 if message.partition() == planned.partition and within:

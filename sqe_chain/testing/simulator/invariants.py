@@ -151,13 +151,11 @@ class Invariants:
             self._require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
         if before is not None:
             gone = set(plan.layout.gone) - set(before.layout.gone)
-            starts = {one.place: one.start for one in plan.ranges}
+            starts = {one.tp: one.start for one in plan.ranges}
             for one in before.ranges:
                 if one.topic not in gone:
-                    follows = starts.get(one.place) == one.stop
-                    self._require(
-                        "plans", follows, f"plan {plan.number}: {one.place} from {starts.get(one.place)}"
-                    )
+                    follows = starts.get(one.tp) == one.stop
+                    self._require("plans", follows, f"plan {plan.number}: {one.tp} from {starts.get(one.tp)}")
         expected = self._model.expected_after(plan, self._expected.get(plan.previous_id))
         self._plans[plan.plan_id], self._expected[plan.plan_id] = plan, expected
         out = [(one.topic, one.partition, one.offset) for one in plan.exclusions]

@@ -141,8 +141,8 @@ class Model:
             expected.cells = {stage: dict(cells) for stage, cells in before.cells.items()}
             expected.seen, expected.windows = before.seen, before.windows
         wanted = []
-        for planned in sorted(plan.ranges, key=lambda one: one.place):
-            expected.ends[planned.place] = planned.stop
+        for planned in sorted(plan.ranges, key=lambda one: one.tp):
+            expected.ends[planned.tp] = planned.stop
             if planned.start < planned.stop:
                 kept = self._records.get((planned.topic_id, planned.partition), {})
                 inputs = [kept[at] for at in range(planned.start, planned.stop) if at in kept]
