@@ -23,7 +23,7 @@ from sqe_chain.ports import Header, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion
-from sqe_chain.segment.states import Claim, Step
+from sqe_chain.segment.states import Claim, Transition
 
 BLOCKS = 12
 ROUNDS = 25
@@ -59,7 +59,7 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
         store: Any = _Empty()
 
         def run() -> None:
-            job = Job(Step(flow.name, Claim(1, "run"), 0, "0"), 1, in_place)
+            job = Job(Transition(flow.name, Claim(1, "run"), 0, "0"), 1, in_place)
             reading = Reading(flow, job, lambda _: store)
             for _ in reading.read(portion, blocks):
                 pass

@@ -24,7 +24,7 @@ from redis import Redis
 
 from benchmarks.flows import PARTITIONS
 from sqe_chain.ports import Header, StateStore
-from sqe_chain.segment.states import Claim, Step, persist
+from sqe_chain.segment.states import Claim, Transition, persist
 
 _CHUNK = 1_000
 _UPDATE = "UPDATE sqe_chain.sqe_states SET state = ? WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
@@ -63,10 +63,10 @@ def by_protocol(store: StateStore, rows: int, size: int) -> float:
     headers = [Header(1, "run", 0, "0") for _ in parts]
     for part, header in enumerate(headers):
         store.write(flow, "stage", part, None, header, [])
-    step = Step(flow, Claim(1, "run"), 0, "0")
+    transition = Transition(flow, Claim(1, "run"), 0, "0")
     began = time.perf_counter()
     for part, chunk in enumerate(parts):
-        assert persist(store, step, "1", "stage", part, chunk, headers[part]) == len(chunk)
+        assert persist(store, transition, "1", "stage", part, chunk, headers[part]) == len(chunk)
     return rows / (time.perf_counter() - began)
 
 

@@ -55,8 +55,10 @@ class InProcessEngine:
                 stage = self._flow.stage_at(states.stage)
                 header = before[states.stage, states.part]
                 store = self._stores(stage)
-                step, view = self._job.step, view_of(stage)
-                rows += persist(store, step, plan_id, stage.name, states.part, states.rows, header, view)
+                transition, view = self._job.transition, view_of(stage)
+                rows += persist(
+                    store, transition, plan_id, stage.name, states.part, states.rows, header, view
+                )
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:

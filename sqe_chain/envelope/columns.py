@@ -1,9 +1,9 @@
 """The envelopes of a block side by side: their fields as arrays, found by walking all of them at once.
 
-An envelope's fields stand in ascending order, so one step of the walk is the same for every message of a
-block: where the next tag stands, take that field and move behind it. Who does not arrive exactly at the
-checksum (fields in another order or twice, collections, deletions, lengths of three bytes, damage) is not
-ordinary, and nothing is said about it; nor is what `envelope.check_head` would refuse. An ordinary one has
+An envelope's fields are in ascending order, so each step of the walk is the same for every message of a
+block: if the next tag is the expected one, take that field and move past it. A message whose walk does not end
+exactly at the checksum (fields in another order or twice, collections, deletions, lengths of three bytes, damage) is
+not ordinary, and its columns mean nothing; so is one that `envelope.check_head` would refuse. An ordinary one has
 exactly the fields that protobuf would find; property tests compare both.
 
 Measured: half the time that protobuf takes to parse the messages one by one and to give out the fields.
@@ -39,18 +39,18 @@ _SHORTEST = len(PREFIX) + _SEAL
 
 
 class Columns:
-    """The envelopes of a block. Places count from the first byte of the first value.
+    """The envelopes of a block. Indexes count from the first byte of the first value.
 
     Args:
         values: the records' values; None is not ordinary.
         type_name: what envelopes say of the payload's type.
-        carried: the payload stands elsewhere (the chain is in headers): none may be here.
+        carried: the payload is elsewhere (the chain is in headers): none may be here.
 
     Attributes:
         ordinary: which of them are sound envelopes with one payload of that type, not empty. All other
             columns are right for those alone.
         size: bytes of all values together.
-        start: where the value begins.
+        start: index where the value begins.
         chain_end: where the chain ends.
         payload: where the payload begins.
         payload_end: where it ends.
@@ -94,11 +94,11 @@ class Columns:
         self.ordinary: Flags = ordinary & ~self._strange
 
     def rows(self, at: Ints, size: int, kind: str = "V") -> Rows:
-        """So many bytes from each of the places.
+        """Bytes at each of these indexes.
 
         Args:
-            at: places.
-            size: bytes of each.
+            at: indexes of the first bytes.
+            size: how many from each.
             kind: numpy's letter for the type; rows of "S" compare as bytes do, all of one size.
         """
         everywhere: Rows = np.ndarray(

@@ -109,7 +109,7 @@ def open_head(value: bytes | None) -> EnvelopeHead:
         raise MalformedField(
             f"checksum and magic number are right, but it is not an envelope: {error}"
         ) from error
-    if head.ByteSize() != len(value):  # something stands there that parsing has left out
+    if head.ByteSize() != len(value):  # it holds something that the parser has left out
         check_once(value)
     return head
 

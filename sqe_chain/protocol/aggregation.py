@@ -45,7 +45,7 @@ from sqe_chain.protocol.verifying import (
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Report
-from sqe_chain.segment.states import Claim, Step
+from sqe_chain.segment.states import Claim, Transition
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +184,17 @@ class Aggregation:
             if part.due is not None:
                 verify_rest(env, part.due, bounds)
                 clock_ms, left_out = part.due.clock_ms, part.due.exclusions
-            step = self._step_after(last)
+            transition = self._transition_after(last)
             sealed_before = part.due is not None  # and perhaps published in part, before a rebuild
             batch = Batch(
-                step, part.ranges, last, clock_ms, infos, levels(env.flow), left_out, sealed=sealed_before
+                transition,
+                part.ranges,
+                last,
+                clock_ms,
+                infos,
+                levels(env.flow),
+                left_out,
+                sealed=sealed_before,
             )
             try:
                 with env.step(PROCESS):
@@ -299,8 +306,10 @@ class Aggregation:
         report = Report()
         # An empty plan brings in a layout and has read nothing.
         if any(planned.start != planned.stop for planned in plan.ranges):
-            step = self._step_after(redo.before)
-            batch = Batch(step, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True)
+            transition = self._transition_after(redo.before)
+            batch = Batch(
+                transition, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True
+            )
             report = self._processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
         self._finish(plan, headers, report, publish=redo.publish, top_level=redo.top_level)
@@ -364,9 +373,9 @@ class Aggregation:
 
     # ------------------------------------------------------------------ small parts
 
-    def _step_after(self, before: Plan) -> Step:
+    def _transition_after(self, before: Plan) -> Transition:
         stored_in = before.layout.stored_in()
-        return Step(self.env.flow.name, self._claim(), before.number, before.plan_id, stored_in)
+        return Transition(self.env.flow.name, self._claim(), before.number, before.plan_id, stored_in)
 
     def _headers_at(self, plan: Plan) -> dict[tuple[int, int], Header]:
         mine = self._claim()

@@ -16,7 +16,7 @@ from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
-from sqe_chain.segment.states import Claim, Step, persist
+from sqe_chain.segment.states import Claim, Transition, persist
 
 COMMIT_WITHIN_MS = 86_400_000
 """Kafka forgets a group that commits nothing (`offsets.retention.minutes`), so an idle one commits again after a day."""
@@ -87,7 +87,9 @@ class Applier:
         if any(stage in mine for stage, _ in touched):
             # Repeated as one: its tasks write in chunks, and each cell's header says how far that has come.
             rows = env.retry.call("persist", lambda: env.engine.persist(level, plan.plan_id, headers))
-        step = Step(flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in())
+        transition = Transition(
+            flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
+        )
         for stage, part in env.cells():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
@@ -98,7 +100,7 @@ class Applier:
                 continue
             # Repeated as one: `persist` works on a bare store, as it does within tasks, and finds what it has done.
             bare = env.ports.store(stage)
-            write = partial(persist, bare, step, plan.plan_id, stage.name, part, (), header)
+            write = partial(persist, bare, transition, plan.plan_id, stage.name, part, (), header)
             env.retry.call("persist a header", write)
         return rows
 

@@ -38,7 +38,7 @@ class Engine(Protocol):
         Args:
             level: 1 or more.
             plan_id: id of the plan being applied.
-            before: (stage index, cell) -> the header as it stands before this step.
+            before: (stage index, cell) -> the header as it is stored before this step.
 
         Returns:
             Rows written.

@@ -16,7 +16,7 @@ from sqe_chain.protocol.planning import portions_of
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import Job, Report
-from sqe_chain.segment.states import Step
+from sqe_chain.segment.states import Transition
 
 MAX_EXCLUSIONS = 2_000
 """Inputs that one plan leaves out at most, because it lists them. A batch with more of them is made smaller."""
@@ -37,7 +37,7 @@ class Batch:
     """What is to be processed.
 
     Attributes:
-        step: where headers stand before it, and who applies it.
+        transition: from the plan before to the batch's, and who applies it.
         ranges: of the input partitions.
         before: the plan before.
         clock_ms: the batch's clock, the same in every attempt.
@@ -47,7 +47,7 @@ class Batch:
         sealed: its plan is sealed: it publishes what it published then, so what its topics accept now is not asked.
     """
 
-    step: Step
+    transition: Transition
     ranges: Sequence[PlannedRange]
     before: Plan
     clock_ms: int
@@ -168,7 +168,7 @@ class Processor:
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         while True:  # at most twice: the second time not in place
             job = Job(
-                batch.step,
+                batch.transition,
                 batch.clock_ms,
                 self._in_place and self._fits_in_place(infos),
                 batch.top_level,

@@ -25,7 +25,7 @@ from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.results import Job, Portion, Report
-from sqe_chain.segment.states import Claim, Step
+from sqe_chain.segment.states import Claim, Transition
 
 
 @dataclass(slots=True)
@@ -199,8 +199,10 @@ class Republisher:
 
     def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
         env = self.env
-        step = Step(env.flow.name, Claim(0, ""), 0, "")
-        job = Job(step, clock_ms, topics=infos, compacted=inputs.compacted_topics(infos), brake=self._brake)
+        transition = Transition(env.flow.name, Claim(0, ""), 0, "")
+        job = Job(
+            transition, clock_ms, topics=infos, compacted=inputs.compacted_topics(infos), brake=self._brake
+        )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))
         now = env.log.describe({portion.read.topic for portion in portions})

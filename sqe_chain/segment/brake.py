@@ -1,4 +1,4 @@
-"""The brake of the poison policy: one typo must not send everything away."""
+"""The brake of the poison policy: a typo must not leave out every input."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from sqe_chain.errors import TooManyExcluded
 from sqe_chain.segment.exclusion import Exclusion
 
 _REMEMBERED: Final = 20
-"""The share is taken over about so many times the inputs among which it allows `count` exclusions."""
+"""The share is computed over the last inputs: about this many times as many as allow `count` exclusions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Brake:
     """How much the poison policy may leave out.
 
-    Both limits have to be passed: a few bad records among few, or many among very many, are what the policy
-    is for. What the batches before left out counts too, so that small batches are no way around it.
+    It stops when both limits are exceeded: a few bad records among few, or many among very many, are what the
+    policy is for. Earlier batches count too, so that small batches are no way around it.
 
     Attributes:
         count: inputs that may always be left out.
@@ -34,7 +34,7 @@ class Brake:
     inputs: int = 0
 
     def after(self, excluded: int, inputs: int) -> Brake:
-        """The brake after a batch: older batches fade."""
+        """The brake after a batch; earlier batches count less and less."""
         excluded, inputs = self.excluded + excluded, self.inputs + inputs
         if inputs * self.share > _REMEMBERED * self.count:
             excluded, inputs = excluded // 2, inputs // 2

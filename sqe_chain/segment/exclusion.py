@@ -14,9 +14,9 @@ class Exclusion:
     """An input left out of all stages and outputs.
 
     Attributes:
-        topic: where it stands.
-        partition: where it stands.
-        offset: where it stands.
+        topic: of the input.
+        partition: of the input.
+        offset: of the input.
         policy: `skip` or `dead_letter`.
         error: class of the error.
         text: the error's text, bounded.
@@ -30,12 +30,12 @@ class Exclusion:
     text: str
 
     def __str__(self) -> str:
-        """Where it stands and why it was left out."""
+        """Which input, and why it was left out."""
         return f"{self.topic}[{self.partition}]@{self.offset} ({self.error}: {self.text})"
 
 
 def record_crc(key: bytes | None, value: bytes | None) -> int:
-    """A checksum of a record, by which another one at its place is known.
+    """A checksum of a record, by which another record at the same offset is noticed.
 
     >>> record_crc(b"a", None) == record_crc(None, b"a")
     False

@@ -1,4 +1,4 @@
-"""What a store does not take is found while a batch is processed: after the seal nothing may fail on data."""
+"""What is too large for a store is found while a batch is processed: after the seal nothing may fail on data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fitting:
         return len(key) <= ANY_KEY or len(key) <= self.store.max_key_bytes - room
 
     def too_long(self, key: bytes) -> PoisonError:
-        """What is said of an input whose key does not fit."""
+        """The error of an input whose key does not fit."""
         return PoisonError(
             f"stage {self.stage.name!r}: a key of {len(key)} bytes; its store takes {self.store.max_key_bytes}: use a "
             "shorter key, for example a digest"

@@ -14,6 +14,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import PlainFold, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
+from sqe_chain.segment.compiler import Collector, Compiler
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
 from sqe_chain.segment.outputs import Gatherer
@@ -22,10 +23,9 @@ from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRo
 from sqe_chain.segment.stage_part import StagePart, addressing
 from sqe_chain.segment.stage_table import PartitionTable
 from sqe_chain.segment.states import PartitionStates
-from sqe_chain.segment.steps import Collector, Compiler
 
 BLOCK = 1_000
-"""Units folded at a time behind a shuffle."""
+"""Units folded at a time after a shuffle."""
 
 
 def levels(flow: Flow) -> int:
@@ -46,7 +46,7 @@ class Shuffle:
         self._ways: dict[int, tuple[int, Callable[[Unit], int]]] = {}
 
     def _way(self, stage: int) -> tuple[int, Callable[[Unit], int]]:
-        """What units of a stage carry, and the state partition of each; most tasks in place never ask."""
+        """What units of a stage carry, and the state partition of each. Computed on demand: most tasks in place need neither."""
         node = self._flow.stage_at(stage)
         address, part_of = addressing(node.stage_kind.spread, self._flow.state_partitions)
         need = carried_need(self._flow, node)
@@ -120,15 +120,15 @@ class Level:
 
     def _part_of(self, stage: StageNode, job: Job, store: StateStore) -> StagePart:
         flow, partitions = self._flow, self._flow.state_partitions
-        states = PartitionStates(store, job.step, stage.name, self._part, (partitions, stage.buckets))
+        states = PartitionStates(store, job.transition, stage.name, self._part, (partitions, stage.buckets))
         table = PartitionTable(states)
         task = StageTask(
             name=stage.name,
             place=stage.place,
             table=table,
             now_ms=job.clock_ms,
-            emit=self._compiler.behind(stage),
-            drop=self._compiler.behind(stage, "dropped"),
+            emit=self._compiler.after(stage),
+            drop=self._compiler.after(stage, "dropped"),
             before_input=self._before_input,
             failed=self._fail,
             counts=self._report.dropped,
@@ -168,7 +168,7 @@ class Level:
                     units.clear()
 
     def finish(self) -> Iterator[Block]:
-        """Changed states and what `changes()` gives, after the last unit."""
+        """After the last unit: changed states, and the outputs of `changes()`."""
         for index, work in self._stages.items():
             self._before_input(None)
             rows = work.changed()
@@ -183,11 +183,12 @@ class Level:
         yield from self.blocks()
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
-        """Give changed states to the steps after `changes()`.
+        """Give changed states to the operators after `changes()`.
 
-        When they fail it is told, not raised: they may do well without what the attempt is done again without.
+        A failure is reported, not raised: the attempt may have failed inputs, and then runs again without them,
+        where these operators may succeed.
         """
-        push = self._compiler.behind(stage, "changes")
+        push = self._compiler.after(stage, "changes")
         if push is None:
             return
         self._changing = True
@@ -197,7 +198,7 @@ class Level:
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             where = place_in_user_code(self._flow, error)
             self._report.broken.append(
-                f"flow {self._flow.name!r}: the steps after changes() of stage {stage.name!r} failed: "
+                f"flow {self._flow.name!r}: the operators after changes() of stage {stage.name!r} failed: "
                 f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
                 "the code, start again"
             )
@@ -206,7 +207,7 @@ class Level:
         self._changing = False
 
     def _before_input(self, origin: Origin | None) -> None:
-        """Gather what the input before has given; of a suspect, nothing."""
+        """Gather the outputs of the previous input; those of a suspect are dropped."""
         made = self._collector.made
         if made:
             current = self._current
@@ -226,7 +227,7 @@ class Level:
 
 
 def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores) -> Iterator[Block]:
-    """One task behind a shuffle: fold the units of one or more state partitions.
+    """One task after a shuffle: fold the units of one or more state partitions.
 
     Args:
         flow: the flow.
@@ -266,7 +267,7 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
 class _Decoder:
     """Makes units of rows; units of one input share their origin, within a stage.
 
-    Stages ask for different things: what is carried for one may be too little for the next.
+    Not across stages: what is carried for one stage may be too little for another.
     """
 
     def __init__(self) -> None:
@@ -276,10 +277,10 @@ class _Decoder:
 
     def unit(self, row: UnitRow) -> Unit:
         _, stage, topic, partition, offset, path, key, tag, value, carried = row
-        place = stage, topic, partition, offset
-        if self._origin is None or place != self._input:
+        source = stage, topic, partition, offset
+        if self._origin is None or source != self._input:
             self._origin = Origin.unpack(topic, partition, offset, marshal.loads(carried))  # noqa: S302 - our own rows
-            self._input = place
+            self._input = source
         if not tag:  # a heartbeat
             return key, None, "", path, self._origin
         decode = self._decoders.get(tag)

@@ -23,7 +23,7 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.ports.accepting import refusal
 from sqe_chain.replays.sqe_key import SqeKey
-from sqe_chain.segment.steps import Made
+from sqe_chain.segment.compiler import Made
 
 Collection = tuple[bytes | None, str, list[bytes | None]]
 """Key, type name and payloads of one envelope."""

@@ -1,4 +1,4 @@
-"""An input that cannot be processed: what is said about it, and where in the user's code it failed.
+"""An input that cannot be processed: its exclusion, and where in the user's code it failed.
 
 Poison is what decoding and user code raise, and what no topic would take. Errors of a store, of Kafka or of
 this library are never poison: each is raised where no user code runs, and nothing there is caught.
@@ -49,18 +49,18 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
 
 
 def place_in_user_code(flow: Flow, error: BaseException) -> str:
-    """File, line and function where user code failed, and the step that called it; empty if it was not there.
+    """File, line and function where user code failed, and the node that called it; empty if it did not fail there.
 
-    Of the user's own files where there is one among the frames, else of a library that a step calls.
+    In the user's own files if one is among the frames, else in a library that they call.
     """
     frame = _own_frame(error)
     if frame is None:
         return ""
     file, line, function = frame
-    steps = {code: node for node in flow.nodes for code in _codes_of(node)}
-    called = next((steps[code] for code, _ in _frames(error.__traceback__) if code in steps), None)
-    step = f" ({called.called}, declared at {called.place})" if called is not None else ""
-    return f"{file}:{line} in {function}{step}"
+    nodes = {code: node for node in flow.nodes for code in _codes_of(node)}
+    called = next((nodes[code] for code, _ in _frames(error.__traceback__) if code in nodes), None)
+    node = f" ({called.called}, declared at {called.place})" if called is not None else ""
+    return f"{file}:{line} in {function}{node}"
 
 
 def _own_frame(error: BaseException) -> tuple[str, int, str] | None:

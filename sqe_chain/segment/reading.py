@@ -1,4 +1,4 @@
-"""Level 0: read inputs, drop replays, run the steps before any stage; in place, level 1 too."""
+"""Level 0: read inputs, drop replays, run the operators before any stage; in place, level 1 too."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Message
+from sqe_chain.segment.compiler import Collector, Compiler
 from sqe_chain.segment.level import Level, Shuffle, stages_at
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.segment.source_partition import SourcePartition
-from sqe_chain.segment.steps import Collector, Compiler
 
 if TYPE_CHECKING:
     from sqe_chain.envelope.columns import Columns
@@ -51,7 +51,7 @@ class Reading:
 
         Raises:
             PoisonError: an input cannot be processed and the policy is `stop`.
-            ServiceStopped: a witness says that something is missing or has changed.
+            ServiceStopped: something is missing, or has changed, by what an envelope witnesses.
         """
         if self._job.in_place and self._level is None:
             part = portion.read.partition

@@ -11,7 +11,7 @@ from sqe_chain.ports import Output, Range, StateStore, TopicInfo
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.states import Step
+from sqe_chain.segment.states import Transition
 
 UnitRow = tuple[int, int, str, int, int, bytes, bytes, str, bytes, bytes]
 """A unit on its way through a shuffle: state partition, stage index, topic, partition, offset, path (so
@@ -27,17 +27,17 @@ class Job:
     whether it fails by itself or failed because of another one.
 
     Attributes:
-        step: flow name, claim, and the plan before.
+        transition: which plan follows which, and who applies it.
         clock_ms: the batch's clock.
         in_place: level 1 runs within the reading tasks.
-        top_level: levels above are not run: a redo has nothing left to do there.
+        top_level: higher levels are not run: a redo has nothing left to do there.
         topics: output topic -> what it accepts; a topic that is absent is not checked.
         compacted: input topics that are compacted.
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
-        brake: judges what a task leaves out; None: the driver does.
+        brake: limits what a task leaves out; None: the driver does.
     """
 
-    step: Step
+    transition: Transition
     clock_ms: int
     in_place: bool = False
     top_level: int = 1 << 30
@@ -49,7 +49,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Portion:
-    """What one task is told of one input partition.
+    """What one task reads of one input partition.
 
     Attributes:
         read: the range.
@@ -93,7 +93,7 @@ class PartitionEnd:
 
 @dataclass(slots=True)
 class Report:
-    """What a task, or all tasks of an attempt together, have to say to the driver.
+    """What a task, or all tasks of an attempt together, report to the driver.
 
     Attributes:
         ends: one for each input partition.
@@ -102,9 +102,9 @@ class Report:
         touched: (stage index, cell) whose changed states are among the results.
         outputs: records to publish.
         output_size: their bytes.
-        broken: what the steps after `changes()` failed with; no single input is to blame.
+        broken: how the operators after `changes()` failed; no single input is to blame.
         misplaced: keys found in place that belong to another state partition.
-        dropped: (stage, reason) -> records that filters have dropped, or spoken about.
+        dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
     """
 

@@ -1,4 +1,4 @@
-"""One input partition: decode, drop replays, push payloads into the steps before any stage."""
+"""One input partition: decode, drop replays, push payloads into the operators before any stage."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sqe_chain.flow.context import Context, Origin, Place, new_origin
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
+from sqe_chain.segment.compiler import Collector, Compiler
 from sqe_chain.segment.exclusion import Exclusion, record_crc
 from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
-from sqe_chain.segment.steps import Collector, Compiler
 
 if TYPE_CHECKING:
     from sqe_chain.envelope.columns import Columns
@@ -43,7 +43,7 @@ class SourcePartition:
         collector: where units and payloads arrive.
         excluded: inputs newly left out.
         outputs: records to publish so far; whoever takes them clears the list. Dead letters come last, when
-            it is known how many they are.
+            their number is known.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class SourcePartition:
         self.flow = flow
         self.node = next(node for node in flow.sources() if read.topic in node.topics)
         self.place = Place(read.topic, read.topic_id, read.partition)
-        push = compiler.behind(self.node)
+        push = compiler.after(self.node)
         if push is None:
             raise AssertionError(f"{self.node.place}: checked before a flow runs")
         self._push: Push = push
@@ -99,7 +99,7 @@ class SourcePartition:
         return self._feed_ordinary(messages, envelopes, ordinary.tolist(), codec.decode, carried=carried)
 
     def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
-        """Take note of a block that was read.
+        """Count a block that was read.
 
         Args:
             messages: the block.
@@ -117,7 +117,7 @@ class SourcePartition:
         end.last_crc = record_crc(last.key(), last.value())
 
     def finish(self) -> PartitionEnd:
-        """What became of the partition, after its last record; the dead letters are among the outputs now.
+        """The end of the partition, after its last record; the dead letters are among the outputs now.
 
         Raises:
             TooManyExcluded: the poison policy would leave out more than it may.
@@ -311,7 +311,7 @@ class SourcePartition:
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:
-    """Whether any step behind a source looks at the message's own key."""
+    """Whether any node after a source looks at the message's own key."""
     pending = [*flow.children(source.index)]
     while pending:
         node = pending.pop()

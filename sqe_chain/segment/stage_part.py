@@ -1,4 +1,4 @@
-"""One stage in one state partition, in one batch: which units are its own, their order, and what is written."""
+"""One stage in one state partition, in one batch: which units belong there, their order, and what is written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Address = Callable[[Unit], Any]
 """What decides the state partition of a unit."""
 
 _BLOCK: Final = 1_000
-"""Units whose rows are read together, of those that waited for the end of the batch."""
+"""Units whose rows are read together, among those that waited for the end of the batch."""
 
 
 class StagePart:
@@ -33,10 +33,10 @@ class StagePart:
         node: the stage.
         states: where its rows come from.
         table: its rows.
-        place: the state partition, and how many there are.
+        partition: the state partition, and how many there are.
         task: what the work is given.
         fitting: what the stage's store takes.
-        several: whether units of several input partitions come, so that those in the order of times have to wait.
+        several: whether units of several input partitions come; then a stage that takes them in the order of times waits.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StagePart:
         node: StageNode,
         states: PartitionStates,
         table: PartitionTable,
-        place: tuple[int, int],
+        partition: tuple[int, int],
         task: StageTask,
         fitting: Fitting,
         *,
@@ -53,7 +53,7 @@ class StagePart:
         kind = node.stage_kind
         self._kind = kind
         self._states = states
-        self._part, partitions = place
+        self._part, partitions = partition
         self._task = task
         self._table = table
         self._fitting = fitting
@@ -70,7 +70,7 @@ class StagePart:
         return self._states.done
 
     def take(self, units: Sequence[Unit]) -> int:
-        """Apply units, or keep them for the end of the batch; returns how many keys belong elsewhere."""
+        """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
         # Few addresses are new in a block, so only those are looked at more closely.
         fresh = set(map(self._address, units)).difference(self._own)
         misplaced: set[Any] = set()
@@ -100,7 +100,7 @@ class StagePart:
         work = self._work
         if work is None or self.done:
             return {}
-        merged = merge(*(self._waiting.pop(place) for place in sorted(self._waiting)), key=_time_of)
+        merged = merge(*(self._waiting.pop(tp) for tp in sorted(self._waiting)), key=_time_of)
         while block := list(islice(merged, _BLOCK)):
             work.apply(block)
         work.finish()
@@ -118,18 +118,19 @@ class StagePart:
         return (self._work or self._start()).plain_fold()
 
     def _start(self) -> StageWork:
-        """Make the work. Where rows are not named by keys, the header is read before anything is decided."""
+        """Create the work. Where rows are not named by keys, the header is read before the first decision."""
         task, kind = self._task, self._kind
         if not kind.states_by_key:
             self._states.rows(())
             if not self._states.untouched:
-                # Written in part, so all behind it is done. What would go on now was decided over other rows.
+                # An earlier attempt has written a part of the rows, so its outputs are published, and stages after this one are
+                # written. What this attempt would emit was decided on other rows: it counts for nothing.
                 task = replace(task, emit=None, drop=None, counts=Counter())
         self._work = work = kind.start(task)
         return work
 
     def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
-        """Units without those whose key the store does not take: their inputs are told to have failed."""
+        """The units whose key the store takes; the inputs of all others fail."""
         long = {unit[0] for unit in units if unit[0] is not None and len(unit[0]) > ANY_KEY}
         refused = {key for key in long if not self._fitting.fits(self._key_in(key))}
         if not refused:
@@ -141,7 +142,7 @@ class StagePart:
         return [unit for unit in units if unit[0] not in refused]
 
     def _key_in(self, key: bytes) -> bytes:
-        """The key itself, where it came with an id."""
+        """The key alone, where an id came with it."""
         return key if self._kind.spread != "id" else unpack_key_and_id(key)[0] or b""
 
 
@@ -163,5 +164,5 @@ def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any]
 
 
 def _time_of(unit: Unit) -> int:
-    """Units of one input have one time, so they stay together; input partitions of one time go by their names."""
+    """Units of one input have one time, so they stay together; at equal times input partitions go in the order of their names."""
     return unit[4].timestamp_ms

@@ -12,8 +12,8 @@ Rows = list[tuple[bytes, bytes | None]]
 class PartitionTable:
     """A `StageTable` over the cells of one state partition.
 
-    What is behind a cell's cursor was written by an earlier attempt at this batch; it is read as it is, and not written
-    again: that is what the rule of tables is made for.
+    Rows up to a cell's cursor were written by an earlier attempt at this batch; they are read as they are, and not written
+    again. The rule of tables (`sqe_chain.flow.table`) makes that right.
     """
 
     def __init__(self, states: PartitionStates) -> None:
@@ -59,7 +59,7 @@ class PartitionTable:
         return self._states.settled(row)
 
     def changes(self) -> dict[int, Rows]:
-        """Cell -> what is to be written there, in the order of names."""
+        """Cell -> what has to be written there, in the order of names."""
         states, known = self._states, self._known
         found: dict[int, Rows] = {}
         for row in sorted(self._changed):

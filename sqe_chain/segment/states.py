@@ -23,15 +23,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One plan being applied: where headers stand before it, and who applies it.
+class Transition:
+    """From one plan to the next: where headers are before it, and who applies it.
 
     Attributes:
         flow: flow name.
         claim: the run.
         before_number: number of the plan before.
         before_id: its id.
-        stored_in: stage name -> name of the flow under which its states are stored, where it is another.
+        stored_in: stage name -> name of the flow under which its states are stored, where that is another name.
     """
 
     flow: str
@@ -72,19 +72,19 @@ def check_owner(header: Header | None, claim: Claim, where: str) -> Header:
 class CellStates:
     """The states of one cell, for the batch at hand.
 
-    The first read decides what there is to do: nothing when the plan is applied already (a redo, or a
-    recomputation after the persist), less when it is begun. Every later read must find the same.
+    The first read decides what is left to do: nothing when the plan is applied already (a redo, or a
+    recomputation after the persist), less when it is begun. Every later read must find the same header.
 
     Args:
         store: the stage's store.
-        step: the batch.
+        transition: the batch's.
         stage: stage name.
         part: number of the cell.
     """
 
-    def __init__(self, store: StateStore, step: Step, stage: str, part: int) -> None:
+    def __init__(self, store: StateStore, transition: Transition, stage: str, part: int) -> None:
         self._store = store
-        self._step = step
+        self._transition = transition
         self._stage = stage
         self._part = part
         self._first: Header | None = None
@@ -92,18 +92,18 @@ class CellStates:
         self.cursor: bytes | None = None
 
     def settled(self, key: bytes) -> bool:
-        """Whether this batch is applied to a key already, as far as it is known from what was read."""
+        """Whether this batch is known to be applied to a key already."""
         return self.done or (self.cursor is not None and key <= self.cursor)
 
     def rows(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What stands under these keys, be it of before this batch or, up to the cursor, of behind it.
+        """The states of these keys: as they were before this batch; of keys up to the cursor, as they are after it.
 
         Raises:
             Superseded: a newer run owns the flow.
-            StoreInconsistent: a header is not where the plan before left it.
+            StoreInconsistent: a header is not as the plan before left it.
             Unavailable: the store does not answer.
         """
-        flow = self._step.store_flow(self._stage)
+        flow = self._transition.store_flow(self._stage)
         before, states, after = self._store.read(flow, self._stage, self._part, keys)
         for header in (before, after):
             self._check(header)
@@ -112,11 +112,11 @@ class CellStates:
     @property
     def where(self) -> str:
         """Flow, stage and cell, for texts."""
-        return f"{self._step.flow}/{self._stage}/{self._part}"
+        return f"{self._transition.flow}/{self._stage}/{self._part}"
 
     def _check(self, header: Header | None) -> None:
-        step = self._step
-        found = check_owner(header, step.claim, self.where)
+        transition = self._transition
+        found = check_owner(header, transition.claim, self.where)
         if self._first is not None:
             if found != self._first:
                 raise StoreInconsistent(
@@ -124,14 +124,14 @@ class CellStates:
                 )
             return
         self._first = found
-        if found.number > step.before_number:
+        if found.number > transition.before_number:
             self.done = True
-        elif found.number == step.before_number and found.plan_id == step.before_id:
+        elif found.number == transition.before_number and found.plan_id == transition.before_id:
             self.cursor = found.cursor if found.begun_id else None
         else:
             raise StoreInconsistent(
-                f"{self.where}: stands at plan {found.number} ({found.plan_id}), expected was "
-                f"{step.before_number} ({step.before_id}): the store went back in time; start again"
+                f"{self.where}: is at plan {found.number} ({found.plan_id}), expected was "
+                f"{transition.before_number} ({transition.before_id}): the store went back in time; start again"
             )
 
 
@@ -140,17 +140,19 @@ class PartitionStates:
 
     Args:
         store: the stage's store.
-        step: the batch.
+        transition: the batch's.
         stage: stage name.
         part: state partition.
         layout: number of state partitions, and of buckets of each.
     """
 
-    def __init__(self, store: StateStore, step: Step, stage: str, part: int, layout: tuple[int, int]) -> None:
+    def __init__(
+        self, store: StateStore, transition: Transition, stage: str, part: int, layout: tuple[int, int]
+    ) -> None:
         self._partitions, self._buckets = layout
         self._first = part * self._buckets
         numbers = range(self._first, self._first + self._buckets)
-        self._cells = {cell: CellStates(store, step, stage, cell) for cell in numbers}
+        self._cells = {cell: CellStates(store, transition, stage, cell) for cell in numbers}
 
     @property
     def done(self) -> bool:
@@ -169,17 +171,17 @@ class PartitionStates:
         return all(not cell.done and cell.cursor is None for cell in self._cells.values())
 
     def settled(self, key: bytes) -> bool:
-        """Whether this batch is applied to a key already, as far as it is known from what was read."""
+        """Whether this batch is known to be applied to a key already."""
         return self._cells[self.cell(key)].settled(key)
 
     def rows(self, keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
-        """What stands under these keys; None where nothing does, or where the whole cell is done.
+        """The states of these keys; None where there is none, or where the whole cell is done.
 
         Without keys, it reads the headers alone.
 
         Raises:
             Superseded: a newer run owns the flow.
-            StoreInconsistent: a header is not where the plan before left it.
+            StoreInconsistent: a header is not as the plan before left it.
             Unavailable: the store does not answer.
         """
         keys_of: dict[int, list[bytes]] = {} if keys else {cell: [] for cell in self._cells}
@@ -223,7 +225,7 @@ class View:
 
 def persist(
     store: StateStore,
-    step: Step,
+    transition: Transition,
     plan_id: str,
     stage: str,
     part: int,
@@ -233,17 +235,17 @@ def persist(
 ) -> int:
     """Step 6 for one cell: write rows and header, in chunks if need be.
 
-    Each chunk is compared with the header that the one before it left. Sending it all again after any
-    crash or lost reply is safe: keys at or before the standing cursor are skipped.
+    Each chunk is written only if the header is as the chunk before it left it. Sending all of them again after any
+    crash or lost reply is safe: keys at or before the stored cursor are skipped.
 
     Args:
         store: the stage's store.
-        step: the batch.
+        transition: the batch's.
         plan_id: id of its plan.
         stage: stage name.
         part: number of the cell.
         rows: changed keys in key order; those at or before `before.cursor` must be absent.
-        before: the header as it stands before this step.
+        before: the header as it is stored now.
         view: how the stage shows its states; None: it does not.
 
     Returns:
@@ -251,12 +253,12 @@ def persist(
 
     Raises:
         Superseded: a newer run owns the flow.
-        StoreInconsistent: the header is neither where it should be nor beyond.
+        StoreInconsistent: the header is neither as expected nor further on.
         Unavailable: no answer; call again.
     """
-    where = f"{step.flow}/{stage}/{part}"
-    number = step.before_number + 1
-    last = Header(step.claim.epoch, step.claim.run_id, number, plan_id)
+    where = f"{transition.flow}/{stage}/{part}"
+    number = transition.before_number + 1
+    last = Header(transition.claim.epoch, transition.claim.run_id, number, plan_id)
     remaining = list(rows)
     views = view.of(remaining) if view else None
     written = 0
@@ -264,29 +266,27 @@ def persist(
         size = chunk_size(store, remaining, views)
         chunk = remaining[:size]
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
-        standing = store.write(step.store_flow(stage), stage, part, before, after, chunk, views)
-        if standing == after:
+        stored = store.write(transition.store_flow(stage), stage, part, before, after, chunk, views)
+        if stored == after:
             written += size
             if after is last:
                 return written
             remaining, before = remaining[size:], after
             continue
-        standing = check_owner(standing, step.claim, where)
-        if standing.number == number and standing.plan_id == plan_id:
+        stored = check_owner(stored, transition.claim, where)
+        if stored.number == number and stored.plan_id == plan_id:  # an earlier attempt has written all of it
             return written
-        ahead = (
-            standing.begun_id == plan_id and standing.number == before.number and standing.cursor is not None
-        )
-        if not ahead or (before.cursor is not None and standing.cursor <= before.cursor):  # type: ignore[operator]
+        ahead = stored.begun_id == plan_id and stored.number == before.number and stored.cursor is not None
+        if not ahead or (before.cursor is not None and stored.cursor <= before.cursor):  # type: ignore[operator]
             raise StoreInconsistent(
-                f"{where}: stands at {standing}; expected was {before}: the store went back in time; start again"
+                f"{where}: is at {stored}; expected was {before}: the store went back in time; start again"
             )
-        remaining = [row for row in remaining if row[0] > standing.cursor]  # type: ignore[operator]
-        before = standing
+        remaining = [row for row in remaining if row[0] > stored.cursor]  # type: ignore[operator]
+        before = stored
 
 
 def chunk_size(store: StateStore, rows: Rows, views: Views | None = None) -> int:
-    """How many of these rows fit into one atomic step: at least one, if there is one."""
+    """How many of these rows fit into one atomic write: at least one, if there is one."""
     size = 0
     for index, (key, state) in enumerate(rows):
         size += len(key) + len(state or b"") + (views.size(key) if views else 0)

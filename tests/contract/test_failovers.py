@@ -14,7 +14,7 @@ import pytest
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Header, Rows, StateStore
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.segment.states import Claim, Step, persist
+from sqe_chain.segment.states import Claim, Transition, persist
 from sqe_chain.stores import open_store
 from tests.support.memory_pipeline import TotalsPipeline, feed_with_replays, totals_flow
 from tests.support.redis_servers import RedisCluster, SentinelGroup, server_info
@@ -23,7 +23,7 @@ from tests.support.waiting import eventually, retry_until_available
 pytestmark = pytest.mark.timeout(300)
 
 BORN = Header(1, "run-a", 0, "plan-0")
-STEP = Step("chunks", Claim(1, "run-a"), 0, "plan-0")
+TRANSITION = Transition("chunks", Claim(1, "run-a"), 0, "plan-0")
 ROWS = [(b"key-%02d" % number, b"state %d" % number) for number in range(40)]
 PARTS = 3
 
@@ -65,7 +65,7 @@ class Interrupted:
 
 def persist_with_retries(store: Interrupted) -> int:
     def again() -> int:
-        return persist(store, STEP, "plan-1", "s", 0, ROWS, BORN)  # type: ignore[arg-type]
+        return persist(store, TRANSITION, "plan-1", "s", 0, ROWS, BORN)  # type: ignore[arg-type]
 
     return retry_until_available(again)
 
@@ -106,7 +106,7 @@ def test_a_failover_between_two_chunks_to_a_replica_that_lags_stops(group: Senti
     assert store.headers("chunks", "s", [0]) == [BORN]
     assert list(store.scan("chunks", "s", 0)) == []
     # Started from the beginning, as recovery does, it succeeds.
-    persist(store, STEP, "plan-1", "s", 0, ROWS, BORN)
+    persist(store, TRANSITION, "plan-1", "s", 0, ROWS, BORN)
     assert dict(store.scan("chunks", "s", 0)) == dict(ROWS)
     store.close()
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Home, Location, Locations, StateStore, ViewKind, Views
-from sqe_chain.segment.states import Claim, Step, persist
+from sqe_chain.segment.states import Claim, Transition, persist
 from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.stores.memory import MemoryStore
@@ -541,8 +541,8 @@ def test_a_hundred_thousand_keys_of_one_batch(store: StateStore, flow: str) -> N
     """In chunks, by the cursor, as the protocol persists them; with the sizes that a server takes by default."""
     store.write(flow, "s", 0, None, BORN, [])
     rows = [(b"key-%06d" % number, b"state %d" % number) for number in range(100_000)]
-    step = Step(flow, Claim(1, "run-a"), 0, "plan-0")
-    assert persist(store, step, "plan-1", "s", 0, rows, BORN) == len(rows)
+    transition = Transition(flow, Claim(1, "run-a"), 0, "plan-0")
+    assert persist(store, transition, "plan-1", "s", 0, rows, BORN) == len(rows)
     asked = [*(key for key, _ in reversed(rows)), b"none"]
     assert store.read(flow, "s", 0, asked) == (NEXT, [*(state for _, state in reversed(rows)), None], NEXT)
     assert dict(store.scan(flow, "s", 0)) == dict(rows)

@@ -16,7 +16,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
 from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.protocol.recover import to_redo
-from sqe_chain.segment.states import CellStates, Claim, Step
+from sqe_chain.segment.states import CellStates, Claim, Transition
 from sqe_chain.stores.memory import MemoryStore, PartCopy
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word
@@ -103,6 +103,6 @@ def test_rows_that_another_run_wrote_meanwhile_are_seen_by_the_header_after_them
     """The header before them is as it should be; what was read is not."""
     store = OvertakenStore(f"overtaken-{object()!r}")
     store.write("flow", "stage", 0, None, Header(1, "run", 0, "plan-0"), [(b"a", b"whole")])
-    cell = CellStates(store, Step("flow", Claim(1, "run"), 0, "plan-0"), "stage", 0)
+    cell = CellStates(store, Transition("flow", Claim(1, "run"), 0, "plan-0"), "stage", 0)
     with pytest.raises(Superseded):
         cell.rows([b"a"])

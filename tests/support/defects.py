@@ -90,12 +90,12 @@ DEFECTS: Final = (
     defect(
         "windows ask a heartbeat function again, with another key in its context",
         (
-            "segment/steps.py",
+            "segment/compiler.py",
             'append((own, b"" if shuffled else None, "", path + number(part), origin))',
             "push_as_it_is(value, own, path + number(part), origin)",
         ),
         (
-            "segment/steps.py",
+            "segment/compiler.py",
             (
                 "        shuffled, now_ms = node.index in self._shuffled, self._now_ms\n"
                 "        beats, takes_context = heartbeat.function"
@@ -301,8 +301,8 @@ DEFECTS: Final = (
         "stages after one shuffle share what was carried for another one of them",
         (
             "segment/level.py",
-            "        place = stage, topic, partition, offset\n",
-            "        place = 0, topic, partition, offset\n",
+            "        source = stage, topic, partition, offset\n",
+            "        source = 0, topic, partition, offset\n",
         ),
     ),
 )

@@ -222,7 +222,7 @@ def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Appl
     before = applied.before[states.stage, states.part]
     stage = flow.stage_at(states.stage)
     return persist(
-        store, job.step, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
+        store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
     )
 
 

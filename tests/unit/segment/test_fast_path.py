@@ -23,7 +23,7 @@ from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment import fast_path, source_partition
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.segment.states import Claim, Step
+from sqe_chain.segment.states import Claim, Transition
 
 BEFORE = Header(1, "run", 3, "plan-3")
 TYPE = StringValue.DESCRIPTOR.full_name
@@ -92,7 +92,7 @@ def states_after(blocks: Sequence[list[Record]], header: Header = BEFORE, key: A
     flow.source("words", StringValue).aggregate(
         "letters", key=key or (lambda word: word.value[0]), state=StringValue, fold=note
     )
-    job = Job(Step("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
+    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(header)
     reading = Reading(flow, job, lambda _: store)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
@@ -217,7 +217,7 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
     )
     if changes:
         stage.changes().to("notes", partitions=2)
-    job = Job(Step("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
+    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(BEFORE)
     reading = Reading(flow, job, lambda _: store)
     portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))

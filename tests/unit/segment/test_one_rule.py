@@ -32,7 +32,7 @@ from sqe_chain.segment import fast_path, source_partition
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
-from sqe_chain.segment.states import Claim, Step
+from sqe_chain.segment.states import Claim, Transition
 
 TYPE = StringValue.DESCRIPTOR.full_name
 BEFORE = Header(1, "run", 3, "plan-3")
@@ -191,7 +191,9 @@ def way(
         "all", key=lambda value: value.value[:1] or "-", state=StringValue, fold=note
     )
     store: Any = Empty()
-    reading = Reading(flow, Job(Step("f", Claim(1, "run"), 3, "plan-3"), 1, in_place=True), lambda _: store)
+    reading = Reading(
+        flow, Job(Transition("f", Claim(1, "run"), 3, "plan-3"), 1, in_place=True), lambda _: store
+    )
     elsewhere = (Exclusion("words", 0, 10**9, policy, "X", "x"),) if one_by_one else ()
     marks = PartitionMarks("words", TOPIC_ID, 0)
     portion = Portion(Range("words", TOPIC_ID, 0, 0, 10**6), marks, elsewhere)

@@ -1,4 +1,4 @@
-"""The stateless steps of a flow, compiled to functions that push a unit to the next step.
+"""The operators without state (map, filter, …), compiled to functions that push a unit to the next one.
 
 A unit is pushed as ``(value, key, path, origin)``. What reaches a stage or an output is appended to a
 `Collector`. Functions call each other directly: this is the hottest path after the decoding.
@@ -44,7 +44,7 @@ payload (None for a deleted state)."""
 
 
 class Collector:
-    """What the steps have made of the present input.
+    """What the operators have made of the current input.
 
     Attributes:
         units: stage index -> units.
@@ -59,13 +59,13 @@ class Collector:
 
 
 class Compiler:
-    """Compiles the steps behind a node.
+    """Compiles the operators after a node.
 
     Args:
         flow: the flow.
         collector: where units and payloads arrive.
         now_ms: the batch's clock for contexts.
-        shuffled: stages (by index) that stand behind a shuffle: their units are serialized at once.
+        shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
     """
 
     def __init__(self, flow: Flow, collector: Collector, now_ms: int, shuffled: frozenset[int]) -> None:
@@ -74,12 +74,12 @@ class Compiler:
         self._now_ms = now_ms
         self._shuffled = shuffled
 
-    def behind(self, node: Node, side: Side = "") -> Push | None:
+    def after(self, node: Node, side: Side = "") -> Push | None:
         """The function that takes what a node gives; None when nobody wants it.
 
         Args:
-            node: source, step or stage.
-            side: of a stage: the steps behind `changes()` or `dropped()`, not those behind what it gives on.
+            node: source, operator or stage.
+            side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
         """
         pushes = [self._compile(child) for child in self._flow.children(node.index) if child.side == side]
         if not pushes:
@@ -91,14 +91,14 @@ class Compiler:
             return self._stage(node)
         if isinstance(node, OutputNode):
             return self._output(node)
-        down = self.behind(node)
+        down = self.after(node)
         if down is None:
             raise AssertionError(f"{node.place}: checked when declared")
         if not isinstance(node, FunctionNode):
             return down
         if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
             return _flat_map_to_outputs(node.function, down)
-        plain, with_context = _STEPS[type(node)]
+        plain, with_context = _OPERATORS[type(node)]
         if node.takes_context:
             return with_context(node.function, down, self._now_ms)
         return plain(node.function, down)
@@ -116,7 +116,7 @@ class Compiler:
         return lambda value, key, origin: function(value, Context(origin, key, now_ms))
 
     def _key_and_id(self, identity: DeclaredFunction) -> UserFunction:
-        """The id goes along with the key: it decides the state partition."""
+        """Key and id together; the id decides the state partition."""
         find, now_ms = identity.function, self._now_ms
 
         def both(value: object, key: bytes | None, origin: Origin) -> bytes:
@@ -134,10 +134,10 @@ class Compiler:
         return push if heartbeat is None else self._with_heartbeats(node, heartbeat, push)
 
     def _with_heartbeats(self, node: StageNode, heartbeat: DeclaredFunction, push: Push) -> Push:
-        """A heartbeat goes into every state partition, without a value, under a key that lies there.
+        """A heartbeat goes into every state partition, without a value, under a key that belongs there.
 
-        The user's function is asked here and nowhere else, with the stream's own key: what it said goes along as
-        the missing value.
+        The user's function is called here and nowhere else, with the stream's own key. Stages know a heartbeat by
+        its missing value.
         """
         append, keys = self._collector.units[node.index].append, key_of_each(self._flow.state_partitions)
         shuffled, now_ms = node.index in self._shuffled, self._now_ms
@@ -230,7 +230,7 @@ def _codec_of(
 
 
 def _maker(flow: Flow, node: Node) -> str:
-    """The step whose function made the values that reach a node, for an error's text."""
+    """The operator whose function made the values that reach a node, for an error's text."""
     while node.parents:
         node = flow.nodes[node.parents[0]]
         if node.maker is not None:
@@ -345,7 +345,7 @@ def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: byt
         down(item, key, path + number(index), origin)
 
 
-_STEPS: Final[
+_OPERATORS: Final[
     dict[
         type[FunctionNode],
         tuple[Callable[[UserFunction, Push], Push], Callable[[UserFunction, Push, int], Push]],
@@ -356,4 +356,4 @@ _STEPS: Final[
     FlatMapNode: (_flat_map, _flat_map_in_context),
     KeyByNode: (_key_by, _key_by_in_context),
 }
-"""How a step is done: without the context, and with it."""
+"""How an operator is compiled: without the context, and with it."""
