@@ -168,7 +168,7 @@ class LostOffsets(ServiceStopped):
 
 
 class NoCommittedOffset(ServiceStopped):
-    """The flow has no position in a log that no longer begins at offset 0."""
+    """The flow has read nothing yet of a log that no longer begins at offset 0."""
 
 
 class CompactedInput(ServiceStopped):

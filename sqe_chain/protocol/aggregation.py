@@ -157,9 +157,9 @@ class Aggregation:
             infos = inputs.describe(env.flow, env.log)
             # A topic that was created again enters as a new root, or stops the service.
             self._bring_up_to_date(infos)
-            positions = {tp: planned.stop for tp, planned in self._last().ends().items()}
+            offsets = {tp: planned.stop for tp, planned in self._last().ends().items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, positions)
+            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, bounds
@@ -221,9 +221,9 @@ class Aggregation:
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
         spec = self.env.settings.rebuild
-        positions = {tp: planned.stop for tp, planned in self._last().ends().items()}
-        bounds = self.env.ports.log.bounds(positions)
-        return inputs.lag(positions, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
+        offsets = {tp: planned.stop for tp, planned in self._last().ends().items()}
+        bounds = self.env.ports.log.bounds(offsets)
+        return inputs.lag(offsets, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
 
     # ------------------------------------------------------------------ claim and recover
 

@@ -115,7 +115,7 @@ class Applier:
         return born
 
     def commit(self, plan: Plan) -> None:
-        """Step 7: for lag monitors, and as a witness for recovery. The flow's position is the plan, not the commit."""
+        """Step 7: for lag monitors, and as a witness for recovery. Where the flow is, the plan says, not the commit."""
         env = self.env
         if env.settings.rebuild is not None:  # a rebuild has no group; the flow commits after the switch
             return

@@ -52,18 +52,18 @@ def next_part(
         limit: records, over all partitions.
         spec: what is rebuilt, silently and as far as asked for; None: the flow goes on.
     """
-    positions = {tp: planned.stop for tp, planned in last.ends().items()}
-    limits, rest = silent_limits(positions, last.silent_until), last.unfinished
+    offsets = {tp: planned.stop for tp, planned in last.ends().items()}
+    limits, rest = silent_limits(offsets, last.silent_until), last.unfinished
     if spec is not None:
-        return _part(last, cut(positions, bounds, limit), silent=True)
+        return _part(last, cut(offsets, bounds, limit), silent=True)
     if limits is not None:
-        return _part(last, cut(positions, limit_bounds(bounds, limits), limit), silent=True)
+        return _part(last, cut(offsets, limit_bounds(bounds, limits), limit), silent=True)
     if rest is None:
-        return _part(last, cut(positions, bounds, limit))
+        return _part(last, cut(offsets, bounds, limit))
     begins = {planned.tp: planned.start for planned in rest.ranges}
-    if any(positions[tp] < begin for tp, begin in begins.items()):  # rewound with --republish
-        return _part(last, cut(positions, limit_bounds(bounds, positions | begins), limit))
-    return _part(last, positions | {planned.tp: planned.stop for planned in rest.ranges}, due=rest)
+    if any(offsets[tp] < begin for tp, begin in begins.items()):  # rewound with --republish
+        return _part(last, cut(offsets, limit_bounds(bounds, offsets | begins), limit))
+    return _part(last, offsets | {planned.tp: planned.stop for planned in rest.ranges}, due=rest)
 
 
 def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished | None = None) -> Part:
@@ -71,12 +71,12 @@ def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished |
     return Part(ranges, stops, silent, due)
 
 
-def silent_limits(positions: Mapping[TopicPartition, int], silent_until: Mapping[str, int]) -> Offsets | None:
+def silent_limits(offsets: Mapping[TopicPartition, int], silent_until: Mapping[str, int]) -> Offsets | None:
     """How far a silent batch may read each partition; None when everything up to there has been read.
 
     Args:
-        positions: next offset of each partition.
+        offsets: next offset of each partition.
         silent_until: a plan's.
     """
-    limits = {tp: max(offset, silent_until.get(mark_name(*tp), 0)) for tp, offset in positions.items()}
-    return limits if limits != positions else None
+    limits = {tp: max(offset, silent_until.get(mark_name(*tp), 0)) for tp, offset in offsets.items()}
+    return limits if limits != offsets else None

@@ -31,7 +31,7 @@ Found = dict[TopicPartition, Bounds] | None
 
 
 class TopicDescriber(Protocol):
-    """What knows topics: a log, bare or waiting."""
+    """What can describe topics: a `Log`, or one that retries."""
 
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """See `Log.describe`."""
@@ -115,7 +115,7 @@ def check_durable(flow: Flow, infos: Topics, *, allowed: bool) -> list[str]:
 def first_offsets(
     flow: Flow, bounds: Mapping[TopicPartition, Bounds], start: str | None
 ) -> dict[TopicPartition, tuple[int, bool]]:
-    """Where a flow without a position begins in each partition, and whether that is in the middle of the log.
+    """Where a flow that has read nothing begins in each partition, and whether that is in the middle of the log.
 
     Args:
         flow: the flow.
@@ -132,7 +132,7 @@ def first_offsets(
             continue
         if bound.begin > 0 and start is None:
             raise NoCommittedOffset(
-                f"flow {flow.name!r} has no position in {topic}[{partition}], whose log begins at {bound.begin}: "
+                f"flow {flow.name!r} has read nothing of {topic}[{partition}], whose log begins at {bound.begin}: "
                 "earlier records are gone; give --start earliest (what is there) or --start latest"
             ).at(topic, partition)
         offsets[topic, partition] = bound.begin, bound.begin > 0
@@ -203,14 +203,14 @@ def check_bounds(tp: TopicPartition, next_offset: int, bound: Bounds) -> None:
         ).at(topic, partition, next_offset)
 
 
-def read_bounds(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPartition, int]) -> Found:
+def read_bounds(flow: Flow, log: Log, infos: Topics, offsets: Mapping[TopicPartition, int]) -> Found:
     """Read where the logs of these partitions begin and end, and check that they still hold what is to be read next.
 
     Args:
         flow: the flow.
         log: Kafka.
         infos: its topics, as described before.
-        positions: next offset of each partition.
+        offsets: next offset of each partition.
 
     Returns:
         None when an input was created again after it was described: then these are the bounds of another topic.
@@ -221,8 +221,8 @@ def read_bounds(flow: Flow, log: Log, infos: Topics, positions: Mapping[TopicPar
         Unavailable: the broker does not answer.
     """
     try:
-        bounds = log.bounds(positions)
-        for tp, offset in positions.items():
+        bounds = log.bounds(offsets)
+        for tp, offset in offsets.items():
             check_bounds(tp, offset, bounds[tp])
     except (LostOffsets, TruncatedInput, Unavailable):
         if is_recreated_since(flow, log, infos):
@@ -296,18 +296,18 @@ def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> b
 
 
 def cut(
-    positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], max_records: int
+    offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds], max_records: int
 ) -> dict[TopicPartition, int]:
     """Where the next batch ends in each partition: at the end of what is there, or at a fair share of the limit.
 
     Args:
-        positions: next offset of each partition.
+        offsets: next offset of each partition.
         bounds: of the same partitions.
         max_records: limit over all partitions.
     """
     # Those with the fewest records first: what they leave of their shares goes to the others.
-    waiting = {tp: bounds[tp].stable_end - offset for tp, offset in positions.items()}
-    ends = dict(positions)
+    waiting = {tp: bounds[tp].stable_end - offset for tp, offset in offsets.items()}
+    ends = dict(offsets)
     left = max_records
     for count, tp in enumerate(sorted(waiting, key=lambda tp: (waiting[tp], tp))):
         share = max(1, left // (len(waiting) - count))
@@ -327,16 +327,16 @@ def limit_bounds(
     }
 
 
-def lag(positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:
+def lag(offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> int:
     """Offsets that are stable and not yet read."""
-    return sum(max(0, bounds[tp].stable_end - offset) for tp, offset in positions.items())
+    return sum(max(0, bounds[tp].stable_end - offset) for tp, offset in offsets.items())
 
 
 def lag_by_partition(
-    positions: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+    offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
 ) -> dict[str, int]:
     """The same for each "topic/partition"."""
-    return {mark_name(*tp): lag({tp: offset}, bounds) for tp, offset in positions.items()}
+    return {mark_name(*tp): lag({tp: offset}, bounds) for tp, offset in offsets.items()}
 
 
 def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
@@ -358,8 +358,8 @@ def group_commits(flow: Flow, log: RetryingLog, infos: Topics) -> dict[TopicPart
 def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:
     """Commit a group's offsets, in the partitions that still exist.
 
-    A topic that was created again with fewer partitions takes no commit for those that are gone, and the broker answers
-    that as it does when it is away. To retry would be to wait for ever.
+    A topic that was created again with fewer partitions takes no commit for those that are gone, and the broker then
+    answers as if it were away. A plain retry would wait for ever.
 
     Args:
         log: Kafka.

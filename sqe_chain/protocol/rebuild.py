@@ -1,11 +1,11 @@
 """Folding a flow again from its inputs, beside its states, and switching over in one step.
 
-A second flow, with another name and the same functions, folds everything from where the flow once began up to a given
-position. It is an ordinary flow, with a claim, plans and headers of its own, but it publishes and commits nothing; its
+A second flow, with another name and the same functions, folds everything from where the flow once began up to given
+offsets. It is an ordinary flow, with a claim, plans and headers of its own, but it publishes and commits nothing; its
 plans continue the numbers of the flow's. When it is done, its last plan becomes the flow's, by one compare-and-set of the
 home record. What was stored before is deleted after that, not earlier.
 
-Until the flow has passed the positions up to which it had published, it stays silent too (`Plan.silent_until`): its
+Until the flow has passed the offsets up to which it had published, it stays silent too (`Plan.silent_until`): its
 receivers have these outputs. A batch of which they may have a part is then repeated as it was sealed
 (`Plan.unfinished`).
 """
@@ -75,7 +75,7 @@ class Rebuild:
         env.flow.check()
         if not env.flow.stages():
             raise ConfigurationError(
-                f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its position"
+                f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its offsets"
             )
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)

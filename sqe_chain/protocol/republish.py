@@ -29,8 +29,8 @@ from sqe_chain.segment.states import Claim, Transition
 
 
 @dataclass(slots=True)
-class Position:
-    """The position of a republisher in one partition.
+class InputProgress:
+    """How far a republisher has read one partition.
 
     Attributes:
         offset: next to read.
@@ -58,7 +58,7 @@ class Republisher:
     """
 
     env: Environment
-    _positions: dict[TopicPartition, Position] = field(default_factory=dict)
+    _inputs: dict[TopicPartition, InputProgress] = field(default_factory=dict)
     _bytes_per_record: float = 100.0
     _committed_ms: int = 0
     _brake: Brake = field(init=False)
@@ -72,10 +72,10 @@ class Republisher:
         return
 
     def start(self) -> StartResult:
-        """Find the committed positions; a first start commits them before anything is published.
+        """Find the committed offsets; a first start commits them before anything is published.
 
         Raises:
-            ServiceStopped: the flow cannot go on from its committed positions.
+            ServiceStopped: the flow cannot go on from its committed offsets.
             ConfigurationError: a topic is missing.
         """
         env = self.env
@@ -87,7 +87,7 @@ class Republisher:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
-        result = StartResult(len(self._positions))
+        result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
         return result
 
@@ -110,17 +110,17 @@ class Republisher:
         stops = inputs.cut(offsets, bounds, limit)
         if stops == offsets:
             if env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
-                self._commit(list(self._positions))
+                self._commit(list(self._inputs))
             env.emit(CaughtUp())
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
         portions = [
             Portion(
-                Range(tp[0], position.topic_id, tp[1], position.offset, stops[tp], position.epoch),
-                position.marks,
+                Range(tp[0], progress.topic_id, tp[1], progress.offset, stops[tp], progress.epoch),
+                progress.marks,
             )
-            for tp, position in self._positions.items()
-            if stops[tp] > position.offset
+            for tp, progress in self._inputs.items()
+            if stops[tp] > progress.offset
         ]
         with env.step(PUBLISH):
             report = self._publish(portions, started_ms, infos)
@@ -140,32 +140,34 @@ class Republisher:
         return result
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> dict[TopicPartition, int]:
-        """Move the committed positions back, so that what follows is published once more.
+        """Move the committed offsets back, so that what follows is published once more.
 
         Args:
             to: offsets for some partitions, or a time in milliseconds since 1970.
 
         Returns:
-            The positions now.
+            Each partition's next offset now.
 
         Raises:
-            ConfigurationError: a partition is not read, or an offset lies beyond its position.
+            ConfigurationError: a partition is not read, or an offset lies after the next one to read.
         """
-        positions, env = self._positions, self.env
+        env = self.env
         if isinstance(to, int):
-            found = env.log.offsets_at(positions, to)
-            to = {tp: min(offset, positions[tp].offset) for tp, offset in found.items()}
+            found = env.log.offsets_at(self._inputs, to)
+            to = {tp: min(offset, self._inputs[tp].offset) for tp, offset in found.items()}
         for tp, offset in to.items():
-            known = positions.get(tp)
-            if known is None or offset > known.offset:
-                at = f"position is {known.offset}" if known else "this flow does not read it"
+            progress = self._inputs.get(tp)
+            if progress is None or offset > progress.offset:
+                at = (
+                    f"the flow has read up to {progress.offset}" if progress else "this flow does not read it"
+                )
                 raise ConfigurationError(f"{tp[0]}[{tp[1]}]: cannot be rewound to offset {offset}: {at}")
         for (topic, partition), offset in to.items():
-            known = positions[topic, partition]
-            marks = PartitionMarks(topic, known.topic_id, partition, entered_in_middle=offset > 0)
-            positions[topic, partition] = Position(offset, known.topic_id, 0, marks)
+            topic_id = self._inputs[topic, partition].topic_id
+            marks = PartitionMarks(topic, topic_id, partition, entered_in_middle=offset > 0)
+            self._inputs[topic, partition] = InputProgress(offset, topic_id, 0, marks)
         self._commit(list(to))
-        return {tp: position.offset for tp, position in positions.items()}
+        return {tp: progress.offset for tp, progress in self._inputs.items()}
 
     def beat(self) -> bool:
         """Republishers claim nothing: always True."""
@@ -176,7 +178,7 @@ class Republisher:
 
     def lag(self) -> int:
         """Offsets that are stable and not yet read."""
-        offsets = {tp: position.offset for tp, position in self._positions.items()}
+        offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
         return inputs.lag(offsets, self.env.ports.log.bounds(offsets))
 
     def _look(
@@ -190,7 +192,7 @@ class Republisher:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
-            offsets = {tp: position.offset for tp, position in self._positions.items()}
+            offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
             bounds = env.retry.call("look for new records", look)
@@ -225,16 +227,16 @@ class Republisher:
 
     def _advance(self, stops: dict[TopicPartition, int], report: Report) -> None:
         for end in report.ends:
-            position = self._positions[end.topic, end.partition]
-            position.marks = end.marks
-            position.epoch = end.last_epoch or position.epoch
+            progress = self._inputs[end.topic, end.partition]
+            progress.marks = end.marks
+            progress.epoch = end.last_epoch or progress.epoch
         records = sum(end.records for end in report.ends)
         if records:
             self._bytes_per_record = max(
                 16.0, (sum(e.size for e in report.ends) + report.output_size) / records
             )
         for tp, stop in stops.items():
-            self._positions[tp].offset = stop
+            self._inputs[tp].offset = stop
 
     def _enter(self, infos: dict[str, TopicInfo]) -> list[TopicPartition]:
         """Take up partitions that this run does not know yet.
@@ -245,7 +247,7 @@ class Republisher:
         env, flow = self.env, self.env.flow
         recreated = self._leave_recreated(infos)
         every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
-        tps = [tp for tp in every if tp not in self._positions]
+        tps = [tp for tp in every if tp not in self._inputs]
         if not tps:
             return []
         commits = env.log.committed(flow.name, every)
@@ -261,37 +263,37 @@ class Republisher:
             info, commit = infos[tp[0]], commits.get(tp)
             known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
             if commit is not None and not inputs.is_new_root(flow, tp[0], known_id, info):
-                self._positions[tp] = self._position_at(tp, commit, known_id, info, bounds[tp])
+                self._inputs[tp] = self._progress_at(tp, commit, known_id, info, bounds[tp])
                 continue
             if commit is not None:
                 recreated.setdefault((tp[0], known_id), {})[tp] = commit.offset
             offset = starts[tp][0] if tp in starts else 0
             marks = inputs.new_marks(info, tp[1], entered_in_middle=offset > 0)
-            self._positions[tp] = Position(offset, info.topic_id, 0, marks)
+            self._inputs[tp] = InputProgress(offset, info.topic_id, 0, marks)
             fresh.append(tp)
         self._notice_entered(fresh, recreated, infos)
         return fresh
 
     def _leave_recreated(self, infos: dict[str, TopicInfo]) -> Recreated:
-        """Forget the positions in topics without envelopes that were created again: the new topic is another root.
+        """Forget the progress in topics without envelopes that were created again: the new topic is another root.
 
         Raises:
             RecreatedTopic: a topic with envelopes was.
         """
         recreated: Recreated = {}
-        for (topic, partition), position in list(self._positions.items()):
-            known_id = position.topic_id.hex()
+        for (topic, partition), progress in list(self._inputs.items()):
+            known_id = progress.topic_id.hex()
             if inputs.is_new_root(self.env.flow, topic, known_id, infos.get(topic)):
-                recreated.setdefault((topic, known_id), {})[topic, partition] = position.offset
-                del self._positions[topic, partition]
+                recreated.setdefault((topic, known_id), {})[topic, partition] = progress.offset
+                del self._inputs[topic, partition]
             else:
-                self._check_id(topic, position.topic_id, infos.get(topic))
+                self._check_id(topic, progress.topic_id, infos.get(topic))
         return recreated
 
-    def _position_at(
+    def _progress_at(
         self, tp: TopicPartition, commit: Commit, known_id: str, info: TopicInfo, bound: Bounds
-    ) -> Position:
-        """The position that a commit describes.
+    ) -> InputProgress:
+        """The progress that a commit describes.
 
         Raises:
             ServiceStopped: the input, or the declared outputs, are not what they were at the commit.
@@ -303,7 +305,7 @@ class Republisher:
         marks = decode_marks(meta.get("marks"))
         if marks is None:  # they did not fit: what comes next cannot be compared with what came before
             marks = inputs.new_marks(info, tp[1], entered_in_middle=True)
-        return Position(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
+        return InputProgress(commit.offset, info.topic_id, int(str(meta.get("leader_epoch", 0))), marks)
 
     def _notice_entered(
         self, fresh: list[TopicPartition], recreated: Recreated, infos: dict[str, TopicInfo]
@@ -314,7 +316,7 @@ class Republisher:
             env.emit(Notice(inputs.recreation_text(topic, known_id, infos[topic], read)))
         for topic in sorted({tp[0] for tp in fresh} - {topic for topic, _ in recreated}):
             begun = ", ".join(
-                f"[{at}] from {self._positions[name, at].offset}" for name, at in fresh if name == topic
+                f"[{at}] from {self._inputs[name, at].offset}" for name, at in fresh if name == topic
             )
             env.emit(
                 Notice(
@@ -351,12 +353,12 @@ class Republisher:
         known = {"topic_id": topic_id.hex(), "leader_epoch": leader_epoch, "outputs": outputs}
         return json.dumps(known | {"marks": encode_marks(marks)} if marks is not None else known)
 
-    def _commit_of(self, position: Position) -> Commit:
-        """The commit of a position, with marks where they fit; without them the next run enters in the middle."""
-        metadata = self._metadata(position.topic_id, position.epoch, position.marks)
+    def _commit_of(self, progress: InputProgress) -> Commit:
+        """The commit of a progress, with marks where they fit; without them the next run enters in the middle."""
+        metadata = self._metadata(progress.topic_id, progress.epoch, progress.marks)
         if len(metadata) > METADATA_LENGTH:
-            metadata = self._metadata(position.topic_id, position.epoch)
-        return Commit(position.offset, metadata)
+            metadata = self._metadata(progress.topic_id, progress.epoch)
+        return Commit(progress.offset, metadata)
 
     def _check_metadata(self) -> None:
         """Check before anything is published that it can be committed."""
@@ -370,8 +372,8 @@ class Republisher:
 
     def _commit(self, tps: list[TopicPartition]) -> None:
         env = self.env
-        commits = {tp: self._commit_of(self._positions[tp]) for tp in tps}
-        ids = {topic: self._positions[topic, partition].topic_id.hex() for topic, partition in tps}
+        commits = {tp: self._commit_of(self._inputs[tp]) for tp in tps}
+        ids = {topic: self._inputs[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
         env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
         self._committed_ms = env.clock.now_ms()

@@ -80,7 +80,7 @@ def test_a_restart_between_two_writers_of_one_lane_is_no_hole() -> None:
     rehearsal.restart()
     rehearsal.run_until_caught_up()
     assert said(rehearsal) == [*range(5), *range(3), 5]
-    assert "excused" not in rehearsal.service._positions["in", 0].marks.to_json()  # type: ignore[union-attr]
+    assert "excused" not in rehearsal.service._inputs["in", 0].marks.to_json()  # type: ignore[union-attr]
 
 
 def kept(rehearsal: Rehearsal) -> dict[str, object]:
