@@ -48,6 +48,8 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
                 continue  # the store was emptied while this run waited: compare with the commits again
         if not lost:
             _check_not_empty(env, home, commits)
+        # Of everything that was ever stamped: a home record restored from a backup must not give out an epoch again, or
+        # the store would take this run and the one that had it before for the same.
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
         epochs += location_epochs(env)
@@ -55,6 +57,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")
         wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
+        # Of two runs that got here with the same home record one wins; the other begins again, and waits as a standby.
         if env.home.set_home(name, home, wanted) == wanted:
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
@@ -103,6 +106,7 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
                 )
             wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else born
             store = env.store(stage)
+            # No rows, only the header: a write of an older run, even one already on its way, no longer finds its own.
             stored = store.write(stored_in[stage.name], stage.name, part, header, wanted, ())
             if stored == wanted:
                 stamped[stage.index, part] = wanted

@@ -57,6 +57,7 @@ def next_part(
     if spec is not None:
         return _part(last, cut(offsets, bounds, limit), silent=True)
     if limits is not None:
+        # Up to the limits and no further: receivers have these outputs, and a batch publishes all of its outputs or none.
         return _part(last, cut(offsets, limit_bounds(bounds, limits), limit), silent=True)
     if rest is None:
         return _part(last, cut(offsets, bounds, limit))

@@ -239,6 +239,8 @@ class Rebuild:
         """Switch in one step: before it the flow is where it was, after it at the second flow's last plan."""
         env, after = self.env, replace(home, number=plan.number, plan_id=plan.plan_id)
         with env.step(SEAL):
+            # The only line that changes the flow. A crash before it leaves an attempt to resume or delete; after it, states
+            # under the old name, which the next rebuild deletes.
             self._set_home(home, after, plan)
         with env.step(RECOVER):
             Applier(env, mine).commit(plan)

@@ -60,6 +60,7 @@ def to_redo(
     _check_order(headers, level_of)
     lowest = min(header.number for header in headers.values())
     numbers = list(range(lowest + 1, last.number + 1))
+    # The lowest too: a redo begins with the marks and offsets of the plan before it.
     for number in (lowest, *numbers):
         if number < last.number and fetch(number) is None:
             raise StoreInconsistent(
@@ -118,6 +119,7 @@ def _check_order(headers: Headers, level_of: Mapping[int, int]) -> None:
         downstream = [header for (stage, _), header in headers.items() if level_of[stage] > level]
         if not upstream or not downstream:
             continue
+        # Of a begun plan some keys are written: those emit nothing any more, so it counts as reached.
         most = max(header.number + (1 if header.begun_id else 0) for header in upstream)
         least = min(header.number for header in downstream)
         if most > least:

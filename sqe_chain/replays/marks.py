@@ -124,10 +124,13 @@ class PartitionMarks:
         position = head.position
         if mark is None:
             return self._accept_first(head, position or root_position(leader_epoch, offset), offset)
+        # The bytes of two positions compare like their numbers only if they have the same length.
         if len(position) != len(mark.position):
             if head.lane or position:
                 raise self._wrong_length(mark, head, offset)
             return self.accept_raw(offset, leader_epoch)
+        # Before the positions are compared: a republisher that gives more outputs in its second attempt would get the
+        # additional ones accepted, and nobody knows whether those of the first attempt were the same.
         siblings = position[:-ORDINAL_LENGTH] == mark.position[:-ORDINAL_LENGTH]
         if siblings and last_of(head.chain) != mark.of:
             raise self._changed(mark, head, offset)
@@ -138,7 +141,7 @@ class PartitionMarks:
             self._check_gap(mark, head, offset)
         mark.position = position
         mark.offset = offset
-        mark.head = head
+        mark.head = head  # instead of `of`, which would have to be parsed from it now, and is seldom needed
         return True
 
     def accept_raw(self, offset: int, leader_epoch: int = 0) -> bool:

@@ -108,14 +108,18 @@ class FastPath:
                 if entry is None:
                     own = key_bytes(key)
                     entry = entries.get(own)
-                    if entry is None:  # to be loaded, or to be left as it is
+                    if (
+                        entry is None
+                    ):  # not loaded yet, or written by an earlier attempt: for `Level` to decide
+                        # All later units of this key come here too, so its order is kept. The order between keys does not
+                        # matter: on this path nobody takes what the fold emits.
                         waiting.append((own, unit, "", _FIRST, self._origin(block, index)))
                         continue
                     if len(known) >= _KNOWN_KEYS:
                         known.clear()
                     known[key] = entry
                 emissions = fold(entry.state, unit)
-                if emissions is not None:
+                if emissions is not None:  # a generator changes the state only while it is run
                     deque(emissions, maxlen=0)
                 if touched is not None:
                     touched[entry] = index

@@ -169,6 +169,7 @@ class SourcePartition:
                 continue
             if not fresh:
                 replays += 1
+                # A republisher passes replays on, and its readers ignore them: its marks serve to notice gaps only.
                 if drop_replays:
                     continue
             lane, position = head.lane, head.position or root_position(epoch, offset)
