@@ -220,7 +220,7 @@ DEFECTS: Final = (
         (
             "envelope/head.py",
             (
-                "    if head.ByteSize() != len(value):  # something stands there that parsing has left out\n"
+                "    if head.ByteSize() != len(value):  # it holds something that the parser has left out\n"
                 "        check_once(value)\n"
             ),
             "",
