@@ -105,14 +105,14 @@ class Applier:
         return rows
 
     def _create_header(self, stage: StageNode, part: int, plan: Plan) -> Header:
-        """Create the header of a stage that is born with this plan."""
+        """Create the header of a stage that is created with this plan."""
         mine = self.claim
-        born = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
+        created = Header(mine.epoch, mine.run_id, plan.number, plan.plan_id)
         store, flow = self.env.store(stage), plan.layout.stages[stage.name].flow
-        stored = store.write(flow, stage.name, part, None, born, ())
-        if stored != born:
+        stored = store.write(flow, stage.name, part, None, created, ())
+        if stored != created:
             raise Superseded(f"{self.env.flow.name}/{stage.name}/{part}: created by another run: {stored}")
-        return born
+        return created
 
     def commit(self, plan: Plan) -> None:
         """Step 7: for lag monitors, and as a witness for recovery. Where the flow is, the plan says, not the commit."""

@@ -84,18 +84,18 @@ class Attempts:
         home, plan = attempt.home, attempt.plan
         # The flow itself may have written there later, with epochs of its own.
         epoch = max(home.epoch, self.mine.epoch)
-        grave = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
+        tombstone = Header(epoch, self.mine.run_id, plan.number, plan.plan_id)
         for stage in self.env.flow.stages():
             if stage.name in plan.layout.stages:
-                self.clear(stage, attempt.name, cells_of(plan.layout, stage), grave)
+                self.clear(stage, attempt.name, cells_of(plan.layout, stage), tombstone)
         self._set_home(attempt.name, home, replace(home, number=-1, plan_id=""), None, plan.number + 1)
 
-    def delete_leftovers(self, stored_in: dict[str, str], grave: Header) -> None:
+    def delete_leftovers(self, stored_in: dict[str, str], tombstone: Header) -> None:
         """Delete what is stored under the flow's own name, which it leaves when it is folded again for the first time.
 
         Args:
             stored_in: stage -> name of the flow under which its states are stored now.
-            grave: the header that cleared cells get.
+            tombstone: the header that cleared cells get.
         """
         name = self.env.flow.name
         for stage in self.env.flow.stages():
@@ -108,7 +108,7 @@ class Attempts:
                     # Repeated as one: a scan is many calls.
                     look = partial(_has_rows, store, name, stage, cell)
                     if self.env.retry.call("look for old states", look):
-                        self.clear(stage, name, range(cell, cell + 1), grave)
+                        self.clear(stage, name, range(cell, cell + 1), tombstone)
                 first += _CELLS
 
     def is_free(self, name: str) -> bool:
@@ -117,18 +117,18 @@ class Attempts:
         stages = self.env.flow.stages()
         return home is None and not any(self._headers(name, stage, range(_CELLS)) for stage in stages)
 
-    def clear(self, stage: StageNode, flow: str, cells: range, grave: Header) -> None:
+    def clear(self, stage: StageNode, flow: str, cells: range, tombstone: Header) -> None:
         """Delete states of a stage that are no longer needed.
 
         Args:
             stage: the stage.
             flow: name of the flow under which they are stored.
             cells: its cells there.
-            grave: the header that each cell gets before its first row is deleted.
+            tombstone: the header that each cell gets before its first row is deleted.
         """
         for cell in cells:
             # Repeated as one: it scans, and begins with the header that it finds.
-            self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, grave))
+            self.env.retry.call("delete old states", partial(self._clear_cell, stage, flow, cell, tombstone))
 
     # ------------------------------------------------------------------ small parts
 
@@ -164,26 +164,28 @@ class Attempts:
     def _headers(self, flow: str, stage: StageNode, cells: range) -> bool:
         return any(self.env.store(stage).headers(flow, stage.name, cells))
 
-    def _clear_cell(self, stage: StageNode, flow: str, cell: int, grave: Header) -> None:
+    def _clear_cell(self, stage: StageNode, flow: str, cell: int, tombstone: Header) -> None:
         store = self.env.ports.store(stage)
         header = store.headers(flow, stage.name, [cell])[0]
         if header is None:
             return
         # Never older than what is stored: the flow itself may have written here, after a switch to this attempt.
-        grave = replace(grave, epoch=max(grave.epoch, header.epoch), number=max(grave.number, header.number))
+        tombstone = replace(
+            tombstone, epoch=max(tombstone.epoch, header.epoch), number=max(tombstone.number, header.number)
+        )
         rows: list[tuple[bytes, bytes | None]] = [
             (key, None) for key, _ in store.scan(flow, stage.name, cell)
         ]
         views = Views(stage.view, {}) if stage.view in store.views else None
-        while rows or header != grave:
+        while rows or header != tombstone:
             size = chunk_size(store, rows, views)
-            stored = store.write(flow, stage.name, cell, header, grave, rows[:size], views)
-            if stored != grave:
+            stored = store.write(flow, stage.name, cell, header, tombstone, rows[:size], views)
+            if stored != tombstone:
                 raise StoreInconsistent(
                     f"{flow}/{stage.name}/{cell}: is at {stored}, though no run should work there any more; the flow itself "
                     "is as it should be. Start again"
                 )
-            header, rows = grave, rows[size:]
+            header, rows = tombstone, rows[size:]
 
 
 def _has_rows(store: StateStore, flow: str, stage: StageNode, cell: int) -> bool:

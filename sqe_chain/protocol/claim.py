@@ -81,10 +81,10 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         StoreInconsistent: a header is missing, though its stage is older than the last plan.
     """
     stamped: dict[tuple[int, int], Header] = {}
-    # A stage that is born with the last plan starts at the plan before it, like the other stages: then the last plan
+    # A stage that is created with the last plan starts at the plan before it, like the other stages: then the last plan
     # is redone for all of them alike.
     number, plan_id = (last.number - 1, last.previous_id) if last.previous_id else (last.number, last.plan_id)
-    born = Header(mine.epoch, mine.run_id, number, plan_id)
+    first = Header(mine.epoch, mine.run_id, number, plan_id)
     stored_in = last.layout.stored_in()
     found = _headers(env, stored_in)
     for stage, part in env.cells():
@@ -97,14 +97,14 @@ def stamp(env: Environment, mine: Claim, last: Plan) -> dict[tuple[int, int], He
         while True:
             if header is None and birth != last.number:
                 raise StoreInconsistent(
-                    f"{where}: the store has no header, though the stage was born with plan {birth} and the last one is "
+                    f"{where}: the store has no header, though the stage was created with plan {birth} and the last one is "
                     f"{last.number}: this state partition was lost; {WAYS_OUT}"
                 )
             if header is not None and header.epoch >= mine.epoch and header.run_id != mine.run_id:
                 raise Superseded(
                     f"{where}: run {header.run_id} has epoch {header.epoch}, this one {mine.epoch}"
                 )
-            wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else born
+            wanted = replace(header, epoch=mine.epoch, run_id=mine.run_id) if header else first
             store = env.store(stage)
             # No rows, only the header: a write of an older run, even one already on its way, no longer finds its own.
             stored = store.write(stored_in[stage.name], stage.name, part, header, wanted, ())

@@ -260,10 +260,10 @@ class Rebuild:
         """After the switch: close the attempt that has become the flow's states, and delete what is no longer needed."""
         attempts.close({name})
         deleted = self._delete(attempts, {name})
-        grave = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
+        tombstone = Header(attempts.mine.epoch, attempts.mine.run_id, plan.number, plan.plan_id)
         if before.layout is not None:
             for stage in self.env.flow.stages():
                 stored = before.layout.stages.get(stage.name)
                 if stored is not None and stored.flow not in deleted:
-                    attempts.clear(stage, stored.flow, cells_of(before.layout, stage), grave)
-        attempts.delete_leftovers(plan.layout.stored_in(), grave)
+                    attempts.clear(stage, stored.flow, cells_of(before.layout, stage), tombstone)
+        attempts.delete_leftovers(plan.layout.stored_in(), tombstone)

@@ -89,7 +89,7 @@ def test_records_of_stores_are_told_without_python() -> None:
 
 
 def test_too_few_partitions_do_not_tempt_into_another_error() -> None:
-    """A flow that was born with two partitions must not be told to add some."""
+    """A flow that was created with two partitions must not be told to add some."""
     flow = Flow("few")
     flow.source("words", StringValue).to("out", key=first_letter, partitions=2)
     service = Rehearsal(flow)
