@@ -185,7 +185,7 @@ def test_another_number_of_state_partitions_stops() -> None:
         found = run_before(two_stages)
         flow = Flow("notes", state_partitions=number)
         two_stages(flow)
-        with pytest.raises(PartitionsMismatch, match="born with 2 state partitions"):
+        with pytest.raises(PartitionsMismatch, match="created with 2 state partitions"):
             rehearsal(flow, found).start()
 
 
@@ -197,7 +197,7 @@ def bucketed(flow: Flow) -> None:
 
 def test_another_number_of_buckets_stops() -> None:
     found = run_before(one_stage)
-    with pytest.raises(PartitionsMismatch, match="born with 1 buckets, declared are now 3"):
+    with pytest.raises(PartitionsMismatch, match="created with 1 buckets, declared are now 3"):
         rehearsal(declared(bucketed), found).start()
 
 
