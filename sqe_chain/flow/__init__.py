@@ -1,4 +1,4 @@
-"""What a service does, declared as data: sources, steps, stages, outputs. Nothing runs here.
+"""Declares what a service does, as data: sources, operators, stages, outputs. Nothing runs here.
 
     >>> from google.protobuf.wrappers_pb2 import Int64Value, StringValue
     >>> flow = Flow("word-count")
@@ -10,8 +10,8 @@
     >>> [node.kind for node in flow.nodes]
     ['source', 'map', 'aggregate', 'changes', 'output']
 
-Every function may take the context of its input as one more argument. Functions must be pure: the same
-value gives the same result, and values are never changed, but for the state that a fold is given.
+Every function may take the context of its input as its last argument. Functions must be pure: the same
+value gives the same result, and no value is changed except the state that a fold is given.
 """
 
 from sqe_chain.flow.context import Context

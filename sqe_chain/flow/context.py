@@ -1,4 +1,4 @@
-"""The input behind a unit, and what of it a user's function may see.
+"""The input that a unit comes from, and what a user's function may see of it.
 
 KUKA's advice was to create "a class you can use as a streaming element" that gives access to topic,
 partition, offset and source topic chain at every stage. `Context` is that class.
@@ -15,7 +15,7 @@ from sqe_chain.envelope.message import EnvelopeHead, parse_chain
 from sqe_chain.ports import Headers, Message
 
 
-class Place(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """An input partition: topic, its 16-byte topic id, partition."""
 
     topic: str
@@ -24,7 +24,7 @@ class Place(NamedTuple):
 
 
 class Carried(NamedTuple):
-    """What of an input goes along through a shuffle, as far as the steps behind it ask for it.
+    """What is kept of an input through a shuffle, as far as operators after it need it.
 
     Attributes:
         stated_lane: the lane as its envelope states it.
@@ -44,7 +44,7 @@ class Carried(NamedTuple):
 
 
 class _OriginFields(NamedTuple):
-    place: Place
+    tp: TopicIdPartition
     offset: int
     epoch: int
     lane: int
@@ -55,19 +55,19 @@ class _OriginFields(NamedTuple):
 
 
 class Origin(_OriginFields):
-    """One input as the steps of a flow carry it along. Compared by identity.
+    """The input that units come from, passed along with them. Compared by identity.
 
-    A tuple, because one is made for every message (`new_origin` is the quick way to make it).
+    A tuple, because one is made for every message (`new_origin` is the fast way to make it).
 
     Attributes:
-        place: topic, topic id and partition where it was read.
+        tp: topic, topic id and partition where it was read.
         offset: its offset.
         epoch: leader epoch plus one.
-        lane: the lane that marks use (place of reading included).
+        lane: the lane that marks use; it includes the partition that the message was read from.
         position: its position on the lane.
-        head: its envelope; None for a raw message, and behind a shuffle.
-        message: its record; None behind a shuffle.
-        carried: behind a shuffle, what came along.
+        head: its envelope; None for a raw message, and after a shuffle.
+        message: its record; None after a shuffle.
+        carried: what was kept of it through a shuffle; None before.
     """
 
     __slots__ = ()
@@ -75,18 +75,18 @@ class Origin(_OriginFields):
     @property
     def order(self) -> tuple[str, int, int]:
         """Inputs are folded in this order: topic name, partition, offset."""
-        return self.place.topic, self.place.partition, self.offset
+        return self.tp.topic, self.tp.partition, self.offset
 
     @property
     def stated_lane(self) -> int:
-        """The lane as the envelope states it, without the place of reading; 0 at the origin."""
+        """The lane as the envelope states it, without the partition it was read from; 0 at the origin."""
         if self.head is not None:
             return self.head.lane
         return self.carried.stated_lane if self.carried is not None else 0
 
     @property
     def chain_bytes(self) -> bytes:
-        """The links so far, as they stand in the envelope; empty at the origin."""
+        """The serialized links, as the envelope holds them; empty at the origin."""
         if self.head is not None:
             return self.head.chain
         return self.carried.chain_bytes if self.carried is not None else b""
@@ -127,39 +127,39 @@ class Origin(_OriginFields):
 
     def __str__(self) -> str:
         """As error texts name it."""
-        return f"{self.place.topic}[{self.place.partition}]@{self.offset}"
+        return f"{self.tp.topic}[{self.tp.partition}]@{self.offset}"
 
     def pack(self, need: int) -> tuple[object, ...]:
-        """What goes along through a shuffle, beside topic, partition and offset.
+        """What is kept through a shuffle, in addition to topic, partition and offset.
 
         Args:
             need: 0 nothing, 1 what envelopes need, 2 what a context shows.
         """
         if need == 0:
             return ()
-        coordinates = self.place.topic_id, self.epoch, self.lane, self.position
+        coordinates = self.tp.topic_id, self.epoch, self.lane, self.position
         common = (*coordinates, self.stated_lane, self.chain_bytes, self.timestamp_ms)
         return common if need == 1 else (*common, self.key, self.headers, self.event_id)
 
     @classmethod
     def unpack(cls, topic: str, partition: int, offset: int, packed: tuple[Any, ...]) -> Origin:
-        """The input again, behind the shuffle, from what `pack` gave."""
+        """Restore the input after the shuffle, from what `pack` returned."""
         topic_id, epoch, lane, position = packed[:4] or (b"", 0, 0, b"")
-        place = Place(topic, topic_id, partition)
-        return cls(place, offset, epoch, lane, position, None, None, Carried(*packed[4:]))
+        tp = TopicIdPartition(topic, topic_id, partition)
+        return cls(tp, offset, epoch, lane, position, None, None, Carried(*packed[4:]))
 
 
 new_origin: Callable[
-    [tuple[Place, int, int, int, bytes, EnvelopeHead | None, Message | None, None]], Origin
+    [tuple[TopicIdPartition, int, int, int, bytes, EnvelopeHead | None, Message | None, None]], Origin
 ] = partial(tuple.__new__, Origin)
-"""Makes an `Origin` of its fields, three times as fast as calling the class."""
+"""Makes an `Origin` from a tuple of its fields, three times as fast as calling the class."""
 
 
 class Context:
     """What a user's function may know of the input that a value comes from.
 
     Attributes:
-        key: the unit's key at this step; None when it has none.
+        key: the unit's key at this node; None when it has none.
         now_ms: the batch's clock, milliseconds since 1970; the same in every attempt at a batch.
         state_deleted: whether `delete_state` was called.
     """
@@ -175,12 +175,12 @@ class Context:
     @property
     def topic(self) -> str:
         """Topic of the input."""
-        return self._origin.place.topic
+        return self._origin.tp.topic
 
     @property
     def partition(self) -> int:
         """Partition of the input."""
-        return self._origin.place.partition
+        return self._origin.tp.partition
 
     @property
     def offset(self) -> int:
@@ -219,18 +219,18 @@ class Context:
                 offset=link.offset,
                 leader_epoch=link.leader_epoch,
             )
-        place = self._origin.place
+        tp = self._origin.tp
         return Coordinates(
-            topic=place.topic,
-            topic_id=place.topic_id,
-            partition=place.partition,
+            topic=tp.topic,
+            topic_id=tp.topic_id,
+            partition=tp.partition,
             offset=self._origin.offset,
             leader_epoch=self._origin.epoch,
         )
 
     @property
     def lane(self) -> int:
-        """The lane of the input, the place where it was read included."""
+        """The lane of the input; it includes the partition that the input was read from."""
         return self._origin.lane
 
     @property
@@ -239,5 +239,5 @@ class Context:
         return self._origin.position
 
     def delete_state(self) -> None:
-        """In a fold: the key has no state any more after this value."""
+        """In a fold: delete the key's state after this value."""
         self.state_deleted = True

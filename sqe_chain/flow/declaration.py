@@ -1,4 +1,4 @@
-"""Checks of what a user declares; every error names the place in the user's own file."""
+"""Checks of what a user declares; every error names the file and line in the user's code."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 class WindowKind:
-    """What `Tumbling`, `Hopping` and `Sessions` of `sqe_chain.stages` have in common.
+    """Base of `Tumbling`, `Hopping` and `Sessions` of `sqe_chain.stages`.
 
     Attributes:
         overlap: whether a record may lie in several of them.
-        join: whether a record may make one of two of them.
+        join: whether a record may join two of them.
     """
 
     __slots__ = ()
@@ -35,15 +35,15 @@ class WindowKind:
 
 
 class TimeGuard:
-    """What a `JumpGuard` of `sqe_chain.stages` is, for those who only pass it on."""
+    """Base of `JumpGuard` of `sqe_chain.stages`, for modules that only pass it on."""
 
     __slots__ = ()
     policy: Any
 
 
-def place() -> str:
+def caller_line() -> str:
     """File and line of the user's call: the first frame outside this package."""
-    frame = sys._getframe(1)  # noqa: SLF001 - the only way to name a place cheaply
+    frame = sys._getframe(1)  # noqa: SLF001 - the only cheap way to name a line
     while frame.f_back is not None and (
         frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code.co_filename == "<string>"
     ):
@@ -57,7 +57,7 @@ def check_name(what: str, name: object, where: str, length: int = NAME_LENGTH) -
     Args:
         what: what it names, for the error's text.
         name: the name.
-        where: place in the user's file.
+        where: file and line of the declaration.
         length: characters allowed.
 
     Raises:
@@ -87,14 +87,14 @@ def check_choice(what: str, found: object, choices: tuple[str | None, ...], wher
 
 
 def check_int(what: str, found: object, least: int, most: int, where: str) -> None:
-    """Refuse what is no whole number within bounds; True and False are none.
+    """Refuse what is not a whole number within bounds; True and False are not numbers.
 
     Args:
         what: name of the setting.
         found: what it was given.
         least: smallest number allowed.
         most: largest number allowed.
-        where: place in the user's file.
+        where: file and line of the declaration.
 
     Raises:
         FlowError: another type, or out of bounds.
@@ -104,7 +104,7 @@ def check_int(what: str, found: object, least: int, most: int, where: str) -> No
 
 
 def check_duration(what: str, found: object, where: str, least_ms: int = 0) -> None:
-    """Refuse what is no number of whole milliseconds, `least_ms` to `MAX_DURATION_MS`. Raises FlowError."""
+    """Refuse what is not a number of whole milliseconds, `least_ms` to `MAX_DURATION_MS`. Raises FlowError."""
     if type(found) is not int or not least_ms <= found <= MAX_DURATION_MS:
         raise FlowError(f"{where}: {what}={found!r}; whole milliseconds, {least_ms} to {MAX_DURATION_MS}")
 
@@ -124,7 +124,7 @@ def payload_codec(
         what: whose they are, for the error's text.
         python_type: their type.
         codec: as the user gave it: a codec, its name, or None.
-        where: place in the user's file.
+        where: file and line of the declaration.
 
     Raises:
         FlowError: there is no such codec, or none for this type.
@@ -144,10 +144,10 @@ def state_codec(name: str, state: object, codec: Codec[Any] | str | None, where:
         name: of the stage, for the error's text.
         state: type of the states, as the user gave it.
         codec: see `payload_codec`.
-        where: place in the user's file.
+        where: file and line of the declaration.
 
     Raises:
-        FlowError: it is no type, no codec takes it, or its values cannot be states.
+        FlowError: it is not a type, no codec takes it, or its values cannot be states.
     """
     what = f"state of stage {name!r}"
     if not isinstance(state, type):
@@ -161,10 +161,10 @@ def state_codec(name: str, state: object, codec: Codec[Any] | str | None, where:
 
 
 def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Codec[Any]] | None:
-    """The codec of an output, if the user named one: a codec as it is, by its name the class of codecs.
+    """The codec of an output: the user's codec, the class of the codec that the user named, or None for neither.
 
     Raises:
-        FlowError: there is none of this name, or it does not always give the same bytes.
+        FlowError: there is no codec of this name, or its encoding is not deterministic.
     """
     if codec is None:
         return None
@@ -176,22 +176,22 @@ def output_codec(topic: str, codec: object, where: str) -> Codec[Any] | type[Cod
         raise FlowError(f"{where}: output to {topic!r}: codec={codec!r}; a codec, or its name")
     if not found.deterministic:
         raise FlowError(
-            f"{where}: output to {topic!r}: codec {found.name!r} does not give the same bytes each time: a batch that is "
-            "done again would say something else"
+            f"{where}: output to {topic!r}: codec {found.name!r} does not always give the same bytes, so a batch that is "
+            "repeated would publish something else; choose a deterministic codec"
         )
     return found
 
 
 def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
-    """Refuse what is no kind of windows.
+    """Refuse what is not a kind of windows.
 
     Args:
-        found: what a stage was given.
-        where: place in the user's file.
-        overlap: whether kinds are accepted that overlap.
+        found: the argument that a stage was given.
+        where: file and line of the declaration.
+        overlap: whether windows may overlap.
 
     Raises:
-        FlowError: it is none, or one that overlaps where that is not accepted.
+        FlowError: it is not a kind of windows, or its windows overlap and must not.
     """
     kinds = "Tumbling(...), Hopping(...) or Sessions(...)" if overlap else "Tumbling(...) or Sessions(...)"
     if not isinstance(found, WindowKind) or (found.overlap and not overlap):
@@ -200,15 +200,15 @@ def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
 
 
 def check_guard(found: object, where: str, *, windows: bool) -> None:
-    """Refuse what is no guard of stream time.
+    """Refuse what is not a guard of stream time.
 
     Args:
-        found: what a stage was given; None: no guard.
-        where: place in the user's file.
+        found: the argument that a stage was given; None: no guard.
+        where: file and line of the declaration.
         windows: whether it is for windows, which cannot hold a record: they would never close.
 
     Raises:
-        FlowError: it is neither a guard nor None, or has a policy that windows do not know.
+        FlowError: it is neither a guard nor None, or has a policy that windows do not have.
     """
     if found is not None and not isinstance(found, TimeGuard):
         raise FlowError(f"{where}: guard={found!r}; a JumpGuard of sqe_chain.stages, or None")
@@ -230,7 +230,7 @@ def wants_context(function: UserFunction | None, plain: int, where: str) -> bool
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return False  # some built-ins do not say; they know no context either
+        return False  # some built-ins have no signature; they do not take a context either
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     required = [p for p in positional if p.default is p.empty]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -248,7 +248,7 @@ def declared(what: str, function: Any, plain: int, where: str) -> DeclaredFuncti
         what: its argument's name, for the error's text.
         function: the function.
         plain: positional arguments that it takes without the context.
-        where: place in the user's file.
+        where: file and line of the declaration.
 
     Raises:
         FlowError: it cannot be called, or takes other arguments.

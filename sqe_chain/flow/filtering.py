@@ -1,29 +1,29 @@
-"""How a stream declares stages that drop what was said before; kinds in `sqe_chain.stages` check their settings."""
+"""The filters of a stream: they drop repeated records. Their kinds, in `sqe_chain.stages`, check the settings."""
 
 from __future__ import annotations
 
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from sqe_chain.flow.declaration import check_choice, check_duration, check_guard, declared, place
+from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, check_guard, declared
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import StageKind
 
 Filtered = TypeVar("Filtered")
-"""What a declared filter is: a stream of the same values."""
+"""Type of a declared filter: a stream of the same values."""
 
 DAY_MS = 86_400_000
 MAX_WINDOW: Final = 65_536
-"""Of sequence numbers known one by one: 8 KiB for each scope."""
+"""Of sequence numbers remembered one by one: 8 KiB for each scope."""
 
 STANDARD: Final = "standard"
-"""The guard that a stage has by itself."""
+"""The guard that a stage has by default."""
 
 
 class FilterSteps(Generic[Value, Filtered]):
     """The filters of a stream. Each is a stage: it has a name, states in a store, and is exact through crashes.
 
-    What it gives are the records that go on, under the keys that they had. `Filter.dropped` gives the others.
+    Its output are the records that pass, with their keys. `Filter.dropped` has the others.
     """
 
     __slots__ = ()
@@ -40,22 +40,22 @@ class FilterSteps(Generic[Value, Filtered]):
         compat: Literal["sqe", "kuka"] | None = None,
         store: str | None = None,
     ) -> Filtered:
-        """Drop what a producer or a service on the way has said before, at other offsets.
+        """Drop what a producer, or a service on the way, has published before at other offsets.
 
         Args:
             name: stage name; permanent, states are stored under it.
             by: "source": records carry SQE's record key, and what is not beyond the highest offset of its
                 producer is dropped (`sqe_chain.stages.replays`). "key": of each key, what is not beyond the
-                last root position is dropped, whatever path it took (`sqe_chain.stages.root_replays`); right
+                last root position is dropped, whatever path it took (`sqe_chain.stages.root_replays`); correct
                 only where each key's events keep their root's order.
-            expiry_ms: of a producer that is not heard of any more; for "source" only.
-            compat: exactly what SQE ("source") or KUKA ("key") did.
+            expiry_ms: how long a silent producer is remembered; for "source" only.
+            compat: behave exactly like SQE ("source") or KUKA ("key").
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, an unknown choice, or a stage behind `changes()`.
+            FlowError: name clash, an unknown choice, or a stage after `changes()`.
         """
-        where = place()
+        where = caller_line()
         check_choice("by", by, ("source", "key"), where)
         check_duration("expiry_ms", expiry_ms, where)
         kind = (
@@ -82,17 +82,17 @@ class FilterSteps(Generic[Value, Filtered]):
         Args:
             name: stage name; permanent.
             sequence: ``value -> int``, or with the context as second argument, for numbers in keys and headers.
-            scope: within what numbers rise: the input partition, the lane, or the key.
-            epoch: the same for the producer's epoch: a greater one begins anew.
+            scope: what has a sequence of its own: the input partition, the lane, or the key.
+            epoch: the same for the producer's epoch: a greater one resets the highest number.
             malformed: what becomes of a record without a number.
-            window: so many numbers below the highest are still accepted, once each, when they come late.
-            compat: exactly what juplo's deduplicator did.
+            window: how far below the highest a late number is still accepted, once.
+            compat: behave exactly like juplo's deduplicator.
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, an unknown choice, or a stage behind `changes()`.
+            FlowError: name clash, an unknown choice, or a stage after `changes()`.
         """
-        where = place()
+        where = caller_line()
         kind = kind_named("sequences")(
             sequence=declared("sequence", sequence, 1, where),
             scope=scope,
@@ -113,22 +113,22 @@ class FilterSteps(Generic[Value, Filtered]):
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
     ) -> Filtered:
-        """Of records with the same key within an interval of event time, the first goes on (KIP-655).
+        """Forward the first of the records that have the same key within an interval of event time (KIP-655).
 
         Args:
             name: stage name; permanent.
-            interval_ms: milliseconds before and after the first; both ends belong to it.
+            interval_ms: milliseconds before and after the first record, both ends included.
             late: what becomes of records older than stream time less the interval.
             guard: how far ahead of the others one record's event time may be, and what becomes of one that is
-                farther: a `JumpGuard` of `sqe_chain.stages`. "standard": a day, and `hold`. None: every time is
+                farther ahead: a `JumpGuard` of `sqe_chain.stages`. "standard": a day, and `hold`. None: every time is
                 believed.
-            compat: exactly what the KIP says.
+            compat: behave exactly as the KIP specifies.
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, an interval below 0, or a stage behind `changes()`.
+            FlowError: name clash, an interval below 0, or a stage after `changes()`.
         """
-        where = place()
+        where = caller_line()
         settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
         kind = kind_named("deduplicate")(by_id=False, id=None, **settings)
         return self._filtered(name, kind, store, where)
@@ -149,7 +149,7 @@ class FilterSteps(Generic[Value, Filtered]):
         Args:
             name: stage name; permanent.
             id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
-            interval_ms: see `deduplicate_by_key`, like the rest.
+            interval_ms: see `deduplicate_by_key`.
             late: see there.
             guard: see there.
             compat: see there.
@@ -158,7 +158,7 @@ class FilterSteps(Generic[Value, Filtered]):
         Raises:
             FlowError: see there.
         """
-        where = place()
+        where = caller_line()
         settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
         kind = kind_named("deduplicate")(by_id=False, id=declared("id", id, 1, where), **settings)
         return self._filtered(name, kind, store, where)
@@ -174,12 +174,12 @@ class FilterSteps(Generic[Value, Filtered]):
         compat: Literal["kip655"] | None = None,
         store: str | None = None,
     ) -> Filtered:
-        """The same for records with the same id, whatever their keys.
+        """Like `deduplicate_by_key`, for records with the same id, whatever their keys.
 
         Args:
             name: stage name; permanent.
             id: ``value -> bytes | str | None``, or with the context as second argument; None: no duplicate.
-            interval_ms: see `deduplicate_by_key`, like the rest.
+            interval_ms: see `deduplicate_by_key`.
             late: see there.
             guard: see there.
             compat: see there.
@@ -188,7 +188,7 @@ class FilterSteps(Generic[Value, Filtered]):
         Raises:
             FlowError: see there.
         """
-        where = place()
+        where = caller_line()
         settings = {"interval_ms": interval_ms, "late": late, "guard": guard, "compat": compat}
         kind = kind_named("deduplicate")(by_id=True, id=declared("id", id, 1, where), **settings)
         return self._filtered(name, kind, store, where)
@@ -203,29 +203,29 @@ class FilterSteps(Generic[Value, Filtered]):
         guard: object = STANDARD,
         store: str | None = None,
     ) -> Filtered:
-        """The first record of each key in each window goes on (the alternative that KIP-655 rejected).
+        """Forward the first record of each key in each window (an alternative that KIP-655 rejected).
 
         Args:
             name: stage name; permanent.
             windows: `Tumbling` or `Sessions` of `sqe_chain.stages.windowing`.
-            grace_ms: how long after its end a window still knows what it had.
-            late: what becomes of records behind that.
+            grace_ms: how long after its end a window is still remembered.
+            late: what becomes of later records.
             guard: as for `deduplicate_by_key`, but it can only drop or stop. "standard": 31 days, and `drop`.
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, or a stage behind `changes()`.
+            FlowError: name clash, or a stage after `changes()`.
         """
-        where = place()
+        where = caller_line()
         kind = kind_named("distinct")(windows=windows, grace_ms=grace_ms, late=late, guard=guard)
         return self._filtered(name, kind, store, where)
 
 
 def guard_setting(guard: object, where: str, *, windows: bool) -> dict[str, Any]:
-    """The setting of a stage for its guard; nothing for the standard one.
+    """The arguments of a stage for its guard; none for the standard one.
 
     Raises:
-        FlowError: it is no guard.
+        FlowError: it is not a guard.
     """
     if guard == STANDARD:
         return {}

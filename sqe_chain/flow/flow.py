@@ -1,4 +1,4 @@
-"""The flow itself: what users create, and where they add sources."""
+"""`Flow`: what users create, and add sources to."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
+    caller_line,
     check_bool,
     check_choice,
     check_topic,
     payload_codec,
-    place,
     wants_context,
 )
 from sqe_chain.flow.functions import Made, Payload, UserFunction
@@ -37,7 +37,7 @@ class Flow(Topology):
         dead_letter_partitions: partitions used there.
         state_partitions: number P of state partitions; fixed when the flow first starts.
         max_lanes: lanes that one input partition may carry.
-        recreated: what to do with old roots that come back through a recreated topic in between.
+        recreated: what to do when known roots arrive again through an intermediate topic that was recreated.
         allow_compacted: accept inputs with `cleanup.policy=compact`.
 
     Raises:
@@ -103,12 +103,13 @@ class Flow(Topology):
             codec: a codec, or its name ("protobuf", "json", "bytes", one of your own); by default the one that takes
                 this type.
             raw: the messages carry no envelope: their own coordinates are the root.
-            nulls: null values go to the `decode`r, are `skip`ped, or are `poison`.
+            nulls: what becomes of null values: "decode" passes them to the decoder, "skip" ignores them, "poison" treats
+                them as poison.
 
         Raises:
             FlowError: a topic is read twice, or a name or type is wrong.
         """
-        where = place()
+        where = caller_line()
         names = self._topics(topics, where)
         what = f"source {names[0]!r}"
         found = payload_codec(what, payload, codec, where) if isinstance(payload, type) else None
@@ -116,7 +117,7 @@ class Flow(Topology):
             raise FlowError(f"{where}: {what} needs the type of its payloads, or a decoder, got {payload!r}")
         if found is None and codec is not None:
             raise FlowError(
-                f"{where}: {what} has a decoder, so codec={codec!r} would not be asked; leave out one of them"
+                f"{where}: {what} has a decoder, so codec={codec!r} would not be used; leave out one of them"
             )
         check_bool("raw", raw, where)
         check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
@@ -150,7 +151,7 @@ class Flow(Topology):
     def _topics(self, topics: object, where: str) -> tuple[str, ...]:
         """The topics of a source, checked."""
         if not isinstance(topics, Iterable):
-            raise FlowError(f"{where}: topics={topics!r}; a topic's name, or several of them")
+            raise FlowError(f"{where}: topics={topics!r}; must be the name of a topic, or several names")
         names = (topics,) if isinstance(topics, str) else tuple(topics)
         if not names:
             raise FlowError(f"{where}: a source needs at least one topic")
@@ -159,11 +160,13 @@ class Flow(Topology):
             for other in self.sources():
                 if topic in other.topics:
                     raise FlowError(
-                        f"{where}: topic {topic!r} is read already at {other.place}; use that stream twice"
+                        f"{where}: topic {topic!r} is already read at {other.declared_at}; use that stream twice"
                     )
             for output in self.outputs():
                 if topic == output.topic:
-                    raise FlowError(f"{where}: {topic!r} is written at {output.place}: that would be a loop")
+                    raise FlowError(
+                        f"{where}: {topic!r} is written at {output.declared_at}: that would be a loop"
+                    )
         if len(set(names)) != len(names):
-            raise FlowError(f"{where}: a topic is named twice in {names}")
+            raise FlowError(f"{where}: a topic is named twice in {names}; leave out one")
         return names

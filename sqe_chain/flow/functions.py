@@ -24,7 +24,7 @@ State = TypeVar("State")
 Payload = TypeVar("Payload")
 
 UserFunction = Callable[..., Any]
-"""Any of them, once the checker has seen it."""
+"""Any function of the user; its precise type was checked where it was declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which kinds of stages there are: those of this package, those of installed ones, and your own."""
+"""Registry of the kinds of stages: those of this package, those of installed packages, and your own."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "deduplicate": "sqe_chain.stages.filter_kinds:DeduplicateKind",
     "distinct": "sqe_chain.stages.filter_kinds:DistinctKind",
 }
-"""The same for kinds of this package. Streams ask for them by name, like for all others: flows know no kind."""
+"""The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""
 
 
 def kind_named(name: str) -> Callable[..., StageKind]:
     """The class of a kind, of this package or of another one that is installed.
 
     Raises:
-        ConfigurationError: there is none; names those that there are.
+        ConfigurationError: there is none; the text lists the known ones.
     """
     found = _known(name)
     if found is None:
@@ -40,12 +40,12 @@ def kind_named(name: str) -> Callable[..., StageKind]:
 
 
 def kind_of(kind: object, settings: Mapping[str, Any], where: str) -> StageKind:
-    """The kind that a user gave: itself, or the name of one and its settings.
+    """The kind that a user gave, as an object or as a name with settings.
 
     Args:
         kind: a `StageKind`, or a name.
         settings: for a name: arguments of its class.
-        where: place in the user's file.
+        where: file and line of the declaration.
 
     Raises:
         FlowError: it is neither, its class takes no such settings, or another kind has its name.
@@ -59,7 +59,7 @@ def kind_of(kind: object, settings: Mapping[str, Any], where: str) -> StageKind:
         raise FlowError(f"{where}: kind={kind!r}; a StageKind, or the name of one")
     if settings:
         raise FlowError(
-            f"{where}: {', '.join(settings)}: settings go with the name of a kind; this one is made already"
+            f"{where}: {', '.join(settings)}: settings are for a kind given by name; pass them to {type(kind).__qualname__}() instead"
         )
     check_name("stage kind's", kind.name, where)
     known = _known(kind.name)
@@ -74,11 +74,11 @@ def kind_of(kind: object, settings: Mapping[str, Any], where: str) -> StageKind:
 def check_fit(
     kind: StageKind, where: str, *, buckets: int, view: str | None, key: object, dead_letters: bool
 ) -> None:
-    """Check whether a kind can do what is asked of its stage, and its settings.
+    """Check a kind against the declaration of its stage, and its settings.
 
     Args:
         kind: the kind.
-        where: place in the user's file.
+        where: file and line of the declaration.
         buckets: of the stage.
         view: of the stage.
         key: of the stage.
@@ -89,14 +89,12 @@ def check_fit(
     """
     if not kind.states_by_key and (buckets != 1 or view is not None):
         raise FlowError(
-            f"{where}: buckets and views are for states by key, and {kind.method} keeps rows of its own"
+            f"{where}: buckets and view are for states by key, and {kind.method} has none; leave them out"
         )
     if (kind.spread == "id") != (kind.identity is not None):
-        raise FlowError(
-            f"{where}: kind {kind.name!r}: ids decide (spread) if and only if it says which (identity)"
-        )
+        raise FlowError(f"{where}: kind {kind.name!r}: spread must be 'id' if and only if identity is set")
     if key is not None and kind.identity is not None:
-        raise FlowError(f"{where}: {kind.method} goes by ids, so it takes no key")
+        raise FlowError(f"{where}: {kind.method} uses ids instead of keys; leave out key=")
     kind.check(where, dead_letters=dead_letters)
 
 

@@ -13,19 +13,19 @@ from sqe_chain.ports import ViewKind
 
 Nulls = Literal["poison", "skip", "decode"]
 Carrier = Literal["value", "headers"]
-"""Where the chain stands: in the value, an envelope, or in the headers."""
+"""Where the chain is carried: in the value, which is then an envelope, or in the headers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One step of a flow.
+    """A node of a flow: a source, an operator, a stage or an output.
 
     Attributes:
         word: the word for it in texts.
-        side: which output of its parent it takes: the usual one, or what `changes()` or `dropped()` gives.
-        keeps_key: whether units go on under the key that they had.
-        index: its place in `Flow.nodes`; parents come before children.
-        place: where the user declared it, ``file:line``.
+        side: which output of its parent it takes: the usual one, or that of `changes()` or `dropped()`.
+        keeps_key: whether units keep their key.
+        index: its index in `Flow.nodes`; parents come before children.
+        declared_at: where the user declared it, ``file:line``.
         parents: indexes of the nodes it takes its units from.
     """
 
@@ -34,12 +34,12 @@ class Node:
     keeps_key: ClassVar[bool] = True
 
     index: int
-    place: str
+    declared_at: str
     parents: tuple[int, ...]
 
     @property
     def kind(self) -> str:
-        """What it is: of a stage the name of its kind, as layouts store it."""
+        """Its kind: `word`, or for a stage the name of its kind, as layouts store it."""
         return self.word
 
     @property
@@ -49,41 +49,41 @@ class Node:
 
     @property
     def maker(self) -> UserFunction | None:
-        """The user's function that makes the values it gives; None: it gives those that it gets."""
+        """The user's function that makes its output values; None: it passes on its input values."""
         return None
 
     @property
     def maker_name(self) -> str:
-        """What that function is, for an error's text."""
+        """What that function is called in error texts."""
         return self.word
 
     @property
     def needs(self) -> int:
-        """What it needs to know of the input behind a unit: NOTHING, ENVELOPE or CONTEXT."""
+        """What it needs to know of the input that a unit comes from: NOTHING, ENVELOPE or CONTEXT."""
         return NOTHING
 
     @property
     def needs_key(self) -> bool:
-        """Whether it looks at the key under which a unit comes."""
+        """Whether it uses the key of a unit."""
         return self.needs == CONTEXT
 
     @property
     def may_be_last(self) -> bool:
-        """Whether something is left of its units even if no other node follows."""
+        """Whether it is useful even if no other node follows."""
         return False
 
     @property
     def called(self) -> str:
-        """What it is, for an error's text about one of its functions."""
+        """What it is called in error texts about one of its functions."""
         return self.word
 
     @property
     def label(self) -> tuple[str, str]:
-        """What it is, and what of it, in the words of whoever declared it: as a picture of the flow shows it."""
+        """Title and detail, in the words of the declaration, as a picture of the flow shows them."""
         return self.word, ""
 
-    def told(self, nodes: Sequence[Node]) -> str:
-        """What it gives, for an error's text.
+    def described(self, nodes: Sequence[Node]) -> str:
+        """What its output is called in error texts.
 
         Args:
             nodes: all nodes of the flow.
@@ -97,7 +97,7 @@ class SourceNode(Node):
     """A source.
 
     Attributes:
-        topics: what it reads; it is called by the first.
+        topics: what it reads; the first is also its name.
         codec: of its payloads; None: it has a decoder.
         decoder: the user's function, ``bytes -> value``; None: it has a codec.
         takes_context: whether the decoder wants the context.
@@ -142,7 +142,7 @@ class SourceNode(Node):
             filter(None, (content, "raw" if self.raw else ""))
         )
 
-    def told(self, nodes: Sequence[Node]) -> str:
+    def described(self, nodes: Sequence[Node]) -> str:
         """See `Node`."""
         del nodes
         return f"source {self.name!r}"
@@ -150,7 +150,7 @@ class SourceNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class FunctionNode(Node):
-    """A step that calls a function of the user for each value.
+    """An operator that calls a function of the user for each value.
 
     Attributes:
         function: ``value -> …``, or with the context as second argument.
@@ -224,7 +224,7 @@ class MergeNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class KeyedNode(Node):
-    """Something that units enter under a key: a stage, or an output.
+    """A node whose units have a key: a stage, or an output.
 
     Attributes:
         name: its permanent name.
@@ -261,13 +261,13 @@ class KeyedNode(Node):
 
 @dataclass(frozen=True, slots=True)
 class StageNode(KeyedNode):
-    """A stage: what holds state.
+    """A stage: a node with state.
 
     Attributes:
         stage_kind: what it does.
-        store: name of the store it wants; None for the service's default.
+        store: name of its store; None for the service's default.
         buckets: into how many buckets its state partitions are split in the store.
-        view: how it shows its states to other programs; None: it does not.
+        view: the format in which other programs can read its states; None: there is no view.
     """
 
     word = "stage"
@@ -284,7 +284,7 @@ class StageNode(KeyedNode):
 
     @property
     def codec(self) -> Codec[Any] | None:
-        """Of its states; None: it keeps rows of its own."""
+        """Of its states; None: its rows have a format of their own."""
         return self.stage_kind.codec
 
     @property
@@ -304,7 +304,7 @@ class StageNode(KeyedNode):
 
     @property
     def needs(self) -> int:
-        """See `Node`: also what is asked before a unit enters."""
+        """See `Node`; includes the functions that are called before a unit enters the stage."""
         heartbeat = self.stage_kind.heartbeat
         before = self.key_takes_context or (heartbeat is not None and heartbeat.takes_context)
         return CONTEXT if before else self.stage_kind.needs
@@ -324,7 +324,7 @@ class StageNode(KeyedNode):
         """See `Node`."""
         return f"{self.stage_kind.method} {self.name}", self.codec.type_name if self.codec else ""
 
-    def told(self, nodes: Sequence[Node]) -> str:
+    def described(self, nodes: Sequence[Node]) -> str:
         """See `Node`."""
         del nodes
         return f"{self.stage_kind.method} {self.name!r}"
@@ -332,12 +332,12 @@ class StageNode(KeyedNode):
 
 @dataclass(frozen=True, slots=True)
 class SideNode(Node):
-    """What a stage gives beside what goes on."""
+    """A side output of a stage."""
 
-    def told(self, nodes: Sequence[Node]) -> str:
+    def described(self, nodes: Sequence[Node]) -> str:
         """See `Node`."""
         (parent,) = (nodes[index] for index in self.parents)
-        return f"what {self.word}() of stage {getattr(parent, 'name', '')!r} gives"
+        return f"{self.word}() of stage {getattr(parent, 'name', '')!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +350,7 @@ class ChangesNode(SideNode):
 
 @dataclass(frozen=True, slots=True)
 class DroppedNode(SideNode):
-    """What a stage did not let go on, with the reason."""
+    """What a stage has dropped, with the reason."""
 
     word = "dropped"
     side = "dropped"
@@ -361,12 +361,12 @@ class OutputNode(KeyedNode):
     """An output.
 
     Attributes:
-        topic: where it goes.
-        partitions: how many of the topic it uses.
+        topic: where it publishes.
+        partitions: how many of the topic's partitions it uses.
         headers: whether it passes the input's headers on.
-        encoding: the codec of its payloads, or the class of codecs for whatever type they have; None: each value goes
+        encoding: the codec of its payloads, or a class of codecs for payloads of any type; None: each value is encoded
             by the codec that takes its type.
-        carrier: where the chain stands.
+        carrier: where the chain is carried.
         process_id: of an output with SQE's record keys instead of envelopes; None: envelopes.
     """
 

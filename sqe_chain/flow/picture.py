@@ -11,11 +11,11 @@ from sqe_chain.flow.topology import Topology
 
 _WIDTH, _HEIGHT, _ACROSS, _DOWN, _MARGIN = 190, 46, 60, 18, 12
 _FILLS: Final[dict[type[Node], str]] = {SourceNode: "#e3f2fd", OutputNode: "#e8f5e9", StageNode: "#fff3e0"}
-_STEP_FILL: Final = "#fafafa"
+_OPERATOR_FILL: Final = "#fafafa"
 
 
 def as_text(flow: Topology) -> str:
-    """The flow as a tree, sources first. What has two parents stands below the first and is named below the second.
+    """The flow as a tree, sources first. A node with two parents is drawn below the first and named below the second.
 
     >>> from google.protobuf.wrappers_pb2 import Int64Value
     >>> from sqe_chain.flow import Flow
@@ -36,7 +36,7 @@ def as_text(flow: Topology) -> str:
 
 
 def as_svg(flow: Topology) -> str:
-    """The flow as SVG, from left to right: one column for each step behind the sources.
+    """The flow as SVG, from left to right: one column for each node on the path from a source.
 
     Args:
         flow: the flow.
@@ -48,17 +48,17 @@ def as_svg(flow: Topology) -> str:
         above = [rows[parent] for parent in node.parents]
         taken = [rows[other] for other in rows if depth[other] == depth[node.index]]
         rows[node.index] = max([*(min(above, default=0),), *(row + 1 for row in taken)])
-    places = {
+    corners = {
         index: (_MARGIN + depth[index] * (_WIDTH + _ACROSS), _MARGIN + rows[index] * (_HEIGHT + _DOWN))
         for index in depth
     }
-    width = max((x for x, _ in places.values()), default=0) + _WIDTH + _MARGIN
-    height = max((y for _, y in places.values()), default=0) + _HEIGHT + _MARGIN
+    width = max((x for x, _ in corners.values()), default=0) + _WIDTH + _MARGIN
+    height = max((y for _, y in corners.values()), default=0) + _HEIGHT + _MARGIN
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" role="img"'
     parts = [f'{head} font-family="sans-serif" font-size="12"><title>flow {escape(flow.name)}</title>']
     for node in flow.nodes:
-        parts += [_line(places[parent], places[node.index]) for parent in node.parents]
-    parts += [_box(node, places[node.index]) for node in flow.nodes]
+        parts += [_line(corners[parent], corners[node.index]) for parent in node.parents]
+    parts += [_box(node, corners[node.index]) for node in flow.nodes]
     return "".join([*parts, "</svg>"])
 
 
@@ -73,15 +73,15 @@ def _branches(flow: Topology, nodes: Sequence[Node], indent: str, parent: int | 
             yield from _branches(flow, children, indent + ("   " if last else "│  "), node.index)
 
 
-def _box(node: Node, place: tuple[int, int]) -> str:
-    x, y = place
+def _box(node: Node, corner: tuple[int, int]) -> str:
+    x, y = corner
     what, more = node.label
-    fill = _FILLS.get(type(node), _STEP_FILL)
+    fill = _FILLS.get(type(node), _OPERATOR_FILL)
     frame = (
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="5" fill="{fill}" stroke="#607d8b"/>'
     )
     return (
-        f"<g><title>{escape(f'{what} {more}'.strip())}, declared at {escape(node.place)}</title>{frame}"
+        f"<g><title>{escape(f'{what} {more}'.strip())}, declared at {escape(node.declared_at)}</title>{frame}"
         f"{_text(x, y + (19 if more else 28), what, 'bold')}{_text(x, y + 36, more, 'normal') if more else ''}</g>"
     )
 

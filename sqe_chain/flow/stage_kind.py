@@ -1,15 +1,15 @@
-"""What a kind of stage is: the one protocol that folds, windows and filters implement, and kinds of other packages.
+"""The protocol of kinds of stages. Folds, windows and filters implement it, and so do kinds of other packages.
 
-A kind has two parts. `StageKind` is its declaration: data that the flow holds, and that travels to workers. `StageWork`
-is what it does: one object for each state partition and batch, which is given units and a table of rows, and knows
-neither store nor log. Around it the framework shuffles, loads, writes in atomic steps, does batches again after crashes,
-and leaves inputs out that fail; so a kind that keeps to these promises is exact without a line about any of that:
+A kind has two parts. `StageKind` is its declaration: data that the flow holds and sends to workers. `StageWork` is
+its behaviour: one object for each state partition and batch, which is given units and a table of rows, and knows
+neither store nor log. The framework shuffles, loads, writes atomically, repeats batches after crashes, and leaves out
+inputs that fail. So a kind is exact without code for any of that, if it keeps these promises:
 
 * the same units in the same order give the same rows and outputs: no clock but `StageTask.now_ms`, no randomness;
-* what is remembered stands in rows, and nowhere else beyond the end of a batch;
+* state that outlives a batch is in rows, and nowhere else;
 * rows keep the rule of `sqe_chain.flow.table`.
 
-Kinds that look at one record after the other are simpler to write with `sqe_chain.stages.RecordKind`.
+Kinds that process one record after the other are simpler to write with `sqe_chain.stages.RecordKind`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Push, Unit
 
 Spread = Literal["key", "partition", "lane", "id"]
-"""What decides the state partition of a unit: its key, the input partition or lane that it came from, or an id."""
+"""What decides the state partition of a unit: its key, the input partition or lane that it comes from, or an id."""
 Order = Literal["units", "times"]
-"""In which order units are taken. "units": as they come, input partition after input partition. "times": at the end of
-the batch, of all input partitions always the one whose next record is the earliest, as Kafka Streams does; each keeps its
-own order. For what compares event times: else a batch that spans an hour makes the second partition an hour late."""
+"""In which order a stage takes its units. "units": input partition after input partition. "times": at the end of the
+batch, always from the input partition whose next record is the earliest, as in Kafka Streams; each partition keeps its own
+order. Stages that compare event times need "times": with "units", a batch that spans an hour would make the records of the
+second partition an hour late."""
 Side = Literal["", "changes", "dropped"]
-"""What a node takes of a stage: what goes on, what `changes()` gives, or what `dropped()` gives."""
+"""Which output of a stage a node takes: the usual one, or that of `changes()` or `dropped()`."""
 
 NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
-"""What a node needs to know of the input behind a unit: its coordinates alone; also lane, position and time, of which
-an envelope is made; or all that a context shows. It is carried along through a shuffle."""
+"""What a node needs to know of the input that a unit comes from: its coordinates alone; also what an envelope is made of
+(lane, position, time); or everything that a context shows. It is kept through a shuffle."""
 
 
 class LiveState:
@@ -46,8 +47,8 @@ class LiveState:
 
     Attributes:
         state: the live state.
-        origin: the last input that touched it; None before the first.
-        deleted: the last input that touched it deleted it.
+        origin: the last input that changed it; None: this batch has not changed it.
+        deleted: whether that input deleted it.
     """
 
     __slots__ = ("deleted", "origin", "state")
@@ -59,7 +60,7 @@ class LiveState:
 
 
 class PlainFold(NamedTuple):
-    """What lets ordinary messages be folded without units; see `StageWork.plain_fold`.
+    """State and function for folding ordinary messages without making units; see `StageWork.plain_fold`.
 
     Attributes:
         states: key -> live state, of keys that were loaded; None: leave the key as it is.
@@ -71,14 +72,14 @@ class PlainFold(NamedTuple):
 
 
 class StageTable(Table, Protocol):
-    """The rows of a stage in one state partition, for the batch at hand."""
+    """The rows of a stage in one state partition, during one batch."""
 
     @property
     def untouched(self) -> bool:
         """Whether no row is known to be `settled`."""
 
     def take(self, row: bytes) -> bytes | None:
-        """The same as `get`, for a row that is not asked for again in this batch: it is not kept."""
+        """Like `get`, for a row that is read only once in this batch: it is not cached."""
 
 
 @dataclass(slots=True)
@@ -87,23 +88,23 @@ class StageTask:
 
     Attributes:
         name: of the stage, for error texts.
-        place: where it was declared, for error texts.
+        declared_at: where it was declared, for error texts.
         table: its rows.
         now_ms: the batch's clock: the same in every attempt.
-        emit: takes what goes on: value, key, path, origin. None when nobody wants it.
-        drop: takes what `dropped()` gives; None when nobody wants it.
-        before_input: to be called with the next input before its first unit is looked at.
-        failed: to be called when user code raises, in the stage or in the steps after it, or when the stage refuses an
-            input. The batch is then done again without that input, so the run goes on only to find more of them. Raises
-            to stop at once.
-        counts: (stage, reason) -> records; added to.
-        reversible: every change has to be taken back when its input fails; only asked of kinds that can.
-        suspects: topic, partition and offset of inputs on trial: each is applied, then taken back. Kinds that cannot
-            take back are not given them.
+        emit: takes the output: value, key, path, origin. None when no node follows.
+        drop: takes the records for `dropped()`; None when no node follows.
+        before_input: to be called with each input before its first unit is processed.
+        failed: to be called when user code raises, in the stage or in the operators after it, or when the stage refuses
+            an input. The batch is then repeated without that input, so the attempt continues only to find more of them.
+            Raises to stop at once.
+        counts: (stage, reason) -> number of records; the stage adds to it.
+        reversible: whether the changes of an input must be reverted when it fails; only for kinds that can do that.
+        suspects: topic, partition and offset of inputs on trial: each is applied, then reverted. Empty for kinds that
+            cannot revert.
     """
 
     name: str
-    place: str
+    declared_at: str
     table: StageTable
     now_ms: int
     emit: Push | None
@@ -120,29 +121,29 @@ class StageWork(ABC):
 
     @abstractmethod
     def apply(self, units: Sequence[Unit]) -> None:
-        """Take a block of units, in their order; all belong to this state partition.
+        """Process a block of units, in their order; all belong to this state partition.
 
-        Loads the rows they need together (`StageTable.load`), then takes one unit after the other: calls
-        `StageTask.before_input` where the input changes, changes rows or objects in memory, gives what goes on to
-        `emit` and what does not to `drop`, and calls `failed` for an input that fails. Errors of a store are raised.
+        Loads the rows they need together (`StageTable.load`), then processes one unit after the other: calls
+        `StageTask.before_input` where the input changes, changes rows or objects in memory, passes output to `emit`
+        and dropped records to `drop`, and calls `failed` for an input that fails. Errors of a store are raised.
         """
 
     @abstractmethod
     def finish(self) -> None:
-        """After the last unit: put every changed row into the table.
+        """Put every changed row into the table; called after the last unit.
 
         Raises:
-            PoisonError: something cannot be stored, and no single input is to blame.
+            PoisonError: a state cannot be stored, and no single input is to blame.
         """
 
-    def push_changes(self, push: Push) -> None:  # noqa: B027 - most kinds give none
-        """After `finish`: give what `changes()` gives to the steps behind it. Of kinds with this side."""
+    def push_changes(self, push: Push) -> None:  # noqa: B027 - most kinds have none
+        """Pass changed states to the operators after `changes()`; called after `finish`, for kinds with this side."""
 
     def plain_fold(self) -> PlainFold | None:
-        """How ordinary messages may be folded at once; None: each has to become a unit.
+        """How ordinary messages may be folded directly; None: each has to become a unit.
 
-        Only where that gives the same: nobody wants what the fold emits, nothing has to be taken back, and the
-        fold asks for nothing but the value.
+        Only where the result is the same: nothing takes what the fold emits, nothing may have to be reverted, and the
+        fold needs nothing but the value.
         """
         return None
 
@@ -150,67 +151,67 @@ class StageWork(ABC):
 class StageKind(ABC):
     """A kind of stage, as a stream declares it: `Stream.stage`. Data that is sent to workers: no open files, no locks.
 
-    Everything has a default but `name` and `start`. What depends on settings is a property; what does not may be a plain
-    attribute of the class: ``order = "times"``.
+    All but `name` and `start` have defaults. A property that does not depend on settings may be overridden by a plain
+    class attribute: ``order = "times"``.
 
     Attributes:
-        name: of the kind, for all its stages: 1 to 120 of letters, digits, ``.``, ``_``, ``-``. Stored with the flow: a
-            stage of another kind under the same name is refused, for it would not understand the rows.
+        name: name of the kind: 1 to 120 of letters, digits, ``.``, ``_``, ``-``. It is stored with the flow: a stage
+            whose kind has changed is refused, for the new kind would not understand its rows.
     """
 
     name: ClassVar[str]
 
     @property
     def method(self) -> str:
-        """The word by which users know it, in pictures and error texts."""
+        """The name by which users know it, for pictures and error texts."""
         return self.name
 
     @property
     def called(self) -> str:
-        """What such a stage is, for an error's text about one of its functions."""
+        """What such a stage is called in error texts about one of its functions."""
         return "stage"
 
     @property
     def spread(self) -> Spread:
-        """What decides the state partition of a unit. Rows of two of them never meet."""
+        """What decides the state partition of a unit. Rows of different state partitions never meet."""
         return "key"
 
     @property
     def order(self) -> Order:
-        """In which order units are taken."""
+        """In which order units are processed."""
         return "units"
 
     @property
     def needs_key(self) -> bool:
-        """Whether a unit without a key is poison before it comes here."""
+        """Whether a unit without a key is poison."""
         return False
 
     @property
     def needs(self) -> int:
-        """What `apply` looks at of the input behind a unit: NOTHING, ENVELOPE or CONTEXT."""
+        """What `apply` needs to know of the input that a unit comes from: NOTHING, ENVELOPE or CONTEXT."""
         return ENVELOPE
 
     @property
     def identity(self) -> DeclaredFunction | None:
-        """Where ids decide (`spread`): the user's function ``value -> bytes | str | None`` that gives them."""
+        """Where ids decide (`spread`): the user's function ``value -> bytes | str | None`` that returns them."""
         return None
 
     @property
     def heartbeat(self) -> DeclaredFunction | None:
-        """The user's function that says of a value whether it only moves event time; None: there is none.
+        """The user's function that decides whether a value is a heartbeat, which only moves event time; None: none.
 
-        A heartbeat comes to every state partition, as a unit without value. So such a stage has a shuffle.
+        A heartbeat goes to every state partition, as a unit without value. So such a stage has a shuffle.
         """
         return None
 
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
-        """All functions of the user, so that an error of one can name its stage."""
+        """All functions of the user, so that an error in one can name its stage."""
         return ()
 
     @property
     def maker(self) -> UserFunction | None:
-        """The user's function that makes the values that go on; None: they are those that came, or the kind's own."""
+        """The user's function that makes the output values; None: they are the input values, or the kind makes them."""
         return None
 
     @property
@@ -223,7 +224,7 @@ class StageKind(ABC):
 
     @property
     def codec(self) -> Codec[Any] | None:
-        """Of the states in its rows; None: what rows hold is the kind's own business. Stored types are compared with it."""
+        """Of the states in its rows, to be compared with the stored type; None: the kind has its own format of rows."""
         return None
 
     @property
@@ -233,28 +234,27 @@ class StageKind(ABC):
 
     @property
     def reversible(self) -> bool:
-        """Whether it can take back what an input did to its rows when that input fails.
+        """Whether it can revert the changes of an input that fails.
 
-        Where a stage of a flow cannot, an input that fails behind it is left out without a trial whether it fails by
-        itself.
+        After a stage that cannot, an input that fails is left out without a trial whether it fails by itself.
         """
         return False
 
     @property
     def sides(self) -> tuple[Side, ...]:
-        """What it gives beside what goes on: "changes", "dropped"."""
+        """Its side outputs: "changes", "dropped"."""
         return ()
 
     @property
     def may_be_last(self) -> bool:
-        """Whether its rows are worth something if no step follows it."""
+        """Whether the stage is useful if no node follows it."""
         return self.codec is not None
 
     def check(self, where: str, *, dead_letters: bool) -> None:  # noqa: B027 - a kind may take anything
         """Check the settings, when a stream declares the stage.
 
         Args:
-            where: place in the user's file; errors begin with it.
+            where: file and line of the declaration; errors begin with it.
             dead_letters: whether the flow publishes dead letters.
 
         Raises:
@@ -270,14 +270,14 @@ class StageKind(ABC):
         """
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        """The states in a stored row, of kinds with a `codec`.
+        """The states in a stored row, for kinds with a `codec`.
 
         Args:
             row: its name.
-            content: what stands there.
+            content: its content.
 
         Raises:
-            Exception: the content is none of such states.
+            Exception: the content does not hold such states.
         """
         if self.codec is None:
             return ()

@@ -1,4 +1,4 @@
-"""What stands in a row that a stage has stored, for whoever reads states."""
+"""States as they are stored, for readers of states."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 
 class Span(NamedTuple):
-    """A window's place in event time.
+    """Beginning and end of a window, in event time.
 
     Attributes:
         start_ms: its first millisecond.
-        end_ms: the first millisecond behind it; of a session: the time of its last record.
+        end_ms: the first millisecond after it; of a session: the time of its last record.
     """
 
     start_ms: int
@@ -22,9 +22,9 @@ class StoredState(NamedTuple):
 
     Attributes:
         key: its key.
-        state: the state; None: there is none under this key.
-        span: the window that it is of; None for states that live as long as their key.
-        final: of a window: whether it is closed, so that nothing changes it any more.
+        state: the state; None: this key has none.
+        span: its window; None for stages without windows.
+        final: whether its window is closed, so that the state will not change any more.
     """
 
     key: bytes

@@ -1,4 +1,4 @@
-"""What flows between the nodes of a flow, for declaring what becomes of it: `Stream`, `Stage`, `Filter`."""
+"""Streams of a flow, on which its operators, stages and outputs are declared: `Stream`, `Stage`, `Filter`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     TOPIC_LENGTH,
+    caller_line,
     check_bool,
     check_callable,
     check_choice,
@@ -19,7 +20,6 @@ from sqe_chain.flow.declaration import (
     check_topic,
     declared,
     output_codec,
-    place,
     state_codec,
     wants_context,
 )
@@ -69,7 +69,7 @@ MAX_BUCKETS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[WindowResult]"], Generic[Value]):
-    """What a step gives: units on their way, with values of one type. May be used more than once."""
+    """The output of a node: units with values of one type. May be used more than once."""
 
     flow: Topology
     node: Node
@@ -87,9 +87,9 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             function: ``value -> value``, or with the context as second argument.
 
         Raises:
-            FlowError: it is no function, or takes other arguments.
+            FlowError: it is not a function, or takes other arguments.
         """
-        return self._step(MapNode, function)
+        return self._apply(MapNode, function)
 
     @overload
     def filter(self, function: Callable[[Value], bool]) -> Stream[Value]: ...
@@ -104,9 +104,9 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             function: ``value -> bool``, or with the context as second argument.
 
         Raises:
-            FlowError: it is no function, or takes other arguments.
+            FlowError: it is not a function, or takes other arguments.
         """
-        return self._step(FilterNode, function)
+        return self._apply(FilterNode, function)
 
     @overload
     def flat_map(self, function: Callable[[Value], Iterable[Made]]) -> Stream[Made]: ...
@@ -115,15 +115,15 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
     def flat_map(self, function: Callable[[Value, Context], Iterable[Made]]) -> Stream[Made]: ...
 
     def flat_map(self, function: UserFunction) -> Stream[Any]:
-        """Any number of values for each value. They stay together under their one input.
+        """Any number of values for each value. They all belong to the one input: it counts as a whole or not at all.
 
         Args:
             function: ``value -> values``, or with the context as second argument.
 
         Raises:
-            FlowError: it is no function, takes other arguments, or stands behind `changes()`.
+            FlowError: it is not a function, takes other arguments, or follows `changes()`.
         """
-        return self._step(FlatMapNode, function)
+        return self._apply(FlatMapNode, function)
 
     @overload
     def key_by(self, key: KeyOf[Value]) -> Stream[Value]: ...
@@ -138,11 +138,11 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             key: ``value -> bytes | str``, or with the context as second argument; str is taken as UTF-8.
 
         Raises:
-            FlowError: it is no function, takes other arguments, or stands behind `changes()`.
+            FlowError: it is not a function, takes other arguments, or follows `changes()`.
         """
-        where = place()
+        where = caller_line()
         check_callable("key", key, where)
-        if self._behind_changes():
+        if self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only; to() takes a key")
         wants = wants_context(key, 1, where)
         return Stream(
@@ -153,16 +153,16 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         """The units of both streams, in the order of their inputs.
 
         Raises:
-            FlowError: a stream of another flow, or one behind a stage: its order would not be defined.
+            FlowError: a stream of another flow, or one after a stage, where the order would not be defined.
         """
-        where = place()
+        where = caller_line()
         if not isinstance(other, Stream):
             raise FlowError(f"{where}: merge needs a stream, got {other!r}")
         if other.flow is not self.flow:
             raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
             if isinstance(stream.node, StageNode) or self.flow.stage_of(stream.node):
-                raise FlowError(f"{where}: streams behind a stage cannot be merged; merge before the stage")
+                raise FlowError(f"{where}: streams after a stage cannot be merged; merge before the stage")
         if other.node.index == self.node.index:
             raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
         return Stream(self.flow, self.flow.add(MergeNode, where, self.node, other.node))
@@ -242,22 +242,23 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
             state: type of the states: a protobuf message, a `msgspec.Struct`, a dataclass, dict or list; a new key
                 starts with ``state()``.
             fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
-                emit values to the steps behind the stage. With the context as third argument, a state
-                is deleted by ``context.delete_state()``.
+                emit values to the operators after the stage. It may take the context as third argument, and then
+                delete the state with ``context.delete_state()``.
             key: ``value -> bytes | str``; without it the stream's key is kept.
             codec: of the states: a codec, or its name; by default the one that takes their type.
             store: name of the store for this stage; by default the service's.
-            buckets: into how many pieces each state partition is split in the store, each with a header
-                of its own: so that no partition of a Cassandra table grows beyond some 100,000 keys.
-                Permanent, like the flow's state partitions.
-            view: write beside each state, in the same atomic step, how it looks: its "json", or a "hash" of
-                its fields where the store has such a thing (Redis), for programs that know no protobuf.
-                Keys that do not change any more keep what they had.
+            buckets: into how many buckets each state partition is split in the store, each with a header
+                of its own, so that no partition of a Cassandra table grows beyond some 100,000 keys.
+                Permanent, like the flow's number of state partitions.
+            view: also write each state, in the same atomic operation, in a form for programs without protobuf: as
+                "json", or as a "hash" of its fields where the store has hashes (Redis). A key's view is written when
+                the key changes.
 
         Raises:
-            FlowError: name clash, no type for states, no bucket, no such view, or a stage after `changes()`.
+            FlowError: name clash, not a type of states, a wrong number of buckets, an unknown view, or a stage after
+                `changes()`.
         """
-        where = place()
+        where = caller_line()
         kind = kind_named("aggregate")(
             fold=declared("fold", fold, 2, where), states=state_codec(name, state, codec, where)
         )
@@ -274,21 +275,21 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         view: ViewKind | None = None,
         **settings: Any,  # noqa: ANN401 - whatever the kind takes
     ) -> CustomStage:
-        """A stage of any kind: your own, or one that an installed package brings; see docs/extending.md.
+        """A stage of any kind: your own, or one of an installed package; see docs/extending.md.
 
         Args:
             name: stage name; permanent, rows are stored under it.
-            kind: what it does: a `StageKind` of `sqe_chain.stages`, or the name of one.
+            kind: a `StageKind` of `sqe_chain.stages`, or the name of a kind.
             key: ``value -> bytes | str``, or with the context as second argument; without it the stream's key is kept.
             store: name of the store for this stage; by default the service's.
-            buckets: as for `aggregate`, of kinds that keep a state by key.
-            view: as for `aggregate`, of such kinds.
-            settings: of a kind that is named.
+            buckets: as for `aggregate`; only for kinds that keep a state by key.
+            view: as for `aggregate`; only for such kinds.
+            settings: arguments of the kind, if it is given by name.
 
         Raises:
-            FlowError: name clash, no such kind, a setting it does not take, or a stage behind `changes()`.
+            FlowError: name clash, an unknown kind, a setting it does not take, or a stage after `changes()`.
         """
-        where = place()
+        where = caller_line()
         found = kind_of(kind, settings, where)
         return CustomStage(self.flow, self._stage(name, found, where, store, key, buckets, view))
 
@@ -329,23 +330,23 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         name: str | None = None,
         headers: bool = True,
     ) -> None:
-        """Publish: what one input gives for one key goes out as one envelope.
+        """Publish: the values of one input and key become one envelope.
 
         Args:
             topic: output topic.
             partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
             key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
             codec: a codec, or the name of one; by default the one that takes the type of each value.
-            carrier: where the chain stands: in the "value", which is an envelope then; or in the "headers", and the value
-                is the payload as it is, for readers who know no envelopes (`sqe_chain.envelope.carrier`). Then each
-                payload is a record of its own.
+            carrier: where the chain is carried: in the "value", which is then an envelope; or in the "headers", and the
+                value is the bare payload, for readers without sqe-chain (`sqe_chain.envelope.carrier`). Each payload is
+                then a record of its own.
             name: permanent name of the output; by default the topic.
-            headers: pass the input's headers on (outputs without a stage before them).
+            headers: pass the input's headers on (outputs before any stage only).
 
         Raises:
-            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no such codec.
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or an unknown codec.
         """
-        where = place()
+        where = caller_line()
         check_choice("carrier", carrier, ("value", "headers"), where)
         return self._to(
             topic,
@@ -361,22 +362,22 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
     def to_sqe(
         self, topic: str, *, partitions: int, process_id: int, name: str | None = None, headers: bool = True
     ) -> None:
-        """Publish bare payloads under SQE's record keys, for readers that know those only.
+        """Publish bare payloads under SQE's record keys, for readers that only understand those.
 
-        A key tells process, source partition and source offset, so an input may give one payload here at most, and
-        the flow reads one topic. The destination is the source partition modulo the number of partitions.
+        A key holds process, source partition and source offset, so an input may give at most one payload here, and
+        the flow must read one topic only. The output partition is the source partition modulo `partitions`.
 
         Args:
             topic: output topic.
             partitions: N; permanent.
-            process_id: `sqe_chain.replays.process_id` of what these readers take this flow for.
+            process_id: `sqe_chain.replays.process_id` of the name by which these readers know this flow.
             name: permanent name of the output; by default the topic.
             headers: pass the input's headers on (before any stage).
 
         Raises:
-            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or no 64-bit number.
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or a process id that is not a 64-bit number.
         """
-        where = place()
+        where = caller_line()
         check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
         self._to(topic, where, partitions, None, name, headers=headers, process_id=process_id)
 
@@ -395,7 +396,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         for other in self.flow.outputs():
             if other.name == output:
                 raise FlowError(
-                    f"{where}: output {output!r} exists already at {other.place}; give this one a name=..."
+                    f"{where}: output {output!r} already exists at {other.declared_at}; give this one a name=..."
                 )
         if topic in self.flow.input_topics():
             raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
@@ -459,24 +460,24 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         check_name("stage", name, where)
         for other in self.flow.stages():
             if other.name == name:
-                raise FlowError(f"{where}: stage {name!r} exists already at {other.place}")
-        if self._behind_changes():
+                raise FlowError(f"{where}: stage {name!r} already exists at {other.declared_at}")
+        if self._follows_changes():
             raise FlowError(
-                f"{where}: a stage cannot stand behind changes(): its result would depend on where "
+                f"{where}: a stage cannot follow changes(): its result would depend on where "
                 "batches end; emit from the fold instead"
             )
 
-    def _behind_changes(self) -> bool:
+    def _follows_changes(self) -> bool:
         node = self.node
         while not isinstance(node, ChangesNode | StageNode | SourceNode):
             node = self.flow.nodes[node.parents[0]]
         return isinstance(node, ChangesNode)
 
-    def _step(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
-        where = place()
+    def _apply(self, kind: type[FunctionNode], function: UserFunction) -> Stream[Any]:
+        where = caller_line()
         check_callable(kind.word, function, where)
         wants = wants_context(function, 1, where)
-        if kind is FlatMapNode and self._behind_changes():
+        if kind is FlatMapNode and self._follows_changes():
             raise FlowError(f"{where}: changes() may feed map, filter and to() only")
         return Stream(
             self.flow, self.flow.add(kind, where, self.node, function=function, takes_context=wants)
@@ -485,35 +486,35 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
 
 @dataclass(frozen=True, slots=True)
 class Stage(Stream[Emitted], Generic[Changed, Emitted]):
-    """A keyed stage. As a stream it gives what its fold emits; its type says first what `changes` gives."""
+    """A keyed stage. As a stream it has what its fold emits; its first type argument is that of `changes()`."""
 
     def changes(self) -> Stream[Changed]:
-        """The newest state of each key that changed, once a batch. A deleted state gives None.
+        """The newest state of each key that changed, once a batch; None for a deleted state.
 
-        May feed `map`, `filter` and `to`, no further stage.
+        May feed `map`, `filter` and `to`, but no further stage.
         """
-        return Stream(self.flow, self.flow.add(ChangesNode, place(), self.node))
+        return Stream(self.flow, self.flow.add(ChangesNode, caller_line(), self.node))
 
 
 @dataclass(frozen=True, slots=True)
 class Filter(Stream[Value], Generic[Value]):
-    """A filter that remembers. As a stream it gives what goes on."""
+    """A stateful filter. As a stream it has the values that pass."""
 
     def dropped(self) -> Stream[Dropped]:
-        """One `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record that does not go on, with the reason.
+        """One `Dropped` (proto/sqe_chain/v1/dropped.proto) for each record that is dropped, with the reason.
 
-        Also for one that goes on behind missing numbers (`gap`), or without any (`malformed="pass"`). May feed what
-        any stream behind a stage may feed.
+        Also for a record that passes after missing numbers (`gap`), or without a number (`malformed="pass"`). May feed
+        the same as any stream after a stage.
         """
-        return Stream(self.flow, self.flow.add(DroppedNode, place(), self.node))
+        return Stream(self.flow, self.flow.add(DroppedNode, caller_line(), self.node))
 
 
 @dataclass(frozen=True, slots=True)
 class CustomStage(Stream[Any]):
-    """A stage of any kind. As a stream it gives what goes on; values may be of any type, so checkers do not know them."""
+    """A stage of any kind. As a stream it has the stage's output; type checkers do not know the type of the values."""
 
     def changes(self) -> Stream[Any]:
-        """The newest state of each key that changed, as `Stage.changes`.
+        """The newest state of each key that changed; see `Stage.changes`.
 
         Raises:
             FlowError: this kind of stage has none.
@@ -521,7 +522,7 @@ class CustomStage(Stream[Any]):
         return self._side(ChangesNode)
 
     def dropped(self) -> Stream[Dropped]:
-        """One `Dropped` for each record that does not go on, as `Filter.dropped`.
+        """One `Dropped` for each record that is dropped; see `Filter.dropped`.
 
         Raises:
             FlowError: this kind of stage has none.
@@ -529,7 +530,7 @@ class CustomStage(Stream[Any]):
         return self._side(DroppedNode)
 
     def _side(self, side: type[SideNode]) -> Stream[Any]:
-        where, kind = place(), self.flow.stage_at(self.node.index).stage_kind
+        where, kind = caller_line(), self.flow.stage_at(self.node.index).stage_kind
         if side.side not in kind.sides:
             raise FlowError(f"{where}: a stage of kind {kind.name!r} has no {side.word}()")
         return Stream(self.flow, self.flow.add(side, where, self.node))

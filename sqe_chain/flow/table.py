@@ -1,12 +1,11 @@
-"""What stages keep between records: rows of bytes in a table, one table for each state partition.
+"""The rows in which stages keep their state: one table of bytes for each state partition.
 
-A stage loads rows, changes them, and at the end of a batch its changes are written in the order of the rows'
-names, in several atomic steps if there are many. After a crash between two of these steps the batch runs
-again over a table whose first rows are new and whose others are old, and only rows behind the last one
-written are written. So a stage keeps one rule: **what a row becomes depends, beside the batch's records, on
-its own old content and on rows whose names are not smaller**, for those are old as well; or on rows that the
-batch leaves as they are. A row that is settled already is never made again from its new content by code of the
-user: that might fail on it.
+A stage loads rows and changes them. At the end of a batch its changes are written in the order of the rows'
+names, in several chunks if there are many. After a crash between two chunks the batch runs again over a table
+whose first rows are new and whose others are old, and only rows after the last one written are written. So a
+stage keeps one rule: **what a row becomes depends, apart from the batch's records, only on its own old content
+and on rows whose names are not smaller**, for those are still old; or on rows that the batch does not change.
+User code is never run on the new content of a row that is already settled: it might fail on it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class Table(Protocol):
         """Remove a row, if it is there."""
 
     def load(self, rows: Iterable[bytes]) -> None:
-        """Say which rows will be asked for soon, so that they are read together."""
+        """Load rows that will be needed soon, so that they are read together."""
 
     def settled(self, row: bytes) -> bool:
-        """Whether an earlier attempt at this batch has written the row: what is put there now is not written."""
+        """Whether an earlier attempt at this batch has written the row: what this attempt puts there is not written."""

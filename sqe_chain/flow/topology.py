@@ -1,4 +1,4 @@
-"""A flow as data: its nodes, and how they hang together. Everything that runs a flow reads this."""
+"""A flow as data: its nodes and how they are connected. Everything that runs a flow reads this."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Literal, Self, TypeVar
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import (
+    caller_line,
     check_bool,
     check_choice,
     check_int,
     check_name,
     check_topic,
-    place,
 )
 from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
@@ -25,13 +25,13 @@ PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 
 DEFAULT_STATE_PARTITIONS = 8
 MAX_PARTITIONS = 100_000
-"""Of an output; more than any Kafka cluster carries, so it is a slip."""
+"""Of an output; more than any Kafka cluster can have, so a larger number is a typing error."""
 _MOST = {"state_partitions": 65_536, "dead_letter_partitions": MAX_PARTITIONS, "max_lanes": 10_000_000}
 
 
 @dataclass
 class Topology:
-    """The nodes of a flow, and how they hang together. See `sqe_chain.flow.flow.Flow` for the arguments.
+    """The nodes of a flow and how they are connected. See `sqe_chain.flow.flow.Flow` for the arguments.
 
     Attributes:
         nodes: in the order of their declaration; parents come before children.
@@ -49,7 +49,7 @@ class Topology:
     _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        where = place()
+        where = caller_line()
         check_name("flow", self.name, where)
         check_choice("poison", self.poison, ("stop", "dead_letter", "skip"), where)
         check_choice("recreated", self.recreated, ("stop", "count", "skip"), where)
@@ -61,7 +61,7 @@ class Topology:
         check_bool("allow_compacted", self.allow_compacted, where)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is shipped to Spark's workers: without what is found again."""
+        """What is sent to Spark's workers: all but the cache of `_once`, which they build again."""
         return {**self.__dict__, "_found": {}}
 
     @property
@@ -74,10 +74,10 @@ class Topology:
         return self._of(StageNode)
 
     def stage_at(self, index: int) -> StageNode:
-        """The stage with this place in `nodes`."""
+        """The stage with this index in `nodes`."""
         node = self.nodes[index]
         if not isinstance(node, StageNode):
-            raise AssertionError(f"{node.place}: no stage")  # noqa: TRY004 - ours, no user can cause it
+            raise AssertionError(f"{node.declared_at}: no stage")  # noqa: TRY004 - ours, no user can cause it
         return node
 
     def renamed(self, name: str) -> Self:
@@ -89,7 +89,7 @@ class Topology:
         return found
 
     def cells(self, stage: StageNode) -> range:
-        """The numbers of a stage's cells: of the buckets of all its state partitions."""
+        """The numbers of a stage's cells. A cell is one bucket of one state partition."""
         return range(self.state_partitions * stage.buckets)
 
     def outputs(self) -> Sequence[OutputNode]:
@@ -128,29 +128,29 @@ class Topology:
         return self._once(("level", stage.index), counted)
 
     def check(self) -> None:
-        """Check what only the whole shows.
+        """Check what can only be checked once the flow is complete.
 
         Raises:
-            FlowError: there is no source, nothing comes of a stream, or dead letters would be read again.
+            FlowError: there is no source, a stream is not used, or the flow would read its own dead letters.
         """
         if not self.nodes:
             raise FlowError(f"flow {self.name!r} has no source")
         for source in self.sources():
             if self.dead_letters and self.dead_letter_topic in source.topics:
                 raise FlowError(
-                    f"{source.place}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
-                    "would be a loop"
+                    f"{source.declared_at}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
+                    "would be a loop; choose another dead_letter_topic"
                 )
         for output in self.outputs():
             if output.process_id is not None and len(self.input_topics()) > 1:
                 raise FlowError(
-                    f"{output.place}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
+                    f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
                     f"{', '.join(self.input_topics())}; read one topic in a flow that writes for SQE"
                 )
         for node in self.nodes:
             if not node.may_be_last and not self.children(node.index):
                 raise FlowError(
-                    f"{node.place}: nothing is done with {node.told(self.nodes)} of flow {self.name!r}; let a stage or an "
+                    f"{node.declared_at}: nothing is done with {node.described(self.nodes)} of flow {self.name!r}; let a stage or an "
                     "output follow it, or remove it"
                 )
 
@@ -158,22 +158,22 @@ class Topology:
         return self._once(kind, lambda: tuple(node for node in self.nodes if isinstance(node, kind)))
 
     def _once(self, what: object, find: Callable[[], Found]) -> Found:
-        """What `find` gives, looked for once until a node is added: each batch asks these things many times."""
+        """The result of `find`, cached until a node is added, because each batch asks for it many times."""
         if what not in self._found:
             self._found[what] = find()
         found: Found = self._found[what]
         return found
 
-    def add(self, kind: type[FoundNode], place: str, *parents: Node, **fields: Any) -> FoundNode:  # noqa: ANN401 - the fields of the node
-        """Append a node. Streams check what they are asked for before.
+    def add(self, kind: type[FoundNode], declared_at: str, *parents: Node, **fields: Any) -> FoundNode:  # noqa: ANN401 - the fields of the node
+        """Append a node. Its fields were checked by the stream that declares it.
 
         Args:
             kind: its class.
-            place: where the user declared it.
+            declared_at: where the user declared it.
             parents: the nodes it takes its units from.
             fields: those of its class.
         """
-        node = kind(len(self.nodes), place, tuple(parent.index for parent in parents), **fields)
+        node = kind(len(self.nodes), declared_at, tuple(parent.index for parent in parents), **fields)
         self.nodes.append(node)
         self._found.clear()
         return node

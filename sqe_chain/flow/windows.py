@@ -1,4 +1,4 @@
-"""How a stream declares a stage with windows; its kind, in `sqe_chain.stages`, checks the settings."""
+"""The windowed stage of a stream. Its kind, in `sqe_chain.stages`, checks the settings."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Any, Generic, TypeVar, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import check_callable, declared, place, state_codec
+from sqe_chain.flow.declaration import caller_line, check_callable, declared, state_codec
 from sqe_chain.flow.filtering import STANDARD
 from sqe_chain.flow.functions import Condition, KeyInContext, KeyOf, State, UserFunction, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import StageKind
 
 Windowed = TypeVar("Windowed")
-"""What a declared stage with windows is: a stream of their results."""
+"""Type of a declared windowed stage: a stream of the windows' results."""
 
 
 class WindowSteps(Generic[Value, Windowed]):
-    """The stage with windows of a stream."""
+    """The windowed stage of a stream."""
 
     __slots__ = ()
 
@@ -117,29 +117,29 @@ class WindowSteps(Generic[Value, Windowed]):
     ) -> Windowed:
         """Fold each value into the windows of its key that its event time lies in.
 
-        When stream time has passed the end of a window, and the lateness, it is final: then it goes on as a
-        `WindowResult` (proto/sqe_chain/v1/window_result.proto) under its key. What comes later is dropped.
+        When stream time has passed the end of a window plus the lateness, the window is final, and is emitted as a
+        `WindowResult` (proto/sqe_chain/v1/window_result.proto) under its key. Later values are dropped.
 
         Args:
             name: stage name; permanent.
             windows: `Tumbling`, `Hopping` or `Sessions` of `sqe_chain.stages.windowing`.
-            state: type of what a window holds, as for `aggregate`; a new one begins with ``state()``.
+            state: type of a window's state, as for `aggregate`; a new window begins with ``state()``.
             fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
             key: ``value -> bytes | str``; without it the stream's key is kept.
-            codec: of what a window holds: a codec, or its name; by default the one that takes its type.
-            merge: for sessions: ``(state, later) -> None``, when a value joins two of them.
-            lateness_ms: how long windows stay open for values that come late.
-            retention_ms: how long final windows are kept in the store, to be read: `sqe-chain state`.
-            heartbeat: ``value -> bool``, or with the context as second argument: such a value is folded nowhere. It
-                moves stream time of every state partition to its event time (not beyond the service's clock), so
-                that windows close although their inputs are silent.
+            codec: of a window's state: a codec, or its name; by default the one that takes its type.
+            merge: for sessions: ``(state, later) -> None``, called when a value joins two of them.
+            lateness_ms: how long windows stay open for late values.
+            retention_ms: how long final windows are kept in the store, to be read (`sqe-chain state`).
+            heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
+                folded. It moves stream time of every state partition to its event time (not beyond the service's
+                clock), so that windows close although their inputs are silent.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
 
         Raises:
-            FlowError: name clash, or a stage behind `changes()`.
+            FlowError: name clash, or a stage after `changes()`.
         """
-        where = place()
+        where = caller_line()
         if key is not None:
             check_callable("key", key, where)
         kind = kind_named("windows")(

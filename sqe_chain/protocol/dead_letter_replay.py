@@ -247,7 +247,7 @@ class DeadLetterReplay:
             return find_head(value, letter.headers)
         if source.codec is None:
             raise ConfigurationError(
-                f"{source.place}: {letter.topic!r} is read without envelopes and by a decoder of your own, so its letters "
+                f"{source.declared_at}: {letter.topic!r} is read without envelopes and by a decoder of your own, so its letters "
                 "have no protobuf type and cannot be sent back; " + _WAY_OUT
             )
         if value is None:
@@ -268,7 +268,7 @@ class DeadLetterReplay:
             raise ConfigurationError(f"flow {self.flow.name!r} does not read {topic!r}; it reads: {known}")
         if node.raw:
             raise ConfigurationError(
-                f"{node.place}: {topic!r} is read without envelopes, so a repetition could not be recognised there. Let the "
+                f"{node.declared_at}: {topic!r} is read without envelopes, so a repetition could not be recognised there. Let the "
                 "flow read a topic of its own with envelopes of the same type as well, and give it as --to; or "
                 + _WAY_OUT
             )

@@ -46,7 +46,7 @@ class Ports:
         found = self.stores.get(stage.store or "")
         if found is None:
             raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; known are "
+                f"{stage.declared_at}: stage {stage.name!r} wants the store {stage.store!r}; known are "
                 f"{sorted(name for name in self.stores if name)}"
             )
         return found

@@ -240,14 +240,14 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
         topic, partitions = known.outputs.get(node.name, (node.topic, node.partitions))
         if (topic, partitions) != (node.topic, node.partitions):
             raise PartitionsMismatch(
-                f"{node.place}: output {node.name!r} was created with {partitions} partitions of {topic!r}, declared are "
+                f"{node.declared_at}: output {node.name!r} was created with {partitions} partitions of {topic!r}, declared are "
                 f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
             ).at(topic)
     declared = {stage.name: stage for stage in flow.stages()}
     for name, stored in known.stages.items():
         if name in declared and declared[name].buckets != stored.buckets:
             raise PartitionsMismatch(
-                f"{declared[name].place}: stage {name!r} was created with {stored.buckets} buckets, declared are now "
+                f"{declared[name].declared_at}: stage {name!r} was created with {stored.buckets} buckets, declared are now "
                 f"{declared[name].buckets}; the number is permanent"
             )
         if name not in declared and name not in drop_stages:

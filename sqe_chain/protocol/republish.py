@@ -334,7 +334,7 @@ class Republisher:
             found = known.get(node.name)
             if found is not None and found != [node.topic, node.partitions]:
                 raise PartitionsMismatch(
-                    f"{node.place}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
+                    f"{node.declared_at}: output {node.name!r} was created with {found[1]} partitions of {found[0]!r}, declared are "
                     f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
                 ).at(node.topic)
 

@@ -26,7 +26,7 @@ def check_stores(env: Environment) -> None:
         if stage.view is not None and stage.view not in env.store(stage).views:
             known = " and ".join(sorted(env.store(stage).views))
             raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
+                f"{stage.declared_at}: stage {stage.name!r} wants a view as {stage.view!r}; {env.store(stage)!r} writes {known}"
             )
     stores = {stage.store or "": env.store(stage) for stage in env.flow.stages()} | {"": env.home}
     for name, store in sorted(stores.items()):
@@ -54,7 +54,7 @@ def check_new_stages(env: Environment, last: Plan) -> None:
         cells = env.flow.cells(stage)
         if any(env.store(stage).headers(env.flow.name, stage.name, cells)):
             raise ServiceStopped(
-                f"{stage.place}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
+                f"{stage.declared_at}: the store holds states of a stage {stage.name!r} that was dropped; it has missed what "
                 "came since: give the new stage another name"
             )
 

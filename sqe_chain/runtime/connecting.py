@@ -91,11 +91,11 @@ def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Map
     for stage in flow.stages():
         if stage.store and stage.store not in urls:
             raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
+                f"{stage.declared_at}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
             )
         if by_workers and urls[stage.store or ""].startswith("memory:"):
             raise ConfigurationError(
-                f"{stage.place}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
+                f"{stage.declared_at}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
                 "has for itself; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
             )
     return urls

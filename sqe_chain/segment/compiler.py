@@ -93,7 +93,7 @@ class Compiler:
             return self._output(node)
         down = self.after(node)
         if down is None:
-            raise AssertionError(f"{node.place}: checked when declared")
+            raise AssertionError(f"{node.declared_at}: checked when declared")
         if not isinstance(node, FunctionNode):
             return down
         if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
@@ -223,7 +223,7 @@ def _codec_of(
         ) from error
     if not found.deterministic:
         raise PoisonError(
-            f"{node.place}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
+            f"{node.declared_at}: codec {found.name!r} does not give the same bytes each time: a batch that is done again would "
             "say something else"
         )
     return found
@@ -238,7 +238,7 @@ def _maker(flow: Flow, node: Node) -> str:
     maker = node.maker
     name = getattr(maker, "__name__", "") if maker else ""
     code = getattr(maker, "__code__", None)
-    where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.place
+    where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.declared_at
     return f"{node.maker_name} {name} at {where}" if name else f"{node.maker_name} at {where}"
 
 

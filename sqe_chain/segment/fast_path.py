@@ -138,4 +138,4 @@ class FastPath:
         inputs, message, head = self._inputs, block.messages[index], block.head(index)
         epoch, lane = stored_epoch(message.leader_epoch()), inputs.read_lane(head.lane)
         position = block.position(index)
-        return new_origin((inputs.place, message.offset(), epoch, lane, position, head, message, None))
+        return new_origin((inputs.tp, message.offset(), epoch, lane, position, head, message, None))

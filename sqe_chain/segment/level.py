@@ -62,13 +62,13 @@ class Shuffle:
             key, value, tag, path, origin = unit
             if origin is not last:
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
-            place = origin.place
+            tp = origin.tp
             rows.append(
                 (
                     spread(unit),
                     stage,
-                    place.topic,
-                    place.partition,
+                    tp.topic,
+                    tp.partition,
                     origin.offset,
                     path,
                     key,
@@ -124,7 +124,7 @@ class Level:
         table = PartitionTable(states)
         task = StageTask(
             name=stage.name,
-            place=stage.place,
+            declared_at=stage.declared_at,
             table=table,
             now_ms=job.clock_ms,
             emit=self._compiler.after(stage),

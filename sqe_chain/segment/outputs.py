@@ -73,12 +73,12 @@ class _Target:
 
     def writing(self, origin: Origin) -> _Writing:
         """The template for the lane of an input, not seen before; remembered in `lanes`."""
-        place = origin.place
+        tp = origin.tp
         template = OutputTemplate(
             lane=origin.stated_lane,
-            topic=place.topic,
-            topic_id=place.topic_id,
-            partition=place.partition,
+            topic=tp.topic,
+            topic_id=tp.topic_id,
+            partition=tp.partition,
             output=self.name,
             shard=self._shard,
         )
@@ -180,7 +180,7 @@ class Gatherer:
         if target.process_id is not None:
             self._for_sqe(target, target.process_id, collections, origin, outputs)
             return
-        place, offset, epoch, lane, position, head, message, _ = origin
+        tp, offset, epoch, lane, position, head, message, _ = origin
         writing = target.lanes.get(lane) or target.writing(origin)
         if head is not None:
             chain, timestamp_ms = head.chain, head.timestamp_ms
@@ -204,7 +204,7 @@ class Gatherer:
             if key is None:
                 if target.needs_key:  # a time is no reason: the envelope has its own
                     target.check(origin, key, None, self._clock_ms)
-                partition, field = place.partition % target.partitions, b""
+                partition, field = tp.partition % target.partitions, b""
             else:
                 partition, field = keys.get(key) or target.key(key)
             before = previous.get(partition, b"")
@@ -233,7 +233,7 @@ class Gatherer:
             if key is None and target.needs_key:
                 target.check(origin, key, None, self._clock_ms)
             if key is None:
-                partition, field = origin.place.partition % target.partitions, b""
+                partition, field = origin.tp.partition % target.partitions, b""
             else:
                 partition, field = target.keys.get(key) or target.key(key)
             before = writing.previous.get(partition, b"")
@@ -264,7 +264,7 @@ class Gatherer:
                 f"output {target.name!r} got {len(payloads)} payloads from {origin}: SQE's record keys tell one record of a "
                 "source offset only; give one, or use to()"
             )
-        key = SqeKey(process_id, origin.place.partition, origin.offset)
+        key = SqeKey(process_id, origin.tp.partition, origin.offset)
         headers = origin.headers if target.headers else None
         size = len(payloads[0] or b"") + (headers_size(headers) if headers else 0)
         if size > target.largest:

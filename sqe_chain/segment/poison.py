@@ -41,11 +41,11 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
             f"flow {flow.name!r}: {origin} cannot be processed: {name}: {text}{where and f', at {where}'}. Fix the code or "
             "the writer, or declare poison='dead_letter' or 'skip'"
         )
-        raise stopped.at(origin.place.topic, origin.place.partition, origin.offset) from raised
-    place, frame = origin.place, _own_frame(raised)
+        raise stopped.at(origin.tp.topic, origin.tp.partition, origin.offset) from raised
+    tp, frame = origin.tp, _own_frame(raised)
     where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
     kept = text[: TEXT_LIMIT - len(where)] + where
-    return Exclusion(place.topic, place.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
+    return Exclusion(tp.topic, tp.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
 
 
 def place_in_user_code(flow: Flow, error: BaseException) -> str:
@@ -59,7 +59,7 @@ def place_in_user_code(flow: Flow, error: BaseException) -> str:
     file, line, function = frame
     nodes = {code: node for node in flow.nodes for code in _codes_of(node)}
     called = next((nodes[code] for code, _ in _frames(error.__traceback__) if code in nodes), None)
-    node = f" ({called.called}, declared at {called.place})" if called is not None else ""
+    node = f" ({called.called}, declared at {called.declared_at})" if called is not None else ""
     return f"{file}:{line} in {function}{node}"
 
 

@@ -10,7 +10,7 @@ from sqe_chain.envelope.carrier import CHAIN_HEADER, envelopes_of, find_head
 from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, payloads_of
 from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
 from sqe_chain.flow import Flow
-from sqe_chain.flow.context import Context, Origin, Place, new_origin
+from sqe_chain.flow.context import Context, Origin, TopicIdPartition, new_origin
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
@@ -36,7 +36,7 @@ class SourcePartition:
     Attributes:
         flow: the flow.
         node: its source.
-        place: topic, topic id and partition.
+        tp: topic, topic id and partition.
         marks: the partition's marks; they move.
         lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
         skipped: offset -> why it is left out, known before this attempt.
@@ -59,10 +59,10 @@ class SourcePartition:
         read = portion.read
         self.flow = flow
         self.node = next(node for node in flow.sources() if read.topic in node.topics)
-        self.place = Place(read.topic, read.topic_id, read.partition)
+        self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
         push = compiler.after(self.node)
         if push is None:
-            raise AssertionError(f"{self.node.place}: checked before a flow runs")
+            raise AssertionError(f"{self.node.declared_at}: checked before a flow runs")
         self._push: Push = push
         self.collector = collector
         self._gather = gatherer.gather
@@ -149,7 +149,7 @@ class SourcePartition:
         Returns:
             How many were replays.
         """
-        place, lanes, made, outputs = self.place, self.lanes, self.collector.made, self.outputs
+        tp, lanes, made, outputs = self.tp, self.lanes, self.collector.made, self.outputs
         accept, push, gather = self.marks.accept, self._push, self._gather
         now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
         replays = 0
@@ -174,7 +174,7 @@ class SourcePartition:
                     continue
             lane, position = head.lane, head.position or root_position(epoch, offset)
             origin = new_origin(
-                (place, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
+                (tp, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
             )
             try:
                 payload: Any = message.value() if carried else head.payload
@@ -202,7 +202,7 @@ class SourcePartition:
         if node.raw or (value is None and not chained and node.nulls == "decode"):
             if chained:
                 raise ServiceStopped(
-                    f"{self.place.topic}[{self.place.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
+                    f"{self.tp.topic}[{self.tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
                     "that was declared raw: its chain would be lost; declare the source without raw=True"
                 )
             head, stated, position = None, 0, root_position(epoch, offset)
@@ -217,7 +217,7 @@ class SourcePartition:
             stated, position = head.lane, head.position or root_position(epoch, offset)
         if not fresh and self._stateful:
             return 1
-        origin = Origin(self.place, offset, epoch, self.read_lane(stated), position, head, message)
+        origin = Origin(self.tp, offset, epoch, self.read_lane(stated), position, head, message)
         known = self.skipped.get(offset)
         if known is not None and not self._trial:
             self._leave_out(origin, known)
@@ -247,7 +247,7 @@ class SourcePartition:
             payloads, key = payloads_of(head), self._key(head, message)
             if node.codec is not None and not node.codec.reads(head.type):
                 raise WrongPayloadType(
-                    f"the payload is a {head.type}, the source at {node.place} takes {node.codec.type_name}"
+                    f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
                 )
         for index, payload in enumerate(payloads):
             if payload is None and node.nulls != "decode":
@@ -274,11 +274,11 @@ class SourcePartition:
         """The lane that marks use, for one as an envelope states it."""
         lane = self.lanes.get(stated)
         if lane is None:
-            lane = self.lanes[stated] = read_lane(stated, *self.place)
+            lane = self.lanes[stated] = read_lane(stated, *self.tp)
         return lane
 
     def _undecodable(self, message: Message, offset: int, epoch: int, error: EnvelopeError) -> None:
-        origin = Origin(self.place, offset, epoch, 0, b"", None, message)
+        origin = Origin(self.tp, offset, epoch, 0, b"", None, message)
         self.marks.undecodable(offset)
         if offset in self.skipped:
             self._leave_out(origin, self.skipped[offset])
@@ -334,12 +334,12 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
     message = origin.message
     if message is None:
         raise AssertionError("a dead letter is made where its message was read")
-    place = origin.place
+    tp = origin.tp
     reasons = {
         "sqe-flow": flow.name,
-        "sqe-topic": place.topic,
-        "sqe-topic-id": place.topic_id.hex(),
-        "sqe-partition": str(place.partition),
+        "sqe-topic": tp.topic,
+        "sqe-topic-id": tp.topic_id.hex(),
+        "sqe-partition": str(tp.partition),
         "sqe-offset": str(origin.offset),
         "sqe-lane": f"{origin.lane:016x}",
         "sqe-position": origin.position.hex(),
@@ -348,6 +348,6 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
         "sqe-text": exclusion.text,
     }
     headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
-    partition = place.partition % flow.dead_letter_partitions
+    partition = tp.partition % flow.dead_letter_partitions
     timestamp_ms = message.timestamp()[1]
     return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms

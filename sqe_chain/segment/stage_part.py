@@ -89,7 +89,7 @@ class StagePart:
             return len(misplaced)
         if self._waits:
             for unit in units:
-                place = unit[4].place
+                place = unit[4].tp
                 self._waiting.setdefault((place.topic, place.partition), []).append(unit)
         else:
             work.apply(units)
@@ -154,7 +154,7 @@ def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any]
         partitions: how many state partitions there are.
     """
     if spread == "partition":
-        return lambda unit: unit[4].place.partition, lambda partition: int(partition) % partitions
+        return lambda unit: unit[4].tp.partition, lambda partition: int(partition) % partitions
     if spread == "lane":
         return lambda unit: unit[4].lane, lambda lane: int(lane) % partitions
     partitioner = Partitioner(partitions)

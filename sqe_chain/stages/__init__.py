@@ -1,15 +1,15 @@
 """The kinds of stages, one file each, pure: they know no store and no log.
 
-Streams declare them (`sqe_chain.flow`); docs/duplicates.md helps to choose. Here are the names that a flow needs
-beside that: kinds of windows, the guard of stream time, SQE's record key, and the messages that filters and windows
-give. And the stages themselves, for programs without flows: plain objects over a table of rows, that take one record at
-a time. And what kinds of your own are made of: `RecordKind`, or `StageKind` below it (docs/extending.md).
+Streams declare them (`sqe_chain.flow`); docs/duplicates.md helps to choose. This package exports what a flow needs
+in addition: kinds of windows, the guard of stream time, SQE's record key, and the messages that filters and windows
+emit. It also exports the stages themselves, for programs without flows: plain objects over a table of rows that take
+one record at a time. Kinds of your own are subclasses of `RecordKind`, or of its base `StageKind` (docs/extending.md).
 
     >>> table = MemoryTable()
     >>> once = Deduplicate(table, interval_ms=60_000)
     >>> [once.accept(Record(key=b"order 7", timestamp_ms=at_ms)).forward for at_ms in (0, 60_000, 60_001)]
     [True, False, True]
-    >>> once.finish(now_ms=0)  # the end of a batch: what is in memory goes into the table
+    >>> once.finish(now_ms=0)  # the end of a batch: writes the changes to the table
     >>> again = Deduplicate(MemoryTable(table.rows()), interval_ms=60_000)
     >>> again.accept(Record(key=b"order 7", timestamp_ms=60_002)).reason
     <Reason.DUPLICATE: 'duplicate'>

@@ -1,4 +1,4 @@
-"""Aggregate: fold the units of a key, one by one in their order, into the state of that key."""
+"""Aggregate: fold the units of a key, one by one and in order, into the state of that key."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Aggregate(StageWork):
 
     Attributes:
         kind: the stage.
-        task: what it is given.
-        entries: the keys of this batch: live states, and None for a key to which the batch is applied already.
+        task: its table, clock and callbacks.
+        entries: the keys of this batch: live states, and None for a key whose row already contains this batch.
     """
 
     kind: AggregateKind
@@ -93,12 +93,14 @@ class Aggregate(StageWork):
         self._fold_all(units)
 
     def _load(self, keys: Sequence[bytes]) -> None:
-        """Take in the stored states of keys not seen yet in this batch."""
+        """Load the stored states of keys that this batch has not used before."""
         table, codec, entries = self.task.table, self.kind.states, self.entries
         table.load(keys)
         untouched = table.untouched
         for key in keys:
-            if not untouched and table.settled(key):
+            if not untouched and table.settled(
+                key
+            ):  # an earlier attempt wrote it: to fold again would count twice
                 entries[key] = None
             else:
                 data = table.take(key)
@@ -115,12 +117,13 @@ class Aggregate(StageWork):
                 continue
             if unit_origin is not origin:
                 origin = unit_origin
+                # Nothing needs to know where inputs begin when a plain fold emits to nobody: save the call.
                 if emit is not None or not plain:
                     self._next_input(origin)
             try:
                 if plain:
                     emissions = fold(entry.state, value)
-                elif origin is self._failing:
+                elif origin is self._failing:  # an input counts as a whole or not at all
                     continue
                 else:
                     emissions = self._fold_with_care(entry, key, value, origin)
@@ -129,18 +132,18 @@ class Aggregate(StageWork):
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 task.failed(origin, error)
                 self._failing = origin
-                self._go_back()
+                self._revert()
                 continue
-            entry.origin = origin
+            entry.origin = origin  # only after the fold has succeeded: marks the state as changed
         self._input = origin
 
     def finish(self) -> None:
         """Put new states into the table.
 
         Raises:
-            PoisonError: the fold has made a state of what cannot be stored.
+            PoisonError: a state as the fold left it cannot be stored.
         """
-        self._take_back()
+        self._revert_suspect()
         table = self.task.table
         for key, entry in sorted(self.entries.items()):
             if entry is None or entry.origin is None:
@@ -165,14 +168,14 @@ class Aggregate(StageWork):
 
     def _unstorable(self, key: bytes, error: Exception) -> PoisonError:
         return PoisonError(
-            f"stage {self.task.name!r}: the fold (declared at {self.task.place}) has made a state of key {key!r} that "
+            f"stage {self.task.name!r}: the fold (declared at {self.task.declared_at}) left a state of key {key!r} that "
             f"cannot be stored as {self.kind.states.type_name}: {type(error).__name__}: {error}"
         )
 
     def push_changes(self, push: Push) -> None:
-        """Give each changed key's newest state to the steps behind `changes()`.
+        """Pass each changed key's newest state to the operators after `changes()`; None for a deleted state.
 
-        In the order (last input that touched it, key); a deleted state as None.
+        In the order (last input that changed the state, key).
         """
         touched = [
             (entry.origin, key, entry) for key, entry in self.entries.items() if entry and entry.origin
@@ -186,18 +189,18 @@ class Aggregate(StageWork):
 
     def _next_input(self, origin: Origin) -> None:
         if self.task.suspects:
-            self._take_back()
+            self._revert_suspect()
         self.task.before_input(origin)
         self._kept.clear()
         self._input = origin
 
-    def _take_back(self) -> None:
-        """The input at hand is complete; a suspect goes back."""
+    def _revert_suspect(self) -> None:
+        """Revert the current input, now complete, if it is only on trial."""
         if self._input is not None and self._input.order in self.task.suspects:
-            self._go_back()
+            self._revert()
 
     def _fold_with_care(self, entry: LiveState, key: bytes, value: object, origin: Origin) -> Emissions:
-        """Fold with a context, keeping what is needed to go back to before this input."""
+        """Fold with a context, and keep the state from before this input so that `_revert` can restore it."""
         if self.task.reversible and key not in self._kept:
             self._kept[key] = self.kind.states.encode(entry.state), entry.origin, entry.deleted
         fold: Any = self.kind.fold.function
@@ -208,7 +211,7 @@ class Aggregate(StageWork):
         context = Context(origin, key, self.task.now_ms)
         emissions: Emissions = fold(entry.state, value, context)
         if emissions is not None:
-            emissions = list(emissions)
+            emissions = list(emissions)  # run a generator now: `delete_state` is read below
         entry.deleted = context.state_deleted
         if entry.deleted:
             entry.state = self.kind.states.new()
@@ -216,7 +219,7 @@ class Aggregate(StageWork):
         return emissions
 
     def _check_storable(self, key: bytes, entry: LiveState) -> None:
-        """Of a state that cannot be stored, the input that made it so is to blame: later nobody knows which it was."""
+        """Check at once that the state can be stored: at the end of the batch nobody knows which input is to blame."""
         if self.task.reversible and not self.kind.states.self_checking:
             try:
                 self.kind.states.encode_state(entry.state)
@@ -230,11 +233,11 @@ class Aggregate(StageWork):
             if emit is not None:
                 emit(emission, key, path + number(index), origin)
 
-    def _go_back(self) -> None:
-        """Every key that the input at hand has touched gets back the state that it had before."""
+    def _revert(self) -> None:
+        """Restore every state that the current input has changed."""
         for key, (state, origin, deleted) in self._kept.items():
             entry = self.entries[key]
             if entry is None:
-                raise AssertionError("only a key that was folded goes back")
+                raise AssertionError("only a key that was folded can be reverted")
             entry.state = self.kind.states.decode(state)
             entry.origin, entry.deleted = origin, deleted

@@ -1,4 +1,4 @@
-"""What filters remember, for tests and reports: rows of their tables, read.
+"""Reads what filters remember from the rows of their tables, for tests and reports.
 
 >>> from sqe_chain.stages.deduplicate import Deduplicate
 >>> from sqe_chain.stages.identity import by_key
@@ -32,10 +32,10 @@ _KEY: Final = b"key/"
 
 
 class ProducerMark(NamedTuple):
-    """Of `drop_replays(by="source")`: the highest offset of a producer's partition that passed.
+    """Of `drop_replays(by="source")`: the highest offset that passed of one producer and source partition.
 
     Attributes:
-        input: row of the input partition that it came by.
+        input: row of the input partition that it was read from.
         process_id: the producer.
         partition: its source partition.
         offset: the highest of its offsets that passed.
@@ -115,12 +115,14 @@ def remembered(kind: FilterKind | str, rows: Mapping[bytes, bytes]) -> list[Reme
         rows: names and contents of all its rows.
 
     Raises:
-        ConfigurationError: windows, `results_in` reads those; or a kind of another package.
+        ConfigurationError: windows (`results_in` reads those), or a kind of another package.
     """
     if kind == "windows":
-        raise ConfigurationError("windows hold states, not what was seen: see results_in")
+        raise ConfigurationError("windows hold states, not what was seen: read them with results_in()")
     if kind not in _READERS:
-        raise ConfigurationError(f"only the filters of this package tell what they remember, not {kind!r}")
+        raise ConfigurationError(
+            f"{kind!r} is not a filter of this package: its rows are read by the package that defines it"
+        )
     return [found for name, content in sorted(rows.items()) for found in _READERS[kind](name, content)]
 
 

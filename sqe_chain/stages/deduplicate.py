@@ -1,4 +1,4 @@
-"""Deduplicate: of records with the same id within an interval of event time, the first goes on.
+"""Deduplicate: forward the first of the records that have the same id within an interval of event time.
 
     >>> from sqe_chain.stages.record import Record, Spot
     >>> from sqe_chain.stages.table import MemoryTable
@@ -9,9 +9,9 @@
     [True, False, True]
     >>> screws.finish(now_ms=0)
 
-Source: KIP-655, with its holes closed: stream time is durable, one wrong timestamp does not purge everything
-(`JumpGuard`), and "the same record again" is known by lane and position. An offset alone confuses merged
-topics, and siblings that a flat-map made of one input.
+Source: KIP-655, without its gaps: stream time is durable, one wrong timestamp does not purge everything
+(`JumpGuard`), and the same record is recognised by lane and position. An offset alone would confuse records of
+merged topics, and siblings that a flat-map made of one input.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Final, Literal
 from sqe_chain._proto.windows_pb2 import SightingsRow
 from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_guard
 from sqe_chain.flow.table import Table
+from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
-from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import Held, JumpGuard
 from sqe_chain.stages.timetable import Timetable, bucket_length
 
@@ -36,7 +36,7 @@ Late = Literal["forward", "drop"]
 DEFAULT_GUARD: Final = JumpGuard()
 
 MAX_SIGHTINGS: Final = 4
-"""Of one id. More than one is alive only if some of them lie too far ahead (`JumpGuard`)."""
+"""Of one id. More than one is remembered only if some of them are too far ahead (`JumpGuard`)."""
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class Sighting:
         timestamp_ms: its event time.
         spot: its lane and position.
         offset: its offset; kept for `compat="kip655"` only, else -1.
-        noted_ms: stream time when it came, if it came from too far ahead and is not believed; else None.
-        listed_ms: where the timetable has it; None: not yet.
+        noted_ms: stream time when it came, if it was too far ahead to be believed; else None.
+        listed_ms: the moment at which the timetable lists it; None: not yet listed.
     """
 
     timestamp_ms: int
@@ -63,18 +63,18 @@ class Deduplicate:
 
     Guarantees, for one state partition (the engine brings equal ids together):
 
-    * The first one to come goes on, whatever its event time. One that is dropped leaves no trace, so it does
-      not prolong the interval.
-    * Both ends of the interval belong to it: at 0, records of the same millisecond are duplicates.
-    * A record without id goes on; it moves stream time like every other, dropped or not.
-    * A record at the lane and position of the one that was forwarded is that one, and goes on again. An
-      element that has no position of its own (`NOWHERE`) never does.
-    * A record older than stream time less the interval is late. It is not remembered, so what repeats it goes
-      on too.
+    * The first to arrive is forwarded, whatever its event time. A dropped record is not remembered, so it does
+      not extend the interval.
+    * The interval includes both ends: with 0, records of the same millisecond are duplicates.
+    * A record without id is forwarded; it moves stream time as every record does, dropped or not.
+    * A record with the lane and position of the forwarded one is the same record, and is forwarded again. An
+      element that has no position of its own (`NOWHERE`) never is.
+    * A record older than stream time less the interval is late. It is not remembered, so its duplicates are
+      forwarded too.
 
-    It cannot see a duplicate farther away than the interval, nor one of a late record. It does not know records
-    that it was given before, once what it remembered of them is gone: a flow's reader never gives one twice; without a
-    flow, put a `ReplayFilter` before it.
+    It cannot see a duplicate farther away than the interval, nor one of a late record. Once its memory of a record
+    has expired, it cannot recognise a replay of it: a flow's reader never passes one on; without a flow, put a
+    `ReplayFilter` before it.
 
     Bound: one row for each id forwarded within the interval of stream time (and a 64th of it): at most 129 bytes
     of name, and of content about 50 bytes and the position's length (up to 4 times that, if records of one id
@@ -84,11 +84,11 @@ class Deduplicate:
         table: its rows.
         interval_ms: milliseconds, 0 to 10**15.
         identity: gives a record's id: `by_key`, `by_key_and`, or a function of one's own.
-        late: `forward`: a late record goes on unless its duplicate is still remembered; `drop`: it does not.
+        late: `forward`: a late record is forwarded unless its duplicate is still remembered; `drop`: it is dropped.
         guard: for stream time; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
-        compat: `kip655`: the KIP's exact behaviour: the same record is known by its offset, and there is no
-            guard, whatever `guard` says. (Stream time stays durable.)
+        compat: `kip655`: the KIP's exact behaviour: the same record is recognised by its offset, and there is no
+            guard, whatever `guard` is. (Stream time stays durable.)
 
     Raises:
         FlowError: a setting is out of its bounds.
@@ -123,7 +123,7 @@ class Deduplicate:
             clock_ms=clock_ms,
             hold_ms=interval_ms,
         )
-        self._shelf = Shelf(
+        self._expiring = ExpiringRows(
             table, self._timetable, decode=_decode, encode=_encode, end_of=partial(_end_of, interval_ms)
         )
 
@@ -133,7 +133,7 @@ class Deduplicate:
         return self._timetable.time.now_ms
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will look at for these records."""
+        """Names of the rows that `accept` will read for these records."""
         return rows_of(self._identity, records)
 
     def accept(self, record: Record) -> Verdict:
@@ -156,7 +156,7 @@ class Deduplicate:
         late = record.timestamp_ms < now_ms - self._interval_ms
         if late and self._late == "drop":
             return Verdict(forward=False, reason=Reason.LATE, detail=self._lateness(record, now_ms))
-        alive = self._shelf.at(row)
+        alive = self._expiring.at(row)
         for sighting in alive:
             if abs(sighting.timestamp_ms - record.timestamp_ms) <= self._interval_ms:
                 return FORWARD if self._is_same(record, sighting) else self._duplicate(record, sighting)
@@ -164,11 +164,11 @@ class Deduplicate:
             sighting = Sighting(record.timestamp_ms, record.spot, noted_ms=None if believed else now_ms)
             if self._by_offset:
                 sighting.offset = record.offset
-            self._shelf.replace(row, [*_with_room(alive), sighting])
+            self._expiring.replace(row, [*_with_room(alive), sighting])
         return FORWARD
 
     def advance(self, to_ms: int) -> None:
-        """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
+        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
         self._believe(self._timetable.time.reached)
 
@@ -176,20 +176,20 @@ class Deduplicate:
         """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
 
         Args:
-            now_ms: the batch's clock; not asked, for only stream time counts here.
+            now_ms: the batch's clock; not used, for only stream time counts here.
         """
         del now_ms
-        self._shelf.finish(row for _, row in self._timetable.take_due())
+        self._expiring.finish(row for _, row in self._timetable.take_due())
         self._timetable.finish()
 
     def _believe(self, reached: list[Held]) -> None:
-        """Remember records that lay too far ahead by their own time, now that stream time has come to them."""
+        """Remember records that were too far ahead by their own time, now that stream time has reached them."""
         for held in reached:
-            sightings = self._shelf.all_at(held.row)
+            sightings = self._expiring.all_at(held.row)
             for sighting in sightings:
                 if (sighting.timestamp_ms, sighting.noted_ms) == held[1:]:
                     sighting.noted_ms = None
-            self._shelf.replace(held.row, sightings)
+            self._expiring.replace(held.row, sightings)
         reached.clear()
 
     def _is_same(self, record: Record, sighting: Sighting) -> bool:
@@ -210,11 +210,11 @@ class Deduplicate:
 
 
 def _with_room(sightings: list[Sighting]) -> list[Sighting]:
-    """Room for one more: the oldest that is not believed goes, for only of those there can be many."""
+    """Room for one more: drops the oldest that is not believed, for only those can be many."""
     if len(sightings) < MAX_SIGHTINGS:
         return sightings
-    gone = next((one for one in sightings if one.noted_ms is not None), sightings[0])
-    return [one for one in sightings if one is not gone]
+    oldest = next((one for one in sightings if one.noted_ms is not None), sightings[0])
+    return [one for one in sightings if one is not oldest]
 
 
 def _end_of(interval_ms: int, sighting: Sighting, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Distinct: of the records with the same id in one window, the first goes on.
+"""Distinct: forward the first of the records that have the same id in one window.
 
     >>> from sqe_chain.stages.record import Record
     >>> from sqe_chain.stages.table import MemoryTable
@@ -8,7 +8,7 @@
     >>> [at_ms for at_ms in times if burst.accept(Record(key=b"k", timestamp_ms=at_ms)).forward]
     [4, 23, 34]
 
-Source: the alternative that KIP-655 rejected.
+Source: an alternative that KIP-655 rejected.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from sqe_chain.flow.declaration import (
 )
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
+from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.identity import Identity, by_key, row_of, rows_of
 from sqe_chain.stages.record import FORWARD, NOWHERE, Reason, Record, Spot, Verdict
-from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
@@ -45,12 +45,12 @@ from sqe_chain.stages.windowing import (
 
 @dataclass(slots=True)
 class First:
-    """A window that a record of some id has begun.
+    """A window of one id, with the record that began it.
 
     Attributes:
-        span: its place.
-        spot: where the record that began it stood.
-        listed_ms: where the timetable has it; None: not yet.
+        span: its beginning and end.
+        spot: lane and position of the record that began it.
+        listed_ms: the moment at which the timetable lists it; None: not yet listed.
     """
 
     span: Span
@@ -63,12 +63,12 @@ class Distinct:
 
     Guarantees, for one state partition (the engine brings equal ids together):
 
-    * Tumbling windows: the first one to come in each window goes on.
-    * Sessions: a record that begins one goes on; one that prolongs it or joins two of them is dropped.
-    * A record without id goes on; it moves stream time like every other, dropped or not.
-    * A record at the lane and position of the one that began its window is that one, and goes on again (of sessions
-      that were joined, the one that began the earliest). An element that has no position of its own (`NOWHERE`)
-      never does.
+    * Tumbling windows: the first record to arrive in each window is forwarded.
+    * Sessions: a record that begins one is forwarded; one that extends it or joins two of them is dropped.
+    * A record without id is forwarded; it moves stream time as every record does, dropped or not.
+    * A record with the lane and position of the one that began its window is the same record, and is forwarded again
+      (of joined sessions: the one that began the earliest). An element that has no position of its own (`NOWHERE`)
+      never is.
     * A record is late when stream time has passed the end of its window (and the gap, of a session) by the grace.
 
     Two records a millisecond apart may lie in two windows: where that matters, use `Deduplicate`.
@@ -82,7 +82,7 @@ class Distinct:
         windows: tumbling windows or sessions.
         grace_ms: how long stream time may be past the end of a window that still takes records; 0 to 10**15.
         identity: gives a record's id.
-        late: `drop`: a late record is dropped; `forward`: it goes on, and leaves no trace.
+        late: `drop`: a late record is dropped; `forward`: it is forwarded, and not remembered.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
 
@@ -116,7 +116,9 @@ class Distinct:
         self._timetable = Timetable(
             table, bucket_ms=bucket_ms, phase_ms=phase_ms, guard=guard, clock_ms=clock_ms
         )
-        self._shelf = Shelf(table, self._timetable, decode=_decode, encode=_encode, end_of=self._end_of)
+        self._expiring = ExpiringRows(
+            table, self._timetable, decode=_decode, encode=_encode, end_of=self._end_of
+        )
 
     @property
     def stream_time_ms(self) -> int | None:
@@ -124,7 +126,7 @@ class Distinct:
         return self._timetable.time.now_ms
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will look at for these records."""
+        """Names of the rows that `accept` will read for these records."""
         return rows_of(self._identity, records)
 
     def accept(self, record: Record) -> Verdict:
@@ -141,7 +143,7 @@ class Distinct:
             return self._guard.refuse(record, now_ms)
         if row is None or now_ms is None:
             return FORWARD
-        opened = self._shelf.at(row)
+        opened = self._expiring.at(row)
         found = self._found(opened, record.timestamp_ms)
         if not found:
             return self._begin(row, opened, record, now_ms)
@@ -157,17 +159,17 @@ class Distinct:
         return FORWARD
 
     def advance(self, to_ms: int) -> None:
-        """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
+        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
 
     def finish(self, now_ms: int) -> None:
         """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
 
         Args:
-            now_ms: the batch's clock; not asked, for only stream time counts here.
+            now_ms: the batch's clock; not used, for only stream time counts here.
         """
         del now_ms
-        self._shelf.finish(row for _, row in self._timetable.take_due())
+        self._expiring.finish(row for _, row in self._timetable.take_due())
         self._timetable.finish()
 
     def _found(self, opened: list[First], timestamp_ms: int) -> list[First]:
@@ -180,7 +182,7 @@ class Distinct:
         span = Span(at_ms, at_ms) if isinstance(self._windows, Sessions) else self._windows.spans(at_ms)[0]
         first = First(span, record.spot)
         if self._end_of(first, now_ms) > now_ms:
-            self._shelf.replace(row, [*opened, first])
+            self._expiring.replace(row, [*opened, first])
         elif self._late == "drop":
             return Verdict(
                 forward=False,
@@ -190,12 +192,12 @@ class Distinct:
         return FORWARD
 
     def _join(self, row: bytes, opened: list[First], found: list[First], timestamp_ms: int) -> None:
-        """Make one session of those found; it is listed where the last of them is, and moved on from there."""
+        """Make one session of those found. It keeps the last one's listing: when that is due, the row is listed again."""
         span = joined(found, timestamp_ms)
         if len(found) == 1 and found[0].span == span:
             return
         one = First(span, found[0].spot, found[-1].listed_ms)
-        self._shelf.replace(row, [first for first in opened if first not in found] + [one])
+        self._expiring.replace(row, [first for first in opened if first not in found] + [one])
 
     def _end_of(self, first: First, now_ms: int) -> int:
         del now_ms

@@ -1,4 +1,4 @@
-"""Where a number is found in a record: in its value, its key, or a header.
+"""Extractors of a sequence number from a record: from its value, its key, or a header.
 
 >>> from sqe_chain.stages.record import Record
 >>> from_header("sequence")(Record(headers=[("sequence", b"7"), ("sequence", b"8")]))
@@ -29,7 +29,7 @@ def number_in_text(text: bytes | str) -> int:
     digits = text.encode() if isinstance(text, str) else text
     longest = 64  # leading zeros are allowed, but Python would also read a million digits
     if len(digits) > longest or not _NUMBER.fullmatch(digits):
-        raise ValueError(f"{len(digits)} bytes that are no decimal number")
+        raise ValueError(f"{len(digits)} bytes that are not a decimal number")
     number = int(digits)
     if not -(1 << 63) <= number < 1 << 63:
         raise ValueError(f"{number} does not fit into 64 bits")
@@ -37,14 +37,14 @@ def number_in_text(text: bytes | str) -> int:
 
 
 def from_value(function: Callable[[Any], int | None]) -> Callable[[Record], int | None]:
-    """Look for the number in the payload."""
+    """The number is read from the payload."""
     return lambda record: function(record.value)
 
 
 def from_key(function: Callable[[bytes], int | None] = number_in_text) -> Callable[[Record], int | None]:
-    """Look for the number in the key; None where that is null.
+    """The number is read from the key; None where that is null.
 
-    Beware of keys that *are* sequence numbers: they spread a numbering over all partitions, so no order is left.
+    Beware of keys that *are* sequence numbers: they spread one sequence over all partitions, so its order is lost.
     """
     return lambda record: None if record.key is None else function(record.key)
 
@@ -52,7 +52,7 @@ def from_key(function: Callable[[bytes], int | None] = number_in_text) -> Callab
 def from_header(
     name: str, function: Callable[[bytes], int | None] = number_in_text
 ) -> Callable[[Record], int | None]:
-    """Look for the number in a header, the last of that name; None where there is none, or it is null."""
+    """The number is read from the last header of that name; None where there is none, or it is null."""
 
     def find(record: Record) -> int | None:
         for header, content in reversed(record.headers or ()):

@@ -1,4 +1,4 @@
-"""The filters of streams, as kinds of stages: what `sqe_chain.flow.filtering` declares, with the stage that does it."""
+"""Kinds of the filters of streams: each connects a declaration of `sqe_chain.flow.filtering` with its stage."""
 
 from __future__ import annotations
 
@@ -104,17 +104,17 @@ class SequencesKind(RecordKind[StaleSequences]):
         check_choice("malformed", self.malformed, ("stop", "drop", "pass", "dead_letter"), where)
         check_int("window", self.window, 0, MAX_WINDOW, where)
         check_choice("compat", self.compat, ("juplo", None), where)
-        strange = self.scope != "partition" or self.epoch is not None or self.malformed != "stop"
-        if self.compat and (strange or self.window > 1):
+        extended = self.scope != "partition" or self.epoch is not None or self.malformed != "stop"
+        if self.compat and (extended or self.window > 1):
             raise FlowError(
-                f"{where}: compat='juplo' knows neither other scopes, epochs, windows nor other policies; leave them out"
+                f"{where}: compat='juplo' takes no scope, epoch, window or policy for malformed records; leave them out"
             )
         if self.malformed == "dead_letter" and not dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
         super().check(where, dead_letters=dead_letters)
 
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StaleSequences:
-        """See `RecordKind`: it has a policy of its own for numbers that cannot be had."""
+        """See `RecordKind`. Exceptions of the extractors are caught, for `malformed` decides what becomes of them."""
         del clock_ms
         sequence = functions.of(self.sequence, catch=True)
         if sequence is None:

@@ -1,4 +1,4 @@
-"""What makes two records the same: their key, an id, or both; and the name of the row that remembers it."""
+"""What makes two records equal: their key, an id, or both; and the name of the row that remembers it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.stages.record import Record
 
 Identity = Callable[[Record], bytes | str | None]
-"""The id of a record; None: it has none, and is the same as no other."""
+"""The id of a record; None: it has none, and equals no other."""
 
 SHORT: Final = b"e"
 LONG: Final = b"f"
 LONGEST_SHORT: Final = 128
-"""Bytes of an id up to which it stands in the row's name; of a longer one it is the SHA-256."""
+"""Longest id, in bytes, that is part of the row's name as it is; of a longer one it is the SHA-256."""
 
 
 def by_key(record: Record) -> bytes | None:
@@ -59,7 +59,7 @@ def row_of(identity: Identity, record: Record) -> bytes | None:
 
 
 def rows_of(identity: Identity, records: Iterable[Record]) -> Iterator[bytes]:
-    """Those names, each once. Where the user's `identity` fails it gives none: `accept` will say so."""
+    """Those names, each once. A record for which the user's `identity` fails has none: `accept` will raise."""
     seen: set[bytes] = set()
     for record in records:
         with suppress(Exception):
@@ -76,5 +76,5 @@ def _bytes(found: object) -> bytes:
         try:
             return found.encode()
         except UnicodeEncodeError as error:
-            raise PoisonError(f"an id that is no text: {error}") from error
-    raise PoisonError(f"an id is bytes or str, and None where there is none, not {type(found).__name__}")
+            raise PoisonError(f"the id is a str that cannot be encoded as UTF-8: {error}") from error
+    raise PoisonError(f"the id must be bytes or str, or None where there is none, not {type(found).__name__}")

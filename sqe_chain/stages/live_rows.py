@@ -11,9 +11,9 @@ Content = TypeVar("Content")
 
 
 class LiveRows(Generic[Content]):
-    """Reads a row at first use, and writes what was changed when it is told to, not before.
+    """Reads a row at first use, and writes changed rows only when `write` is called.
 
-    Holds every row that was asked for since the last `write`, so as many as a batch touches.
+    Holds every row that was used since the last `write`, so as many as a batch uses.
 
     Args:
         table: where rows come from and go to.
@@ -41,12 +41,12 @@ class LiveRows(Generic[Content]):
         return live
 
     def __setitem__(self, row: bytes, content: Content) -> None:
-        """Give a row another live object."""
+        """Replace the live object of a row."""
         self._live[row] = content
         self._changed.add(row)
 
     def changed(self, row: bytes) -> None:
-        """Say that the live object of a row was changed."""
+        """Mark the live object of a row as changed."""
         self._changed.add(row)
 
     def all_changed(self) -> frozenset[bytes]:
@@ -54,7 +54,7 @@ class LiveRows(Generic[Content]):
         return frozenset(self._changed)
 
     def write(self) -> None:
-        """Write what has become of changed rows, in the order of their names, and forget all live objects."""
+        """Write changed rows, in the order of their names, and forget all live objects."""
         for row in sorted(self._changed):
             content, stored = self._written(self._live[row]), self._table.get(row)
             if content is None and stored is not None:

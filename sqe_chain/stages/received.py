@@ -1,4 +1,4 @@
-"""Records as filters see them, made from messages: for filters used outside of any flow, and for tests of them."""
+"""Makes records from messages, for filters that are used without a flow, and for their tests."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def records_of(
     headers: Headers | None = None,
     codec: Codec[Any] | str | None = None,
 ) -> list[Record]:
-    """The records of one enveloped message: one for each payload that is not deleted, as a flow would give them.
+    """The records of one enveloped message: one for each payload that is not deleted, as a flow would make them.
 
     Args:
         value: the envelope, or the payload if the chain is in the headers.
         payload: type of its payloads.
-        at: where it was read.
-        key: the message's own key, where the envelope has none.
+        at: coordinates of the message.
+        key: the key of the Kafka message, used where the envelope has none.
         headers: the message's headers.
         codec: a codec, or its name; by default the one that takes the type.
 
     Raises:
-        EnvelopeError: it is no envelope, or its payloads are of another type.
+        EnvelopeError: it is not an envelope, or its payloads are of another type.
 
     >>> from google.protobuf.wrappers_pb2 import StringValue
     >>> from sqe_chain import wrap

@@ -1,4 +1,4 @@
-"""What a filter is given, and what it says: one record, one verdict. Plain objects, without engine or store."""
+"""Input and output of a filter: one record, one verdict. Plain objects, without engine or store."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 class Reason(StrEnum):
     """Why a record was dropped.
 
-    Two are also said of records that go on: `GAP`, some before it are missing; `MALFORMED`, the filter could
-    not judge it and was told to let such records pass.
+    Two are also given for forwarded records: `GAP`, records before it are missing; `MALFORMED`, the filter could
+    not judge it, and its policy forwards such records.
     """
 
     REPLAY = "replay"
@@ -26,12 +26,12 @@ class Reason(StrEnum):
 
 
 class Spot(NamedTuple):
-    """Where a record stands on its way: comparable for equality only.
+    """Lane and position of a record; comparable for equality only.
 
     Attributes:
         lane: its lane (`sqe_chain.chain`); 0 for an element without a position of its own.
-        position: its position on the lane, and behind it its path within the input; b"" for an element
-            without one (what `changes()` or a window gives).
+        position: its position on the lane, followed by its path within the input; b"" for an element
+            without one (from `changes()` or a window).
     """
 
     lane: int = 0
@@ -44,7 +44,7 @@ NOWHERE = Spot()
 
 @dataclass(slots=True)  # not frozen: one is made for every element, and freezing costs more than filtering
 class Record:
-    """One element as a filter sees it. Nobody changes it.
+    """One element as a filter sees it. Treated as immutable.
 
     Attributes:
         value: the payload.
@@ -56,9 +56,9 @@ class Record:
         offset: its offset there.
         spot: its lane and position.
         headers: its Kafka headers.
-        root: root topic, root topic id, root partition: where the fact was first written.
-        root_position: position on the root alone: leader epoch and offset of the root, then the ordinals of
-            every link. Comparable within one root, trailing ordinals of 0 apart.
+        root: root topic, root topic id, root partition: where the event was first written.
+        root_position: its position, for comparison along the root alone: leader epoch and offset of the root, then
+            the ordinal of every link. Comparable within one root, except for trailing ordinals of 0.
     """
 
     value: object = None
@@ -76,14 +76,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a filter says of a record.
+    """A filter's decision on a record.
 
     Attributes:
-        forward: whether it goes on.
-        reason: why it does not; `GAP` and `MALFORMED` also for one that does; None: nothing to say.
-        original: where the record stood that this one repeats; None where the filter does not know it.
+        forward: whether it is forwarded.
+        reason: why it is dropped; `GAP` and `MALFORMED` also for a forwarded one; None: nothing to report.
+        original: lane and position of the record that this one repeats; None where the filter does not know it.
         detail: for people: what was compared with what.
-        dead_letter: the message it was made from is to become a dead letter; only of records dropped.
+        dead_letter: the message it was made from becomes a dead letter; only for dropped records.
     """
 
     forward: bool
@@ -94,4 +94,4 @@ class Verdict:
 
 
 FORWARD = Verdict(forward=True)
-"""It goes on, and there is nothing to say."""
+"""It is forwarded, and there is nothing to report."""

@@ -1,4 +1,4 @@
-"""Kinds of stages that look at one record after the other: what filters, windows and most kinds of users are made of."""
+"""Kinds of stages that process one record after the other: the base of filters, windows and most kinds of users."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from sqe_chain.stages.user_code import UserCodeError, guarded
 Extract = Callable[[Record], Any]
 """A function of a record: what a `RecordStage` calls."""
 LONGEST_KEY: Final = 32 * 1024
-"""Rows of records with longer keys are not loaded ahead: the store may refuse such a key, and then so will the stage."""
+"""Rows of records with longer keys are not loaded ahead: a store may refuse such a key, which must fail its record alone."""
 
 
 class RecordStage(Protocol):
-    """What looks at the records of one state partition in one batch, over a table of rows."""
+    """Processes the records of one state partition in one batch, over a table of rows."""
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """The rows that `accept` will look at for these records, so that they are read together."""
+        """The rows that `accept` will read for these records, so that they are loaded together."""
 
     def accept(self, record: Record) -> Verdict:
-        """Whether a record goes on. Changes objects in memory, or rows.
+        """Decide whether a record is forwarded. Changes objects in memory, or rows.
 
         Raises:
-            PoisonError: its input is to blame, and is left out by the flow's policy.
+            PoisonError: its input is to blame; the flow's poison policy decides.
         """
 
     def finish(self, now_ms: int) -> None:
@@ -47,10 +47,10 @@ Stage = TypeVar("Stage", bound=RecordStage)
 
 
 class Given(NamedTuple):
-    """What goes on in the place of records.
+    """An output of a stage whose kind sets `gives_outputs`.
 
     Attributes:
-        key: under which key.
+        key: its key.
         value: a value that a codec takes.
     """
 
@@ -59,7 +59,7 @@ class Given(NamedTuple):
 
 
 class RecordFunctions:
-    """Makes functions of records of the user's functions of values.
+    """Wraps the user's functions of values as functions of records.
 
     Args:
         name: of the stage, for error texts.
@@ -75,7 +75,7 @@ class RecordFunctions:
 
         Args:
             declared: as the kind holds it.
-            catch: the stage catches what the function raises. Else the record's input is left out for it.
+            catch: the stage catches what the function raises. Otherwise it is poison: the flow's policy decides.
         """
         if declared is None:
             return None
@@ -86,10 +86,10 @@ class RecordFunctions:
 
 
 class RecordKind(StageKind, Generic[Stage]):
-    """A kind whose stages look at one record after the other; see `StageKind` for what it may declare.
+    """A kind whose stages process one record after the other; see `StageKind` for what it may declare.
 
-    `stage` makes the object that does it, `outputs` and `advance` are for those that give something else than the records.
-    Records that are dropped for a reason are counted, and go to `dropped()`.
+    `stage` makes the object that does it. `outputs` and `advance` are for stages that do not forward the records
+    themselves. Records that are dropped for a reason are counted, and go to `dropped()`.
     """
 
     @property
@@ -104,37 +104,37 @@ class RecordKind(StageKind, Generic[Stage]):
 
     @property
     def needs_root(self) -> bool:
-        """Whether it looks at `Record.root` and `Record.root_position`."""
+        """Whether it uses `Record.root` and `Record.root_position`."""
         return False
 
     @property
     def gives_outputs(self) -> bool:
-        """Whether `outputs` go on instead of the records."""
+        """Whether `outputs` are forwarded instead of the records."""
         return False
 
     @abstractmethod
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> Stage:
-        """The object that looks at the records of one state partition in one batch.
+        """The object that processes the records of one state partition in one batch.
 
         Args:
             table: its rows.
-            functions: makes functions of records of the user's.
-            clock_ms: the batch's clock; None when it is only made to see whether its settings are right.
+            functions: wraps the user's functions.
+            clock_ms: the batch's clock; None when the object is only made to check its settings.
 
         Raises:
             FlowError: a setting that it does not take.
         """
 
     def outputs(self, stage: Stage) -> Iterable[Given]:
-        """What goes on now, after a record or a heartbeat; asked where `gives_outputs`, also if nobody wants it."""
+        """The outputs since the last call; called after each record or heartbeat if `gives_outputs`, even without readers."""
         del stage
         return ()
 
     def advance(self, stage: Stage, to_ms: int) -> None:
-        """A heartbeat: event time has come to this moment."""
+        """A heartbeat: event time has reached this moment."""
 
     def check(self, where: str, *, dead_letters: bool) -> None:
-        """Make one stage, to see whether it takes its settings; see `StageKind`."""
+        """Make one stage, to check that it takes its settings; see `StageKind`."""
         del dead_letters
         try:
             self.stage(MemoryTable(), RecordFunctions("", 0), None)
@@ -160,15 +160,15 @@ class UnitRecord(Record):
 
 
 class RecordWork(StageWork):
-    """One stage of such a kind, in one state partition and batch.
+    """The work of one stage of such a kind, in one state partition and batch.
 
     Args:
-        kind: what the stage is.
-        task: what it is given.
+        kind: the stage.
+        task: its table, clock and callbacks.
     """
 
     _POISON: Final = (UserCodeError, PoisonError, EnvelopeError)
-    """What an input is to blame for. Whatever else is raised comes from a store, or is a bug."""
+    """Errors that the input is to blame for. Any other comes from a store, or is a bug."""
 
     def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
         self._kind = kind
@@ -181,7 +181,7 @@ class RecordWork(StageWork):
         self._roots: dict[int, tuple[str, bytes, int]] = {}
 
     def apply(self, units: Sequence[Unit]) -> None:
-        """Look at a block of units, whose rows are read together; see `StageWork`."""
+        """Process a block of units, whose rows are loaded together; see `StageWork`."""
         records = [self._record(unit) for unit in units]
         readable = [one for one in records if one is not None and len(one.key or b"") <= LONGEST_KEY]
         self._task.table.load(self._wanted(readable))
@@ -191,13 +191,13 @@ class RecordWork(StageWork):
             if origin is not self._input:
                 before_input(origin)
                 self._input = origin
-            if origin is self._failing:
+            if origin is self._failing:  # an input counts as a whole or not at all
                 continue
             try:
                 if record is None:
                     self._beat(unit)
                 else:
-                    self._look_at(record, unit)
+                    self._process(record, unit)
             except self._POISON as error:
                 failed(origin, error)
                 self._failing = origin
@@ -207,19 +207,19 @@ class RecordWork(StageWork):
         self._stage.finish(self._task.now_ms)
 
     def _wanted(self, records: Sequence[Record]) -> Iterable[bytes]:
-        """The rows of records, as far as user code gives their names; where it fails, it will again, at its place."""
+        """The rows to load ahead; none where user code that names them fails, for `accept` will meet the same error."""
         try:
             return list(self._stage.rows_for(records))
         except UserCodeError:
             return ()
 
     def _beat(self, unit: Unit) -> None:
-        """A heartbeat moves event time, not beyond the service's clock, and does nothing else."""
+        """Move event time by a heartbeat, but not beyond the service's clock; it does nothing else."""
         self._kind.advance(self._stage, min(unit[4].timestamp_ms, self._task.now_ms))
         if self._gives:
             self._give(unit)
 
-    def _look_at(self, record: UnitRecord, unit: Unit) -> None:
+    def _process(self, record: UnitRecord, unit: Unit) -> None:
         verdict = self._stage.accept(record)
         if verdict.reason is not None:
             self._task.counts[self._task.name, str(verdict.reason)] += 1
@@ -233,28 +233,28 @@ class RecordWork(StageWork):
             self._drop(self._dropped(record, verdict), record.key, unit[3], unit[4])
 
     def _give(self, unit: Unit) -> None:
-        """What goes on in the place of records, goes on under the input that brought it about."""
+        """Forward the outputs, under the input that caused them."""
         given = self._kind.outputs(self._stage)
         if self._emit is not None:
             for index, (key, value) in enumerate(given):
                 self._emit(value, key, unit[3] + number(index), unit[4])
 
     def _record(self, unit: Unit) -> UnitRecord | None:
-        """The unit as filters see it; None for a heartbeat. Where ids decide, the key's place in it is the id's too."""
+        """The unit as filters see it; None for a heartbeat. Where ids decide, the unit's key holds key and id."""
         key, value, _, path, origin = unit
         if value is None:
             return None
         identity = None
         if self._ids:
             key, identity = unpack_key_and_id(key)
-        place = origin.place
+        tp = origin.tp
         record = UnitRecord(
             value=value,
             key=key,
             timestamp_ms=origin.timestamp_ms,
-            topic=place.topic,
-            topic_id=place.topic_id,
-            partition=place.partition,
+            topic=tp.topic,
+            topic_id=tp.topic_id,
+            partition=tp.partition,
             offset=origin.offset,
             spot=Spot(origin.lane, origin.position + path),
             unit=unit,
@@ -293,7 +293,7 @@ class RecordWork(StageWork):
 
 
 def context_of(record: Record, now_ms: int) -> Context:
-    """The context of the input behind a record of a flow."""
+    """The context of the input that a record of a flow was made from."""
     unit: Any = getattr(record, "unit", ())
     return Context(unit[4], record.key, now_ms)
 
@@ -310,6 +310,6 @@ def pack_key_and_id(key: bytes | None, identity: bytes | None) -> bytes:
 
 
 def unpack_key_and_id(packed: bytes) -> tuple[bytes | None, bytes | None]:
-    """What `pack_key_and_id` made one of."""
-    key, identity = marshal.loads(packed)  # noqa: S302 - made by the step before
+    """The key and the id that `pack_key_and_id` was given."""
+    key, identity = marshal.loads(packed)  # noqa: S302 - our own: made before the shuffle
     return key, identity

@@ -2,7 +2,7 @@
 
 The key of a record says which producer wrote it, and from which source partition and offset (`sqe_key.py`). A
 record passes if its (process id, partition) is new, or its offset is greater than the highest that passed; a
-record whose key is null or not 20 bytes long passes always. Marks are kept for each input partition.
+record whose key is null or not 20 bytes long always passes. Marks are kept for each input partition.
 
     >>> from sqe_chain.stages.record import Record
     >>> from sqe_chain.replays.sqe_key import SqeKey
@@ -11,18 +11,18 @@ record whose key is null or not 20 bytes long passes always. Marks are kept for 
     >>> [replays.accept(Record(key=SqeKey(1, 0, offset).to_bytes())).forward for offset in (5, 6, 5, 6, 7)]
     [True, True, False, False, True]
 
-Right where each producer writes in the order of its source partition. Where an upstream service may publish
-again, envelopes know it without this filter; it is for topics that SQE writes, or wrote.
+Correct where each producer writes in the order of its source partition. With envelopes, replays of upstream
+services are recognised without this filter; it is for topics that SQE writes, or wrote.
 
 What differs from SQE, unless `compat="sqe"`:
 
 * **Siblings.** What a flat-map makes of one source offset carries one key. With an equal offset a record
-  passes when it comes from the same root message and was not seen yet: at a later position or path on its lane,
+  passes if it comes from the same root message and was not seen yet: at a later position or path on its lane,
   or on another lane. Records without envelopes are roots of their own, so among those an equal offset is
   a replay, as in SQE.
-* **Created again.** An input topic with another topic id has no marks. (A *source* topic created again cannot be
-  seen in the key; give its producer another name.)
-* **Expiry** counts milliseconds, SQE whole seconds.
+* **Recreated topics.** An input topic with another topic id has no marks. (A recreated *source* topic cannot be
+  recognised by the key; give its producer another name.)
+* **Expiry** is in milliseconds, in SQE whole seconds.
 
 In both, a batch that fails leaves nothing behind: marks are published with the commit.
 
@@ -43,11 +43,11 @@ from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.table import Table
 from sqe_chain.replays.sqe_key import SqeKey, read_sqe_key
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.place import describe, input_row, remember, spot_of
+from sqe_chain.stages.provenance import describe, input_row, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Spot, Verdict
 
 EXPIRY_MS: Final = 2 * DAY_MS
-"""How long a mark is kept behind the last record that passed: two days, as in SQE."""
+"""How long a mark is kept after the last record that passed: two days, as in SQE."""
 MAX_MARKS: Final = 10_000
 """Producers and source partitions of one input partition."""
 MAX_SIBLING_LANES: Final = 64
@@ -67,21 +67,21 @@ _MOST_LIMIT: Final = 10_000_000
 class SqeReplays:
     """The filter, for all records of one state partition.
 
-    State: one row for each input partition, in it a mark for each (process id, source partition) of which
+    State: one row for each input partition, with a mark for each (process id, source partition) of which
     a record passed within the expiry: at most 45 bytes, and where records have positions, 35 bytes and
-    a position for each lane of the last source offset. One more row lists those rows. `finish` purges the marks of all input partitions, also of
-    idle ones.
+    a position for each lane of the last source offset. One more row lists those rows. `finish` purges the marks
+    of all input partitions, idle ones included.
 
     Args:
         table: where marks are kept.
-        expiry_ms: a mark is purged at the end of a batch whose clock is later than the last record that passed
-            by more than this.
+        expiry_ms: a mark is purged at the end of a batch if no record of it has passed for longer than this, by
+            the batches' clocks.
         compat: "sqe" for SQE's own rule: no siblings, no topic ids, whole seconds.
-        max_marks: limit for one input partition, expired marks of the last batch included.
-        max_lanes: limit of lanes that siblings take.
+        max_marks: limit for one input partition; marks count until the end of the batch in which they expire.
+        max_lanes: limit of lanes on which siblings arrive.
 
     Raises:
-        FlowError: a setting that cannot work.
+        FlowError: a setting is out of its bounds.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class SqeReplays:
 
         Returns:
             REPLAY for one that is dropped; `original` is the last record that passed with the same key, on the
-            same lane if there was one there; None behind an older offset.
+            same lane if there was one; None where the offset is older than the mark.
 
         Raises:
             TooManyLanes: a limit is reached; nothing was changed.
@@ -133,8 +133,8 @@ class SqeReplays:
         if mark is None:
             if len(marks) >= self._max_marks:
                 raise TooManyLanes(
-                    f"{describe(record)}: more than {self._max_marks} producers and source partitions are known "
-                    "in this input partition: either its keys are not SQE's (any 20 bytes look like one), "
+                    f"{describe(record)}: more than {self._max_marks} pairs of producer and source partition in this "
+                    "input partition: either its keys are not SQE's (any 20 bytes look like one), "
                     "or max_marks has to be raised"
                 )
             mark = marks[source] = SqeMark(process_id=key.process_id, partition=key.partition)
@@ -142,7 +142,7 @@ class SqeReplays:
         elif key.offset > mark.offset:
             self._move(mark, key, record)
         elif key.offset < mark.offset or not self._take_sibling(mark, record):
-            detail = f"source offset {key.offset}, {mark.offset} passed"
+            detail = f"source offset {key.offset}, but {mark.offset} has passed"
             original = _original(mark, record) if key.offset == mark.offset else None
             return Verdict(forward=False, reason=Reason.REPLAY, original=original, detail=detail)
         self._accepted.setdefault(row, set()).add(source)
@@ -157,8 +157,8 @@ class SqeReplays:
         listed = list(SqeInputs.FromString(self._table.get(_INPUTS) or b"").rows)
         rows = sorted({*listed, *self._looked_at})
         self._table.load(rows)
-        # A row that is emptied below stays listed until the next batch: if this one is cut off while it writes,
-        # and is repeated, it has to find the row again.
+        # A row that is emptied below stays listed until the next batch: if this batch crashes between two chunks of
+        # writing, its redo has to find the row again.
         kept = sorted({*(row for row in listed if self._rows[row]), *self._accepted})
         for row in rows:
             self._age(row, now_ms)
@@ -180,7 +180,7 @@ class SqeReplays:
             remember(mark.passed.add(), record)
 
     def _take_sibling(self, mark: SqeMark, record: Record) -> bool:
-        """Whether a record with the mark's offset is a sibling not seen yet; if so it is noted."""
+        """Whether a record with the mark's offset is a sibling not seen yet; if so, note it."""
         if not mark.passed or mark.root != _root(record):
             return False
         for passed in mark.passed:
@@ -191,7 +191,7 @@ class SqeReplays:
                 return True
         if len(mark.passed) >= self._max_lanes:
             raise TooManyLanes(
-                f"{describe(record)}: what comes from source offset {mark.offset} arrives on more than "
+                f"{describe(record)}: records of source offset {mark.offset} arrive on more than "
                 f"{self._max_lanes} lanes: raise max_lanes, or look for a loop of services"
             )
         remember(mark.passed.add(), record)
@@ -221,8 +221,8 @@ class SqeReplays:
 
 def _root(record: Record) -> int:
     topic, topic_id, partition = record.root
-    place = partition.to_bytes(4, "big", signed=True)
-    return b64(topic.encode(), topic_id, place, record.spot.position[:ROOT_LENGTH])
+    number = partition.to_bytes(4, "big", signed=True)
+    return b64(topic.encode(), topic_id, number, record.spot.position[:ROOT_LENGTH])
 
 
 def _original(mark: SqeMark, record: Record) -> Spot | None:

@@ -1,4 +1,4 @@
-"""KUKA's rule: for each key, the root position last applied, whatever path the message took.
+"""KUKA's rule: keep for each key the last root position applied, whatever path the message took.
 
 A record passes if its key has no mark for its root (topic, topic id, partition), or if its position on the root
 is greater than the mark: leader epoch and offset of the root, then the ordinals of every link.
@@ -19,19 +19,19 @@ also knows what reaches a service on another path: a topic in between that was d
 republisher that was renamed, added or removed. Trailing ordinals of 0 do not count, so a one-to-one republisher
 at the end of the path changes nothing.
 
-**Right only where each key's events keep their root's order**, on whatever paths they come:
+**Correct only where each key's events keep their root's order**, on whatever paths they come:
 
 * all services in between keep the order of each key (they need not keep that of partitions);
-* all events that one root message gives for a key take the same way, in the order of their ordinals. Two
-  outputs that both reach this filter make the same positions, and the second would be dropped; so would those
-  of a fan-out whose parts arrive by two topics, the second part first.
+* all events of one root message and key take the same path, in the order of their ordinals. Two outputs that
+  both reach this filter make the same positions, and the second would be dropped; so would the first part of a
+  fan-out whose parts arrive by two topics, the second part first.
 
-Elsewhere, leave it to the lanes. What reaches the filter from one message (a collection, a flat-map in this
-flow) has one position on the root; such siblings pass each once.
+Elsewhere, rely on the lanes. Values that come from one message (a collection, a flat-map in this flow) have one
+position on the root; each of these siblings passes once.
 
 `compat="kuka"` keeps one root for each key, the last, and forgets it as soon as another topic or partition
-comes: a key that comes from two roots in turns is not filtered at all. It knows topics by name, not by id, and no
-leader epochs. (The article drops "earlier" offsets; an equal one is dropped here too, for it is the last
+comes: a key that alternates between two roots is not filtered at all. It compares topics by name, not by id, and
+ignores leader epochs. (The article drops "earlier" offsets; an equal one is dropped here too, for it is the last
 message once more.)
 
 Source: KUKA Connect's source topic chain.
@@ -48,7 +48,7 @@ from sqe_chain.errors import PoisonError, TooManyLanes
 from sqe_chain.flow.declaration import check_choice, check_int
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.place import describe, is_sibling, remember, spot_of
+from sqe_chain.stages.provenance import describe, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 
 MAX_ROOTS: Final = 64
@@ -63,17 +63,17 @@ class RootReplays:
     """The filter, for all keys of one state partition.
 
     State: one row for each key ever seen, as an aggregate has; in it one mark for each root of the key (with
-    `compat` one), which is its topic's name, a root position, the position of the last record, and at most
-    60 bytes. Marks do not expire.
+    `compat`, one in all), which takes the topic's name, a root position, the position of the last record, and at
+    most 60 bytes more. Marks do not expire.
 
     Args:
         table: where marks are kept.
         compat: "kuka" for KUKA's own rule.
-        max_roots: limit for one key. Every partition of a root topic that the key was in is one, and so is every
-            time that topic was created again.
+        max_roots: limit for one key. Every partition of a root topic that the key was in is one, and counts again
+            each time the topic is recreated.
 
     Raises:
-        FlowError: a setting that cannot work.
+        FlowError: a setting is out of its bounds.
     """
 
     def __init__(
@@ -93,21 +93,21 @@ class RootReplays:
         """Decide one record.
 
         Returns:
-            REPLAY for one that is dropped; `original` is the last record that passed of this key and root, where
-            that stands at the same position.
+            REPLAY for one that is dropped; `original` is the last record of this key and root that passed, if it has
+            the same position.
 
         Raises:
-            PoisonError: the key is null, or the record has no root (what a window gives): put the filter before
+            PoisonError: the key is null, or the record has no root (a window's result): put the filter before
                 the window.
             TooManyLanes: the key has too many roots; nothing was changed.
         """
         if record.key is None:
             raise PoisonError(
-                f"{describe(record)}: a null key at drop_replays(by='key'): give it a key first"
+                f"{describe(record)}: a null key at drop_replays(by='key'): set a key before it, with key_by()"
             )
         if not record.root_position:
             raise PoisonError(
-                f"{describe(record)} has no root to compare: put drop_replays(by='key') before it"
+                f"{describe(record)} has no root to compare: put drop_replays(by='key') before the window"
             )
         row = _KEY + record.key
         marks = self._rows[row]
@@ -117,7 +117,7 @@ class RootReplays:
             mark = self._add(marks, record)
         elif position <= mark.position and not is_sibling(record, mark.passed):
             original = spot_of(mark.passed) if position == mark.position else None
-            detail = f"root position {position.hex()}, {mark.position.hex()} was applied"
+            detail = f"root position {position.hex()}, but {mark.position.hex()} has been applied"
             return Verdict(forward=False, reason=Reason.REPLAY, original=original, detail=detail)
         mark.position = position
         remember(mark.passed, record)
@@ -147,7 +147,7 @@ class RootReplays:
         elif len(marks.marks) >= self._max_roots:
             raise TooManyLanes(
                 f"{describe(record)}: its key comes from more than {self._max_roots} roots, now also "
-                f"from {topic}[{partition}]: raise max_roots, or look why events of one key are spread so far"
+                f"from {topic}[{partition}]: raise max_roots, or find out why one key has so many roots"
             )
         return marks.marks.add(topic=topic, topic_id=topic_id, partition=partition)
 
@@ -157,7 +157,7 @@ class RootReplays:
 
 
 def _cut(position: bytes) -> bytes:
-    """Without trailing ordinals of 0: a republisher that makes one of one changes nothing."""
+    """Without trailing ordinals of 0: a republisher that makes one message of one adds nothing to compare."""
     while len(position) > ROOT_LENGTH and position.endswith(_ZERO):
         position = position[:-ORDINAL_LENGTH]
     return position

@@ -1,6 +1,6 @@
-"""Sequence numbers, as juplo uses them: a record goes on if its number is greater than the last one.
+"""Sequence numbers, as juplo uses them: a record is forwarded if its number is greater than the last one.
 
-For producers that number what they send but may send it twice, at two offsets: a fact that no chain knows.
+For producers that number their messages but may send one twice, at two offsets: no chain can show that.
 
     >>> from sqe_chain.stages.record import Record
     >>> from sqe_chain.stages.table import MemoryTable
@@ -8,25 +8,25 @@ For producers that number what they send but may send it twice, at two offsets: 
     >>> [stale.accept(Record(value=number)).forward for number in (1, 2, 3, 2, 3, 4)]
     [True, True, True, False, False, True]
 
-Needs numbers that grow strictly along the scope, and records that arrive in that order:
+Needs numbers that grow strictly within a scope, and records that arrive in that order:
 
-* `partition`, the input partition: one producer for each, or one numbering for all of them (juplo's);
-* `lane`: a numbering for each path, where several producers are told apart by what republished them;
-* `key`: a numbering for each key.
+* `partition`, the input partition: each has one producer, or all producers share one sequence (juplo's case);
+* `lane`: one sequence for each path, where different republishers distinguish the producers;
+* `key`: one sequence for each key.
 
-Numbers may skip. A hole is reported (`GAP`) but is only a loss where the scope has a numbering to itself.
+Numbers may be skipped. A gap is reported (`GAP`), but means a loss only where a scope has a sequence of its own.
 
-**Restarts.** A producer that begins again at 1 is silenced until it passes its old mark, unless an `epoch` says so:
-a number that is greater after each restart (a counter, the start time). A greater epoch begins anew, a smaller
-one is stale.
+**Restarts.** A producer that begins again at 1 is dropped until it passes its old mark, unless an `epoch` shows the
+restart: a number that is greater after each one (a counter, the start time). A greater epoch resets the mark, a
+smaller one is stale.
 
-**Late first arrivals.** With `window=N` a record also goes on if its number is less than N below the highest and
-was not seen before: a bit for each number, like IPsec's anti-replay window. Order is not restored.
+**Late first arrivals.** With `window=N` a record is also forwarded if its number is less than N below the highest
+and was not seen before: a bit for each number, like IPsec's anti-replay window. Order is not restored.
 
 **Siblings.** What a flat-map makes of one message carries one number if that is read from key or header; each
-goes on once.
+is forwarded once.
 
-`compat="juplo"` is the published transformer: scope is the partition's number whatever the topic, no siblings, no
+`compat="juplo"` behaves like the published transformer: scope is the partition's number whatever the topic, no siblings, no
 gaps; epoch, window and policies other than `stop` are refused.
 
 Source: juplo, "Deduplicating Partitioned Data With a Kafka Streams ValueTransformer"; the window: RFC 4303,
@@ -45,7 +45,7 @@ from sqe_chain.flow.declaration import check_bool, check_callable, check_choice,
 from sqe_chain.flow.filtering import MAX_WINDOW
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.live_rows import LiveRows
-from sqe_chain.stages.place import describe, input_row, is_sibling, remember, spot_of
+from sqe_chain.stages.provenance import describe, input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 
 Extractor = Callable[[Record], int | None]
@@ -65,18 +65,18 @@ class StaleSequences:
 
     Args:
         table: where numbers are kept.
-        sequence: finds the sequence number of a record: an integer of 64 bits, signed.
-        scope: what has a numbering of its own.
-        epoch: finds the number that tells a producer's restarts apart; None: there is none.
+        sequence: finds the sequence number of a record: a signed integer of 64 bits.
+        scope: what has a sequence of its own.
+        epoch: finds the number that distinguishes a producer's restarts; None: there is none.
         malformed: what becomes of a record in which a number is not found, is not an integer, or is too large:
-            `stop` raises, `drop` drops it, `pass` lets it go on, `dead_letter` drops it and asks for a
-            dead letter. All but `stop` say MALFORMED.
-        window: how many numbers, from the highest downwards, are known one by one; 0 and 1: the highest only.
-        gaps: report holes.
-        compat: "juplo" for the published transformer.
+            `stop` raises, `drop` drops it, `pass` forwards it, `dead_letter` drops it and asks for a
+            dead letter. All but `stop` give MALFORMED.
+        window: how many numbers, from the highest downwards, are remembered one by one; 0 and 1: the highest only.
+        gaps: report gaps.
+        compat: "juplo" to behave like the published transformer.
 
     Raises:
-        FlowError: a setting that cannot work, or not with this `compat`.
+        FlowError: a setting is out of its bounds, or does not go with this `compat`.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class StaleSequences:
 
         Returns:
             STALE: dropped, not greater than the highest of its scope, or of an older epoch. DUPLICATE: dropped,
-            in the window and seen before. Both name the `original` where it is the last that went on. GAP: it goes
-            on, numbers before it are missing; `detail` begins with how many. MALFORMED: see `malformed`.
+            in the window and seen before. Both name the `original` if it is the last record forwarded. GAP: it is
+            forwarded, numbers before it are missing; `detail` begins with how many. MALFORMED: see `malformed`.
 
         Raises:
-            PoisonError: a malformed record under policy `stop`; or one that has no such scope: a null key,
+            PoisonError: a malformed record under policy `stop`; or one without the scope: a null key,
                 an element without a lane. Nothing was changed.
         """
         row = self._row(record)
@@ -133,6 +133,7 @@ class StaleSequences:
             epoch = 0 if self._epoch is None else _checked(self._epoch(record), "epoch")
         except Exception as error:  # noqa: BLE001 - an extractor is user code and may raise anything
             return self._refuse(record, error)
+        # The scope changes only after both extractors have succeeded: a malformed record leaves no trace.
         seen = self._rows[row]
         verdict = self._decide(seen, epoch, sequence, record)
         if verdict.forward:
@@ -150,12 +151,12 @@ class StaleSequences:
         self._rows.write()
 
     def _decide(self, seen: _Seen, epoch: int, sequence: int, record: Record) -> Verdict:
-        """Judge a number, and note it if the record goes on."""
-        if seen.fresh or epoch > seen.epoch:
+        """Judge a number, and note it if the record is forwarded."""
+        if seen.fresh or epoch > seen.epoch:  # a new epoch has no numbers below it to miss: no gap
             seen.fresh, seen.epoch, seen.highest, seen.bits = False, epoch, sequence, 1
             return FORWARD
         if epoch < seen.epoch:
-            return _dropped(Reason.STALE, f"epoch {epoch}, {seen.epoch} has begun")
+            return _dropped(Reason.STALE, f"epoch {epoch}, but {seen.epoch} has begun")
         if sequence > seen.highest:
             missing = sequence - seen.highest - 1
             detail = f"{missing} missing between {seen.highest} and {sequence}"
@@ -167,16 +168,17 @@ class StaleSequences:
 
     def _not_ahead(self, seen: _Seen, sequence: int, record: Record) -> Verdict:
         """Judge a number that is not greater than the highest."""
+        # Before the window: a sibling carries a number that was seen, so the bits would call it a duplicate.
         same = sequence == seen.last
         if same and not self._exact and is_sibling(record, seen.passed):
             return FORWARD
-        behind = seen.highest - sequence
+        below = seen.highest - sequence
         original = seen.passed if same else None
-        if behind >= self._window or self._window == 1:
-            return _dropped(Reason.STALE, f"number {sequence}, highest is {seen.highest}", original)
-        if seen.bits >> behind & 1:
+        if below >= self._window or self._window == 1:
+            return _dropped(Reason.STALE, f"number {sequence}, the highest is {seen.highest}", original)
+        if seen.bits >> below & 1:
             return _dropped(Reason.DUPLICATE, f"number {sequence} was seen", original)
-        seen.bits |= 1 << behind
+        seen.bits |= 1 << below
         return FORWARD
 
     def _refuse(self, record: Record, error: Exception) -> Verdict:
@@ -209,7 +211,7 @@ class StaleSequences:
         bits = int.from_bytes(mark.seen, "little") | 1
         known = max(mark.window, 1)
         if known < self._window:
-            # Nothing is known of the numbers below a window that was smaller: none of them goes on.
+            # A smaller window remembered nothing of the numbers below it: treat them as seen, so none is forwarded twice.
             bits |= (1 << self._window) - (1 << known)
         bits &= (1 << self._window) - 1
         return _Seen(
@@ -247,7 +249,7 @@ class _Seen:
     def advance(self, sequence: int, window: int) -> None:
         """Make a greater number the highest."""
         ahead = sequence - self.highest
-        # A jump beyond the window must not be shifted by: it may be 2^64 bits wide.
+        # Do not shift by a jump beyond the window: the result could be 2^64 bits wide.
         self.bits = 1 if ahead >= window else (self.bits << ahead | 1) & (1 << window) - 1
         self.highest = sequence
 
@@ -274,5 +276,5 @@ def _check(scope: str, epoch: Extractor | None, malformed: str, window: int, com
     check_choice("compat", compat, ("juplo", None), where)
     if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
         raise FlowError(
-            f"{where}: compat='juplo' knows neither other scopes, epochs, windows nor other policies; leave them out"
+            f"{where}: compat='juplo' takes no scope, epoch, window or policy for malformed records; leave them out"
         )

@@ -1,8 +1,8 @@
 """Stream time: the greatest event time that one state partition has seen, and a guard for it.
 
-Every record moves it, also one that is dropped or has no key; nothing moves it back. It decides what is late,
+Every record moves it, even one that is dropped or has no key; nothing moves it back. It decides what is late,
 what is purged and which windows close, so one timestamp from a broken clock would make everything after
-it late. `JumpGuard` says how far one record may move it.
+it late. `JumpGuard` limits how far one record may move it.
 
     >>> time = StreamTime(guard=JumpGuard(max_jump_ms=1_000, confirmations=2))
     >>> [time.observe(at_ms) for at_ms in (5, 3, 900_000, 7)]
@@ -24,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 
 from sqe_chain._proto.windows_pb2 import ClockRow
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.declaration import TimeGuard, check_choice, check_duration, check_int, place
+from sqe_chain.flow.declaration import TimeGuard, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.stages.record import Reason, Record, Verdict
 
@@ -33,7 +33,7 @@ MAX_CONFIRMATIONS: Final = 1_000_000
 _NEVER: Final = 1 << 64
 
 JumpPolicy = Literal["hold", "drop", "stop"]
-"""What becomes of a record too far ahead; see `JumpGuard`."""
+"""What becomes of a record that is too far ahead; see `JumpGuard`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +42,15 @@ class JumpGuard(TimeGuard):
 
     A record farther ahead does not move stream time. But a topic may have been silent for long: when
     `confirmations` records in a row are too far ahead, and within `max_jump_ms` of each other, stream time
-    follows the latest of them. The very first record of a state partition is compared with the service's clock; until one is
-    believed, those from too far ahead go on and are not remembered, if the policy is `hold`.
+    follows the latest of them. The very first record of a state partition is compared with the service's clock; until
+    one is believed, those too far ahead are forwarded and not remembered, if the policy is `hold`.
 
     Attributes:
         max_jump_ms: milliseconds by which one record may move stream time; 1 to 10**15.
         confirmations: how many such records in a row are believed; 1 to 1,000,000.
-        policy: what becomes of those that are not believed yet. `hold`: they are handled like others, and what
-            remembers them (the last 256 that are still ahead) counts from the stream time at which they came, until
-            stream time comes to them. `drop`: dropped as malformed. `stop`: `PoisonError`, so the flow's poison
+        policy: what becomes of those that are not believed yet. `hold`: they are handled like others, but the time
+            for which they are remembered (the last 256 that are still ahead) runs from the stream time at which they
+            came, until stream time reaches them. `drop`: dropped as malformed. `stop`: `PoisonError`, so the flow's poison
             policy decides; they confirm nothing.
 
     Raises:
@@ -62,7 +62,7 @@ class JumpGuard(TimeGuard):
     policy: JumpPolicy = "hold"
 
     def __post_init__(self) -> None:
-        check_duration("max_jump_ms", self.max_jump_ms, where := place(), 1)
+        check_duration("max_jump_ms", self.max_jump_ms, where := caller_line(), 1)
         check_int("confirmations", self.confirmations, 1, MAX_CONFIRMATIONS, where)
         check_choice("policy", self.policy, ("hold", "drop", "stop"), where)
 
@@ -87,7 +87,7 @@ class JumpGuard(TimeGuard):
 
 
 class Held(NamedTuple):
-    """A record that lay too far ahead of stream time, and is remembered nevertheless.
+    """A record that was too far ahead of stream time, and is remembered nevertheless.
 
     Attributes:
         row: the row that remembers it.
@@ -113,8 +113,8 @@ class StreamTime:
     Attributes:
         now_ms: stream time; None before the first record.
         before_ms: stream time at the beginning of the batch.
-        reached: held records that stream time has come to before their time to be remembered was over: from now
-            on they are like others. Whoever reads them clears them.
+        reached: held records that stream time has reached while they were still remembered: from now on they are like
+            others. Whoever reads the list clears it.
     """
 
     __slots__ = (
@@ -153,14 +153,14 @@ class StreamTime:
         self._next_ms = self._next()
 
     def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
-        """Let a record move stream time.
+        """Move stream time by one record.
 
         Args:
             timestamp_ms: its event time.
             row: the row that will remember it if it is not believed; see `reached`.
 
         Returns:
-            False if it is too far ahead to be believed: stream time stays.
+            False if it is too far ahead to be believed: stream time does not move.
         """
         now_ms, guard = self.now_ms, self._guard
         known_ms = self._clock_ms if now_ms is None else now_ms
@@ -173,7 +173,7 @@ class StreamTime:
                     self._held = [*self._held, Held(row, timestamp_ms, now_ms)][-MAX_HELD:]
                     self._next_ms = self._next()
                 return False
-            timestamp_ms = self._ahead_highest_ms
+            timestamp_ms = self._ahead_highest_ms  # confirmed: the whole run is believed, its latest included
         if self._ahead:
             self._begin_run(0, 0)
         if now_ms is None or timestamp_ms > now_ms:
@@ -181,13 +181,13 @@ class StreamTime:
         return True
 
     def advance(self, to_ms: int) -> None:
-        """Move stream time from outside, for inputs that are silent; never back, and past any guard."""
+        """Move stream time without a record, for inputs that are silent; never back, and without asking the guard."""
         if self.now_ms is None or to_ms > self.now_ms:
             self._begin_run(0, 0)
             self._move(to_ms)
 
     def save(self, clock: ClockRow) -> None:
-        """Set this object's fields of the row to be stored."""
+        """Write this object into the row that is to be stored."""
         if self.now_ms is not None:
             clock.stream_time_ms = self.now_ms
         clock.ahead = self._ahead
@@ -212,13 +212,13 @@ class StreamTime:
         self._next_ms = self._next()
 
     def _next(self) -> int:
-        """First stream time at which something becomes of a held record."""
+        """First stream time at which a held record is reached or expires."""
         return min(
             (min(held.timestamp_ms, held.noted_ms + self._hold_ms + 1) for held in self._held), default=_NEVER
         )
 
     def _count(self, timestamp_ms: int, max_jump_ms: int) -> None:
-        """One more in a row, if it agrees with those before."""
+        """Count one more of the run if it is close enough to the others; otherwise begin a new run."""
         lowest_ms = min(timestamp_ms, self._ahead_lowest_ms)
         highest_ms = max(timestamp_ms, self._ahead_highest_ms)
         if self._ahead and highest_ms - lowest_ms <= max_jump_ms:

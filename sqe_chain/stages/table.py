@@ -1,4 +1,4 @@
-"""A table of rows in memory. What a stage promises of its rows, says `sqe_chain.flow.table`."""
+"""A table of rows in memory; `sqe_chain.flow.table` says what a stage promises of its rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MemoryTable:
         self._rows.pop(row, None)
 
     def load(self, rows: Iterable[bytes]) -> None:
-        """See `Table.load`: everything is there."""
+        """See `Table.load`; nothing to do, everything is in memory."""
 
     def settled(self, row: bytes) -> bool:
         """See `Table.settled`: a table in memory is never written in part."""

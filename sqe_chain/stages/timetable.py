@@ -1,27 +1,28 @@
-"""The timetable: which rows are to be looked at when stream time comes to a certain moment, kept in rows.
+"""The timetable: an index in rows of what is due when stream time reaches a certain moment.
 
 Purging and closing must find what is due without reading everything. So each row of a stage is listed at the
 moment at which it is due, in index rows, by buckets of stream time:
 
-    a                        the manifest: which buckets there are, and which index rows
+    a                        the manifest: all buckets and their index rows
     b<end><group><part>      index rows: listings of the bucket that ends then
-    ...                      the stage's own rows, named behind `b` and before `z`
+    ...                      the stage's own rows; their names sort after `b` and before `z`
     z                        stream time
 
 Why this survives a crash between two chunks of one batch (the rule of `sqe_chain.flow.table`):
 
-* Stream time depends on itself and on the records. It has the greatest name, so it is old until all is done.
-* The stage's own rows depend on themselves, on stream time, and on being found: on listings that became due
-  in this batch. Such listings are older than the batch (it lists nothing but the future), and it removes
-  none of them: their index rows go in a later batch.
-* Index rows depend on themselves and on the stage's rows. The name of an index row holds a group number, which
+* Stream time depends on itself and on the records. It has the greatest name, so it keeps its old value until all
+  other rows are written.
+* The stage's own rows depend on themselves, on stream time, and on the listings that became due in this batch,
+  by which they are found. Such listings are older than the batch (it lists only future moments), and it removes
+  none of them: their index rows are removed in a later batch.
+* Index rows depend on themselves and on the stage's rows. The name of an index row contains a group number, which
   depends on `z`.
-* Those of buckets that had passed *before* the batch are removed. They are found by the manifest, where they
-  stay for a further batch, for the manifest is written first.
+* A batch removes the index rows of buckets that had passed *before* it. It finds them by the manifest, which is
+  written first and therefore lists them for one batch more.
 
-Bounds: an index row grows until 4,096 records were seen, then another is begun, so a batch writes no more
-than that again of what it had written before. A listing takes the row's name and about 6 bytes. Index rows
-live for two batches longer than their bucket.
+Bounds: an index row grows until 4,096 records were seen, then another is begun; so a batch rewrites at most that
+many older listings. A listing takes the row's name and about 6 bytes. Index rows are kept for two batches longer
+than their bucket.
 """
 
 from __future__ import annotations
@@ -45,21 +46,21 @@ GROUP_RECORDS: Final = 4_096
 BUCKETS: Final = 64
 """About how many buckets a retention is cut into."""
 
-_PLACE: Final = struct.Struct(">QQI")
+_INDEX_NAME: Final = struct.Struct(">QQI")
 _SIGN: Final = 1 << 63
 
 _Bucket = ManifestRow.Bucket
 
 
 def bucket_length(retention_ms: int) -> int:
-    """Length of a bucket for something that is kept for so long: a 64th of it, at least 1 ms."""
+    """Length of a bucket, for items that are kept for `retention_ms`: a 64th of it, at least 1 ms."""
     return max(1, retention_ms // BUCKETS)
 
 
 def _index_rows(bucket: _Bucket) -> list[bytes]:
     """Names of every index row that a bucket may have."""
     return [
-        INDEX + _PLACE.pack(bucket.end_ms + _SIGN, group, part)
+        INDEX + _INDEX_NAME.pack(bucket.end_ms + _SIGN, group, part)
         for group in range(bucket.first_group, bucket.last_group + 1)
         for part in range(bucket.parts)
     ]
@@ -70,9 +71,9 @@ class Timetable:
 
     Args:
         table: the stage's rows.
-        bucket_ms: length of a bucket, 1 or more; it may be another one in each run.
+        bucket_ms: length of a bucket, 1 or more; it may differ from run to run.
         phase_ms: buckets end at this moment and at multiples of their length from it.
-        exact: listings keep their moment; else they become due with the end of their bucket, and no index row
+        exact: listings keep their moment; otherwise they become due at the end of their bucket, and no index row
             is read more than once.
         guard: see `JumpGuard`.
         clock_ms: see `StreamTime`.
@@ -117,12 +118,12 @@ class Timetable:
         self._records = 0
 
     def observe(self, timestamp_ms: int, row: bytes | None = None) -> bool:
-        """Let a record move stream time; see `StreamTime.observe`. Every record, whatever becomes of it."""
+        """Move stream time by a record; see `StreamTime.observe`. Call it for every record, dropped or not."""
         self._records += 1
         return self.time.observe(timestamp_ms, row)
 
     def file(self, row: bytes, due_ms: int) -> None:
-        """List a row, with the end of the batch.
+        """List a row, at the end of the batch.
 
         Args:
             row: its name.
@@ -131,13 +132,13 @@ class Timetable:
         self._filed.add((due_ms, row))
 
     def remind(self, row: bytes, due_ms: int) -> None:
-        """List a row for what is left of this batch only; see `take_due`."""
+        """List a row for the rest of this batch only; see `take_due`."""
         heappush(self._due, (due_ms, row))
 
     def take_due(self) -> Iterator[tuple[int, bytes]]:
-        """What became due in this batch and was not taken yet, in the order (moment, row).
+        """Listings that became due in this batch and were not taken yet, in the order (moment, row).
 
-        While it is being iterated, `remind` may add more. A row may come more than once, and it may no
+        While they are iterated, `remind` may add more. A row may come more than once, and it may no
         longer have anything due.
         """
         now_ms = self.time.now_ms
@@ -151,7 +152,7 @@ class Timetable:
             yield heappop(self._due)
 
     def finish(self) -> None:
-        """Write what was filed, remove index rows of the past, write stream time. Another batch may begin."""
+        """Write new listings, remove index rows of the past, write stream time. Another batch may begin."""
         before_ms, clock = self.time.before_ms, ClockRow()
         clock.CopyFrom(self._clock)
         if before_ms is not None:
@@ -176,7 +177,7 @@ class Timetable:
             self._table.delete(row)
 
     def _open(self, now_ms: int) -> None:
-        """Read the listings of every bucket in which something is due; those from before the batch are done."""
+        """Read the listings of every bucket in which something is due; skip those that were due in an earlier batch."""
         rows: dict[bytes, int] = {}
         while self._unopened and self._unopened[-1].earliest_due_ms <= now_ms:
             bucket = self._unopened.pop()
@@ -205,8 +206,8 @@ class Timetable:
         for due_ms, row in sorted(self._filed):
             end_ms = self._end_of(due_ms)
             listed_ms = due_ms if self._exact else end_ms
-            part = crc32(row) % parts
-            added[INDEX + _PLACE.pack(end_ms + _SIGN, group, part)].add((end_ms - listed_ms, row))
+            part = crc32(row) % parts  # not hash(): it differs from process to process, and a redo must agree
+            added[INDEX + _INDEX_NAME.pack(end_ms + _SIGN, group, part)].add((end_ms - listed_ms, row))
             bucket = self._buckets.get(end_ms)
             if bucket is None:
                 bucket = _Bucket(end_ms=end_ms, earliest_due_ms=listed_ms, first_group=group)
@@ -227,7 +228,7 @@ class Timetable:
             self._table.put(name, content.SerializeToString(deterministic=True))
 
     def _remove_passed(self, before_ms: int) -> None:
-        """Remove buckets that had passed before this batch: first their rows, in the next batch their mention."""
+        """Remove buckets that had passed before this batch: first their rows, in the next batch their manifest entry."""
         removed_to_ms = self._clock.removed_to_ms if self._clock.HasField("removed_to_ms") else None
         rows: list[bytes] = []
         for end_ms, bucket in list(self._buckets.items()):

@@ -1,4 +1,4 @@
-"""What user code raises, told from what everything else raises."""
+"""Distinguishes exceptions of user code from all others."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 
 class UserCodeError(Exception):
-    """A function of the user raised; what it raised is the cause.
+    """A function of the user raised; `raised` is its exception.
 
-    Where user code is called from among reads of a store, only this is poison.
+    Where user code runs between reads of a store, only this error is poison: any other may come from the store.
     """
 
     def __init__(self, raised: Exception) -> None:
@@ -18,7 +18,7 @@ class UserCodeError(Exception):
 
 
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, with whatever it raises wrapped as `UserCodeError`."""
+    """The function, with its exceptions wrapped as `UserCodeError`."""
 
     def call(*arguments: object) -> object:
         try:

@@ -1,4 +1,4 @@
-"""Windows of streams, as a kind of stage: what `sqe_chain.flow.windows` declares, with the stage that does it."""
+"""The kind of windowed stages: connects the declaration in `sqe_chain.flow.windows` with `WindowedAggregate`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from sqe_chain.stages.windows import RETAINED, WindowedAggregate, results_of
 
 
 class FlowWindows(WindowedAggregate[Any]):
-    """Windows whose fold may ask for the record at hand.
+    """Windows whose fold may use the current record.
 
     Attributes:
-        record: the record at hand.
+        record: the current record.
     """
 
     record: Record
@@ -77,14 +77,14 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     @property
     def may_be_last(self) -> bool:
-        """See `StageKind`: windows that were final are read from the store."""
+        """See `StageKind`: retained windows can be read from the store."""
         return self.retention_ms > 0
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""
         if check_windows(self.windows, where, overlap=True).join and self.merge is None:
             raise FlowError(
-                f"{where}: sessions need merge: a record between two of them makes one of their states"
+                f"{where}: sessions need merge=: a record between two sessions joins their states"
             )
         check_duration("lateness_ms", self.lateness_ms, where)
         check_duration("retention_ms", self.retention_ms, where)
@@ -102,7 +102,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             call(state, value, context)
             if context.state_deleted:
                 raise PoisonError(
-                    f"stage {functions.name!r}: a window's state cannot be deleted, it ends with its window"
+                    f"stage {functions.name!r}: delete_state() is not for windows: a window's state ends with the window"
                 )
 
         windows = FlowWindows(
@@ -119,7 +119,7 @@ class WindowsKind(RecordKind[FlowWindows]):
         return windows
 
     def outputs(self, stage: FlowWindows) -> Iterable[Given]:
-        """The windows that are final now: under the input that moved stream time past their end."""
+        """The windows that have become final, under the input that moved stream time past their end."""
         return (
             Given(
                 result.key,
@@ -139,7 +139,7 @@ class WindowsKind(RecordKind[FlowWindows]):
         stage.advance(to_ms)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
-        """See `StageKind`: each open window, and each final one that is kept."""
+        """See `StageKind`: each open window, and each final one that is retained."""
         final = row.startswith(RETAINED)
         for key, span, state in results_of(row, content, self.states):
             yield StoredState(key, state, span, final)

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeVar
 
-from sqe_chain.flow.declaration import WindowKind, check_duration, check_int, place
+from sqe_chain.flow.declaration import WindowKind, caller_line, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.stored import Span
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import bucket_length
 
 WINDOW_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS, policy="drop")
-"""Not `hold`: a window in a far future would never be closed."""
+"""Not `hold`: a window in the far future would never close."""
 MAX_OVERLAP: Final = 1_000_000
 """Hopping windows that one record may lie in."""
 
@@ -28,12 +28,12 @@ MAX_OVERLAP: Final = 1_000_000
 class Hopping(WindowKind):
     """Windows of one size that begin at every multiple of the advance (since 1970), and overlap.
 
-    A record lies in all that begin at or before it and end behind it; in at most size / advance of them. As
-    in Kafka Streams, none begins before 1970 for a record that does not.
+    A record lies in all that begin at or before it and end after it: at most size / advance of them. As
+    in Kafka Streams, a record from 1970 or later lies in no window that begins before 1970.
 
     Attributes:
         size_ms: length, 1 to 10**15.
-        advance_ms: from one beginning to the next; 1 to the size, of which it is at least a millionth.
+        advance_ms: from one beginning to the next; at most the size, and at least 1 and a millionth of the size.
 
     Raises:
         FlowError: a length is out of its bounds.
@@ -44,7 +44,7 @@ class Hopping(WindowKind):
     overlap: ClassVar = True
 
     def __post_init__(self) -> None:
-        check_duration("size_ms", self.size_ms, where := place(), 1)
+        check_duration("size_ms", self.size_ms, where := caller_line(), 1)
         check_int("advance_ms", self.advance_ms, 1, self.size_ms, where)
         check_int("size_ms / advance_ms", self.size_ms // self.advance_ms, 1, MAX_OVERLAP, where)
 
@@ -58,7 +58,7 @@ class Hopping(WindowKind):
 
 @dataclass(frozen=True, slots=True)
 class Tumbling(WindowKind):
-    """Windows of one size, one behind the other, aligned to 1970.
+    """Windows of one size, one after the other, aligned to 1970.
 
     Attributes:
         size_ms: length, 1 to 10**15.
@@ -70,7 +70,7 @@ class Tumbling(WindowKind):
     size_ms: int
 
     def __post_init__(self) -> None:
-        check_duration("size_ms", self.size_ms, place(), 1)
+        check_duration("size_ms", self.size_ms, caller_line(), 1)
 
     @property
     def advance_ms(self) -> int:
@@ -85,13 +85,13 @@ class Tumbling(WindowKind):
 
 @dataclass(frozen=True, slots=True)
 class Sessions(WindowKind):
-    """Records of a key that follow each other with no more than a gap between them, in whatever order they come.
+    """Records of a key whose event times are at most a gap apart, in whatever order they arrive.
 
-    A record that lies within the gap of two sessions makes one of them.
+    A record that lies within the gap of two sessions joins them.
 
     Attributes:
-        gap_ms: milliseconds without a record that a session may have; 0 to 10**15. The gap itself still belongs to
-            it: at a gap of 10, records at 24 and 34 are one session.
+        gap_ms: longest time between two records of a session, milliseconds, 0 to 10**15, inclusive: with a gap of 10,
+            records at 24 and 34 are one session.
 
     Raises:
         FlowError: the gap is out of its bounds.
@@ -101,18 +101,18 @@ class Sessions(WindowKind):
     join: ClassVar = True
 
     def __post_init__(self) -> None:
-        check_duration("gap_ms", self.gap_ms, place())
+        check_duration("gap_ms", self.gap_ms, caller_line())
 
 
 Windowing = Tumbling | Hopping | Sessions
 
 
 def closes_ms(windowing: Windowing, span: Span, grace_ms: int) -> int:
-    """First stream time at which a window takes no record any more.
+    """First stream time at which a window no longer takes records.
 
     Args:
         windowing: its kind.
-        span: its place.
+        span: its beginning and end.
         grace_ms: how long it waits for late records.
 
     >>> closes_ms(Tumbling(size_ms=10), Span(0, 10), 5), closes_ms(Sessions(gap_ms=10), Span(4, 7), 5)
@@ -124,12 +124,12 @@ def closes_ms(windowing: Windowing, span: Span, grace_ms: int) -> int:
 
 
 def life_ms(windowing: Windowing, grace_ms: int) -> int:
-    """How long a window that no further record prolongs is open, in stream time, at most."""
+    """Longest time, in stream time, for which a window stays open if no further record extends it."""
     return grace_ms + (windowing.gap_ms + 1 if isinstance(windowing, Sessions) else windowing.size_ms)
 
 
 def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
-    """Length and phase of the timetable's buckets, so that windows close with the end of one.
+    """Length and phase of the timetable's buckets, so that windows close at the end of one.
 
     About 64 of them in the life of a window, or one for each advance if there are fewer.
     """
@@ -140,7 +140,7 @@ def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
 
 
 class HasSpan(Protocol):
-    """Something that stands for a window."""
+    """An item that belongs to a window."""
 
     span: Span
 

@@ -1,4 +1,4 @@
-"""Windows: fold the values of a key into one state for each window of event time, and give it when it is final.
+"""Windows: fold the values of a key into one state for each window of event time, and emit it when it is final.
 
     >>> from google.protobuf.wrappers_pb2 import Int64Value
     >>> from sqe_chain.stages.record import Record
@@ -28,8 +28,8 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, check_windows, state_codec
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
+from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
-from sqe_chain.stages.shelf import Shelf
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
@@ -45,18 +45,18 @@ from sqe_chain.stages.windowing import (
 OPEN: Final = b"w"
 RETAINED: Final = b"r"
 
-_PLACE: Final = struct.Struct(">QQ")
+_SPAN: Final = struct.Struct(">QQ")
 _SIGN: Final = 1 << 63
 
 State = TypeVar("State")
 
 
 class Result(NamedTuple):
-    """What a window holds.
+    """A window with its state.
 
     Attributes:
         key: the key.
-        span: the window's place; see `Span` for what its end is.
+        span: the window's beginning and end; see `Span` for what its end is.
         state: what its records were folded into.
     """
 
@@ -70,10 +70,10 @@ class Window(Generic[State]):
     """An open window of a key.
 
     Attributes:
-        span: its place.
+        span: its beginning and end.
         state: live.
-        listed_ms: where the stored timetable has it; None: not yet.
-        reminded_ms: where the timetable of this batch has it.
+        listed_ms: the moment at which the stored timetable lists it; None: not yet listed.
+        reminded_ms: the moment at which the timetable of this batch lists it.
     """
 
     span: Span
@@ -83,17 +83,17 @@ class Window(Generic[State]):
 
 
 class WindowedAggregate(Generic[State]):
-    """Fold records into windows; a window closes, once, when stream time passes its end and the lateness.
+    """Fold records into windows; a window closes, once, when stream time passes its end plus the lateness.
 
     Guarantees, for one state partition:
 
     * A record is folded into every open window that it lies in. It is late, and dropped, if all of them were
-      closed before. What a session was, once closed, no record joins any more.
-    * Results are final, and are given by the record (or `advance`) that moved stream time: in the order of the
-      moments at which they close, then of their keys, then of their beginnings.
-    * Cutting the records into batches elsewhere changes neither verdicts nor results.
+      closed before. No record joins a closed session.
+    * Results are final, and are available after the record (or `advance`) that moved stream time: in the order of
+      the moments at which they close, then of their keys, then of their beginnings.
+    * How the records are divided into batches changes neither verdicts nor results.
     * A batch that fails gives its results again. In a redo after a crash between two chunks of writing they may
-      differ, and a window that was written is not folded again: by then all was published.
+      differ, and a window that was written is not folded again: by then everything was published.
 
     Bound: one row for each key with an open window: its name, and for each open window (at most
     (size + lateness) / advance + 1; for sessions lateness / gap + 2) its state and about 20 bytes; about 6 bytes
@@ -148,7 +148,7 @@ class WindowedAggregate(Generic[State]):
         self._timetable = Timetable(
             table, bucket_ms=bucket_ms, phase_ms=phase_ms, exact=True, guard=guard, clock_ms=clock_ms
         )
-        self._shelf = Shelf(
+        self._expiring = ExpiringRows(
             table, self._timetable, decode=self._decode, encode=self._encode, end_of=self._end_of
         )
         self._results: list[Result] = []
@@ -161,7 +161,7 @@ class WindowedAggregate(Generic[State]):
         return self._timetable.time.now_ms
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
-        """Names of the rows that `accept` will look at for these records; it finds those that close by itself."""
+        """Names of the rows that `accept` will read for these records; it loads windows that close by itself."""
         return dict.fromkeys(OPEN + record.key for record in records if record.key is not None)
 
     def accept(self, record: Record) -> Verdict:
@@ -174,15 +174,16 @@ class WindowedAggregate(Generic[State]):
         if record.key is None:
             raise PoisonError(
                 f"{record.topic}[{record.partition}] offset {record.offset} has no key, and windows are kept by key: "
-                f"give it one, or choose a poison policy for it"
+                f"set one with key_by(), or choose a poison policy that leaves it out"
             )
         believed = self._timetable.observe(record.timestamp_ms)
         now_ms = self._timetable.time.now_ms
         if not believed and self._guard is not None:
             return self._guard.refuse(record, now_ms)
+        # Before the fold: a record that moves stream time must not get into a window that it closes.
         self._close_due()
         row = OPEN + record.key
-        if self._table.settled(row):
+        if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
             return FORWARD
         folded = (
             self._into_session(row, record)
@@ -198,12 +199,12 @@ class WindowedAggregate(Generic[State]):
         )
 
     def take_results(self) -> list[Result]:
-        """The windows that have closed since this was asked last, in order."""
+        """The windows that have closed since the last call, in order."""
         results, self._results = self._results, []
         return results
 
     def advance(self, to_ms: int) -> None:
-        """Move stream time from outside, for inputs that are silent: the same in every attempt of a batch."""
+        """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
         self._close_due()
 
@@ -211,7 +212,7 @@ class WindowedAggregate(Generic[State]):
         """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
 
         Args:
-            now_ms: the batch's clock; not asked, for only stream time counts here.
+            now_ms: the batch's clock; not used, for only stream time counts here.
         """
         del now_ms
         self._close_due()
@@ -223,36 +224,37 @@ class WindowedAggregate(Generic[State]):
         for row in sorted(self._due):
             if row.startswith(RETAINED) and self._table.get(row) is not None:
                 self._table.delete(row)
-        self._shelf.finish(row for row in self._due if row.startswith(OPEN))
+        self._expiring.finish(row for row in self._due if row.startswith(OPEN))
         self._timetable.finish()
         self._due.clear()
         self._closed.clear()
 
     def _into_all(self, row: bytes, record: Record) -> bool:
-        """Fold a record into each of its windows that is open; False if none is."""
+        """Fold a record into each of its open windows; False if none is open."""
         now_ms = self._timetable.time.now_ms
         if now_ms is None or isinstance(self._windows, Sessions):
             raise AssertionError("asked for windows of a fixed size, after a record was observed")
-        held = {window.span: window for window in self._shelf.all_at(row)}
+        held = {window.span: window for window in self._expiring.all_at(row)}
         folded: dict[Span, State] = {}
         for span in self._windows.spans(record.timestamp_ms):
             if self._closes(span) > now_ms:
                 folded[span] = self._folded(held[span].state if span in held else None, record.value)
+        # Only after all folds have succeeded: a record that fails is in none of its windows.
         for span, state in folded.items():
             if span in held:
                 held[span].state = state
             else:
                 held[span] = self._opened(row, span, state)
         if folded:
-            self._shelf.replace(row, list(held.values()))
+            self._expiring.replace(row, list(held.values()))
         return bool(folded)
 
     def _into_session(self, row: bytes, record: Record) -> bool:
-        """Fold a record into its session, joining two if it lies between them; False if it was closed."""
+        """Fold a record into its session, joining two if it lies between them; False if the session was closed."""
         now_ms = self._timetable.time.now_ms
         if now_ms is None or not isinstance(self._windows, Sessions) or self._merge is None:
             raise AssertionError("asked for sessions, after a record was observed")
-        opened = self._shelf.at(row)
+        opened = self._expiring.at(row)
         found = touching(opened, record.timestamp_ms, self._windows.gap_ms)
         span = joined(found, record.timestamp_ms)
         if self._closes(span) <= now_ms:
@@ -266,7 +268,7 @@ class WindowedAggregate(Generic[State]):
         state = self._folded(state, record.value)
         one = self._opened(row, span, state) if not found else found[-1]
         one.span, one.state = span, state
-        self._shelf.replace(row, [window for window in opened if window not in found] + [one])
+        self._expiring.replace(row, [window for window in opened if window not in found] + [one])
         return True
 
     def _opened(self, row: bytes, span: Span, state: State) -> Window[State]:
@@ -275,7 +277,7 @@ class WindowedAggregate(Generic[State]):
         return Window(span, state, None, at_ms)
 
     def _folded(self, state: State | None, value: object) -> State:
-        """A changed copy, so that a fold that fails leaves nothing behind."""
+        """Fold into a copy, so that a fold that fails changes nothing."""
         codec = self._codec
         changed = codec.new() if state is None else codec.copy(state)
         self._fold(changed, value)
@@ -284,7 +286,7 @@ class WindowedAggregate(Generic[State]):
                 codec.encode_state(changed)
             except Exception as error:
                 raise PoisonError(
-                    f"the fold of a window has made a state that cannot be stored as {codec.type_name}: "
+                    f"the fold of a window left a state that cannot be stored as {codec.type_name}: "
                     f"{type(error).__name__}: {error}"
                 ) from error
         return changed
@@ -296,9 +298,9 @@ class WindowedAggregate(Generic[State]):
                 self._close(row, due_ms)
 
     def _close(self, row: bytes, due_ms: int) -> None:
-        """Close the windows of a key that end now; look again at those that were prolonged."""
+        """Close the windows of a key that end now; list those again that were extended."""
         kept: list[Window[State]] = []
-        windows = self._shelf.all_at(row)
+        windows = self._expiring.all_at(row)
         for window in sorted(windows, key=lambda one: one.span):
             at_ms = self._closes(window.span)
             if at_ms <= due_ms:
@@ -309,13 +311,13 @@ class WindowedAggregate(Generic[State]):
                 window.reminded_ms = at_ms
                 self._timetable.remind(row, at_ms)
         if len(kept) < len(windows):
-            self._shelf.replace(row, kept)
+            self._expiring.replace(row, kept)
 
     def _give(self, key: bytes, window: Window[State], at_ms: int) -> None:
         self._results.append(Result(key, window.span, window.state))
         if self._retention_ms:
             start_ms, end_ms = window.span
-            row = RETAINED + _PLACE.pack(start_ms + _SIGN, end_ms + _SIGN) + key
+            row = RETAINED + _SPAN.pack(start_ms + _SIGN, end_ms + _SIGN) + key
             self._closed[row] = at_ms + self._retention_ms, self._encode([window])
 
     def _closes(self, span: Span) -> int:
@@ -364,7 +366,7 @@ def results_in(rows: Mapping[bytes, bytes], state: type[Any] | Codec[Any]) -> li
 
 
 def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
-    """The windows in one row: none, if it is one of the timetable's.
+    """The windows in one row; none if the row belongs to the timetable.
 
     Args:
         name: of the row.
@@ -372,12 +374,12 @@ def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
         codec: of the state.
 
     Raises:
-        Exception: the content is none of such states: google.protobuf.message.DecodeError, or what the codec raises.
+        Exception: the content does not hold such states: google.protobuf.message.DecodeError, or what the codec raises.
     """
     if name.startswith(OPEN):
         key = name[len(OPEN) :]
     elif name.startswith(RETAINED):
-        key = name[len(RETAINED) + _PLACE.size :]
+        key = name[len(RETAINED) + _SPAN.size :]
     else:
         return []
     return [

@@ -446,7 +446,7 @@ def test_wrong_settings_are_named_with_their_place_before_anything_runs() -> Non
         )
     with pytest.raises(FlowError, match=r"py:\d+: guard='strict'; a JumpGuard"):
         service_of(lambda words: words.deduplicate_by_key("g", 1, guard="strict"), "guard")
-    with pytest.raises(FlowError, match="exists already"):
+    with pytest.raises(FlowError, match="already exists"):
         service_of(lambda words: words.deduplicate_by_key("twice", 1).deduplicate_by_key("twice", 1), "twice")
 
 

@@ -41,7 +41,7 @@ def with_itself(stream: Stream[StringValue]) -> Stream[StringValue]:
 
 
 REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
-    "topic read twice": ("is read already at", lambda flow: twice(lambda: words(flow))),
+    "topic read twice": ("is already read at", lambda flow: twice(lambda: words(flow))),
     "topic named twice": ("named twice", lambda flow: flow.source(["words", "words"], StringValue)),
     "no topic": ("at least one topic", lambda flow: flow.source([], StringValue)),
     "topic's alphabet": ("'wörds'", lambda flow: flow.source("wörds", StringValue)),
@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         lambda flow: flow.source("words", StringValue, nulls="decode"),  # type: ignore[call-overload]
     ),
     "stage twice": (
-        "stage 'letters' exists already",
+        "stage 'letters' already exists",
         lambda flow: twice(lambda: words_by_letter(flow) if not flow.nodes else flow_stage(flow)),
     ),
     "stage's name": (
@@ -102,22 +102,22 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
     "map of three arguments": ("must take 1", lambda flow: words(flow).map(lambda a, b, c: a)),  # type: ignore[arg-type,misc]
     "map of none": ("must take 1", lambda flow: words(flow).map(lambda: None)),  # type: ignore[arg-type,misc]
     "map no function": ("map needs a function", lambda flow: words(flow).map("upper")),  # type: ignore[call-overload]
-    "stage behind changes": (
-        "cannot stand behind changes",
+    "stage after changes": (
+        "cannot follow changes",
         lambda flow: keyed(flow).changes().aggregate("s", key=same_key, state=StringValue, fold=append_word),
     ),
-    "stage behind a map of changes": (
-        "cannot stand behind changes",
+    "stage after a map of changes": (
+        "cannot follow changes",
         lambda flow: (
             keyed(flow).changes().map(same).aggregate("s", key=same_key, state=StringValue, fold=append_word)
         ),
     ),
-    "flat_map behind changes": (
+    "flat_map after changes": (
         "map, filter and to",
         lambda flow: keyed(flow).changes().flat_map(lambda value: [value]),
     ),
-    "key_by behind changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),
-    "output twice": ("output 'out' exists already", lambda flow: fan(flow, "out", "out")),
+    "key_by after changes": ("map, filter and to", lambda flow: keyed(flow).changes().key_by(first_letter)),
+    "output twice": ("output 'out' already exists", lambda flow: fan(flow, "out", "out")),
     "output into its input": ("that would be a loop", lambda flow: words(flow).to("words", partitions=1)),
     "input from its output": (
         "that would be a loop",
@@ -130,8 +130,8 @@ REFUSED: dict[str, tuple[str, Callable[[Flow], Any]]] = {
         "another flow|of flow 'other'",
         lambda flow: words(flow).merge(words(Flow("other"))),
     ),
-    "merge behind a stage": (
-        "behind a stage",
+    "merge after a stage": (
+        "after a stage",
         lambda flow: keyed(flow).merge(flow.source("more", StringValue)),
     ),
     "flow's name": ("flow name 'a b'", lambda _flow: Flow("a b")),

@@ -149,8 +149,8 @@ def test_a_replay_names_its_original() -> None:
     assert verdicts[2].original == records[1].spot
     assert verdicts[4].original is None
     assert (verdicts[2].detail, verdicts[4].detail) == (
-        "source offset 5, 5 passed",
-        "source offset 5, 6 passed",
+        "source offset 5, but 5 has passed",
+        "source offset 5, but 6 has passed",
     )
     other_root = run_batch(SqeReplays, {}, [enveloped(5), enveloped(5, root=9, lane=9)]).verdicts[1]
     assert other_root.original == records[0].spot
@@ -250,7 +250,7 @@ def test_marks_lie_in_order() -> None:
 def test_limits_stop_and_change_nothing() -> None:
     replays = SqeReplays(MemoryTable(), max_marks=2, max_lanes=2)
     assert [replays.accept(keyed(1, pid=pid)).forward for pid in (1, 2)] == [True, True]
-    with pytest.raises(TooManyLanes, match=r"lines\[1\].*more than 2 producers"):
+    with pytest.raises(TooManyLanes, match=r"lines\[1\].*more than 2 pairs of producer"):
         replays.accept(keyed(1, pid=3))
     assert not replays.accept(keyed(1, pid=2)).forward
     replays = SqeReplays(MemoryTable(), max_lanes=2)

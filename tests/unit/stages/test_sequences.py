@@ -144,7 +144,7 @@ def test_a_greater_epoch_begins_anew_and_a_smaller_one_is_stale() -> None:
     make = stage(sequence=lambda record: record.value[1], epoch=lambda record: record.value[0])
     batch = run_batch_with_partial_writes(make, {}, records)
     assert [verdict.reason for verdict in batch.verdicts] == [None, None, Reason.STALE, None]
-    assert batch.verdicts[2].detail == "epoch 1, 2 has begun"
+    assert batch.verdicts[2].detail == "epoch 1, but 2 has begun"
     assert run_batch(make, batch.rows, records).forwarded == [False] * 4
 
 
@@ -305,7 +305,7 @@ def test_numbers_in_text(text: bytes | str, number: int) -> None:
 
 @pytest.mark.parametrize("text", [b"", b" 7", b"7\n", "1_000", "7.0", b"0x7", "\u0667", b"9" * 65, "--7"])
 def test_other_texts_are_no_numbers(text: bytes | str) -> None:
-    with pytest.raises(ValueError, match="no decimal number"):
+    with pytest.raises(ValueError, match="not a decimal number"):
         number_in_text(text)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sqe_chain._proto.filters_pb2 import Passed
 from sqe_chain.chain import next_position, root_position
-from sqe_chain.stages.place import input_row, is_sibling, remember, spot_of
+from sqe_chain.stages.provenance import input_row, is_sibling, remember, spot_of
 from sqe_chain.stages.record import NOWHERE, Record, Spot
 
 POSITION = next_position(root_position(1, 5), 2)

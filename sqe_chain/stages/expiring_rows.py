@@ -1,4 +1,4 @@
-"""The shelf: rows that are lists of things with an end, purged when stream time has come to it."""
+"""Rows whose items expire: each row is a list, and an item is purged when stream time has passed its end."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.timetable import Timetable
 
 
-class Dated(Protocol):
-    """Something with an end.
+class Expiring(Protocol):
+    """An item of a row.
 
     Attributes:
-        listed_ms: where the timetable has it; None: not yet.
+        listed_ms: the moment at which the timetable lists it; None: not yet listed.
     """
 
     listed_ms: int | None
 
 
-Item = TypeVar("Item", bound=Dated)
+Item = TypeVar("Item", bound=Expiring)
 
 
-class Shelf(Generic[Item]):
+class ExpiringRows(Generic[Item]):
     """Rows of one stage in one state partition, decoded, while a batch runs.
 
-    A row becomes what its own old content, the records, and stream time at the end of the batch make of it.
-    Each item is listed in the timetable once; when it turns out to end later, it is listed anew then.
+    What a row becomes depends on its own old content, the records, and stream time at the end of the batch.
+    Each item is listed in the timetable once. If it has been extended when that listing is due, it is listed again.
 
     Args:
         table: the stage's rows.
         timetable: their timetable.
         decode: content of a row -> its items.
         encode: items -> content.
-        end_of: an item and stream time -> first stream time at which the item is over.
+        end_of: an item and stream time -> first stream time at which the item has expired.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class Shelf(Generic[Item]):
         )
 
     def all_at(self, row: bytes) -> list[Item]:
-        """Every item of a row, live: also those that are over and not purged yet."""
+        """All live items of a row, including those that have expired but are not purged yet."""
         return self._rows[row]
 
     def at(self, row: bytes) -> list[Item]:
-        """The items of a row that are not over."""
+        """The live items of a row that have not expired."""
         now_ms = self._timetable.time.now_ms
         items = self._rows[row]
         return items if now_ms is None else [item for item in items if self._end_of(item, now_ms) > now_ms]
 
     def replace(self, row: bytes, items: list[Item]) -> None:
-        """Give a row other items, or say that those it had were changed."""
+        """Replace the items of a row, or mark those it has as changed."""
         self._rows[row] = items
 
     def finish(self, due: Iterable[bytes]) -> None:
@@ -78,7 +78,7 @@ class Shelf(Generic[Item]):
         now_ms = self._timetable.time.now_ms
         rows = self._rows.all_changed().union(due)
         if now_ms is not None:
-            self._table.load(rows)
+            self._table.load(rows)  # rows that are only due may not have been read in this batch
             for row in rows:
                 self._purge(row, now_ms)
         self._rows.write()

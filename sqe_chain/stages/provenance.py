@@ -1,9 +1,9 @@
-"""Where a record was read: its row, its name in texts, and what else was made of the same message.
+"""Where a record was read: the row of its input partition, its name in error texts, and its siblings.
 
-A filter that compares numbers (an offset, a sequence) meets the same number again in two ways: a replay
-carries it, and so do the **siblings** that a flat-map makes of one message. A sibling stands on the same lane,
-at the same offset, at a later position or path; a replay does not: what is published again gets another
-offset, and what is read again has the position it had.
+A filter that compares numbers (offsets, sequence numbers) sees the same number twice for two reasons: a replay
+carries it, and so do the **siblings** that a flat-map makes of one message. A sibling has the same lane and
+offset, and a later position or path. A replay does not: what is published again gets another offset, and what is
+read again has its old position.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def input_row(record: Record, *, topic_id: bool = True) -> bytes:
     """The name of a row for the input partition of a record.
 
     Args:
-        record: any record read there.
+        record: any record that was read from it.
         topic_id: whether a topic created again is another input.
 
     >>> input_row(Record(topic="lines", topic_id=b"x" * 16, partition=1)).hex(" ", -8)
@@ -48,13 +48,13 @@ def remember(passed: Passed, record: Record) -> None:
 
 
 def spot_of(passed: Passed) -> Spot | None:
-    """Where a record that passed stood; None when it had no position of its own."""
+    """Lane and position of a record that passed; None when it had no position of its own."""
     spot = Spot(passed.lane, passed.position)
     return None if spot == NOWHERE else spot
 
 
 def is_sibling(record: Record, passed: Passed) -> bool:
-    """Whether a record was made from the same message as one that passed, and comes behind it.
+    """Whether a record was made from the same message as one that passed, and follows it.
 
     An element without a position of its own has no siblings.
     """
