@@ -11,19 +11,19 @@ Rows = Sequence[tuple[bytes, bytes | None]]
 
 
 ViewKind = Literal["json", "hash"]
-"""How a state is shown to other programs, beside itself: as a JSON text, or field by field."""
+"""How a state is also written for other programs: as a JSON text, or field by field."""
 
 Shown = str | Mapping[str, str]
-"""One state shown: a JSON text, or its fields as texts."""
+"""The view of one state: a JSON text, or its fields as texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """How changed states are shown, for one atomic step.
+    """Views of the changed states of one atomic write.
 
     Attributes:
         kind: the form.
-        shown: key -> what is shown; every key that is written and not deleted has one.
+        shown: key -> its view; every key that is written and not deleted has one.
     """
 
     kind: ViewKind
@@ -143,25 +143,25 @@ def _plan(number: int, plan_id: str) -> str:
 class StateStore(Protocol):
     """A database that holds states, headers, claims and plans.
 
-    The store compares, never the client: `set_home` and `write` are atomic compare-and-set steps.
-    Both are safe to send again after a lost reply: the second attempt finds `after` standing and
+    The store compares, never the client: `set_home` and `write` are atomic compare-and-set operations.
+    Both are safe to send again after a lost reply: the second attempt finds `after` stored and
     returns it. Flow and stage names are of the alphabet ``[A-Za-z0-9._-]``.
     """
 
     @property
     def max_rows(self) -> int:
-        """Rows that one `write` takes at most."""
+        """Most rows of one `write`."""
 
     @property
     def max_bytes(self) -> int:
-        """Bytes of keys, states and views that one `write` takes at most (a single row may be larger)."""
+        """Most bytes of keys, states and views in one `write` (a single row may be larger)."""
 
     @property
     def max_key_bytes(self) -> int:
-        """Bytes of a key, at most: a longer one can be neither written nor looked for.
+        """Largest key, in bytes: a longer one can be neither written nor read.
 
-        This one, `max_state_bytes` and `max_plan_bytes` are what the server really takes, asked of it once
-        a process where it tells; `write` and `set_home` refuse more with ConfigurationError.
+        This limit, `max_state_bytes` and `max_plan_bytes` are those of the server, read from it once a process
+        where possible; `write` and `set_home` refuse more with ConfigurationError.
 
         Raises:
             Unavailable: no answer.
@@ -170,11 +170,11 @@ class StateStore(Protocol):
 
     @property
     def max_state_bytes(self) -> int:
-        """Bytes that a key, its state and its view take together, at most; raises as `max_key_bytes` does."""
+        """Largest sum of a key, its state and its view, in bytes; raises as `max_key_bytes` does."""
 
     @property
     def max_plan_bytes(self) -> int:
-        """Bytes of a sealed plan, at most; raises as `max_key_bytes` does."""
+        """Largest sealed plan, in bytes; raises as `max_key_bytes` does."""
 
     @property
     def views(self) -> frozenset[ViewKind]:
@@ -191,7 +191,7 @@ class StateStore(Protocol):
         """
 
     def remarks(self) -> list[str]:
-        """What is strong enough but worth knowing, one clear sentence each; services tell it as notices.
+        """What is durable enough but worth knowing, one clear sentence each; services report it as notices.
 
         Raises:
             Unavailable: no answer.
@@ -209,39 +209,39 @@ class StateStore(Protocol):
         plan: bytes | None = None,
         drop_below: int = 0,
     ) -> Home | None:
-        """In one atomic step: if the home record equals `before` (None: absent), replace it.
+        """In one atomic operation: if the home record equals `before` (None: absent), replace it.
 
         Args:
             flow: flow name.
-            before: what must stand now.
-            after: what shall stand.
-            plan: when given, stored as the plan with number `after.number` in the same step.
-            drop_below: plans with smaller numbers are deleted in the same step.
+            before: the expected current record.
+            after: the new record.
+            plan: when given, stored as the plan with number `after.number` in the same operation.
+            drop_below: plans with smaller numbers are deleted in the same operation.
 
         Returns:
-            The record that stands now: equal to `after` exactly when the step was done, now or by an
-            earlier attempt.
+            The current record: equal to `after` if and only if the operation was done, now or by
+            an earlier attempt.
         """
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """Move the heartbeat counter on, if this run holds the claim; else change nothing: False."""
+        """Increment the heartbeat counter and return True, if this run holds the claim; otherwise return False."""
 
     def plan(self, flow: str, number: int) -> bytes | None:
-        """A sealed plan by its number; None when it is not there (any more)."""
+        """A sealed plan by its number; None when it was not stored, or was dropped."""
 
     def flows(self) -> list[str]:
         """Names of all flows that have a home record here, sorted. For people: it may look at every key."""
 
     def forget(self, flow: str, before: Home) -> Home | None:
-        """In one atomic step: if the home record equals `before`, delete it, with heartbeat counter and plans.
+        """In one atomic operation: if the home record equals `before`, delete it with heartbeat counter and plans.
 
-        Returns the record that stands now: None exactly when there is none any more.
+        Returns the current record: None if and only if it was deleted.
         """
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
-        """In one atomic step: if the header equals `before`, delete it, with all states that are left.
+        """In one atomic operation: if the header equals `before`, delete it with all remaining states.
 
-        Returns the header that stands now: None exactly when there is none any more. Views as hashes are deleted with
+        Returns the current header: None if and only if it was deleted. Views as hashes are deleted with
         their states, by `write`; so that comes first.
         """
 
@@ -263,41 +263,41 @@ class StateStore(Protocol):
         rows: Rows,
         views: Views | None = None,
     ) -> Header | None:
-        """In one atomic step: if the header equals `before` (None: absent), write rows and `after`.
+        """In one atomic operation: if the header equals `before` (None: absent), write rows and `after`.
 
-        With `views`, also how each written state is shown; a deleted state is shown no more.
+        With `views`, also write the view of each written state, and delete that of each deleted one.
 
         Returns:
-            The header that stands now: equal to `after` exactly when the step was done, now or by an
-            earlier attempt.
+            The current header: equal to `after` if and only if the operation was done, now or by
+            an earlier attempt.
         """
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """All keys and states of one state partition, in no particular order; not a snapshot."""
 
     def locations(self, flow: str) -> Locations | None:
-        """Where the flow's stages are, for readers; None: nobody has said.
+        """Where the flow's stages are, for readers; None: not stored yet.
 
-        A read that begins after `set_locations` has returned sees what that has written, or something newer.
+        A read that begins after `set_locations` has returned sees its locations, or newer ones.
         """
 
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
-        """In one atomic step: replace the flow's locations if `after` is newer (`Locations.age`) than what stands.
+        """In one atomic operation: replace the flow's locations if `after` is newer (`Locations.age`).
 
-        So a run that was superseded while it slept moves nothing back.
+        So a run that was superseded while it was suspended cannot set them back.
 
         Returns:
-            What stands now: equal to `after` exactly when the step was done, now or by an earlier attempt. None: this
-            store has no room for them, because its tables are of an older version.
+            The current locations: equal to `after` if and only if the operation was done, now or by an earlier attempt.
+            None: this store cannot hold them, because its tables are of an older version.
 
         Raises:
             ValueError: there is no stage in it.
         """
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
-        """In one atomic step: if the locations are those of `before`, by their age, delete them.
+        """In one atomic operation: if the locations are those of `before`, by their age, delete them.
 
-        Returns what stands now: None exactly when there are none any more.
+        Returns the current ones: None if and only if they were deleted.
         """
 
     def close(self) -> None:

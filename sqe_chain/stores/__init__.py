@@ -1,7 +1,7 @@
 """Stores of states: memory, SQLite, Redis, Cassandra. Importing this package loads no driver.
 
-`open_store` turns an address into a store and imports only the module that it needs. What a store must
-guarantee is said in `sqe_chain.ports.StateStore`; how each one lays its data out, in docs/stores.md.
+`open_store` turns an address into a store and imports only the module that it needs. `sqe_chain.ports.StateStore`
+defines what a store must guarantee; docs/stores.md describes how each one lays out its data.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ SCHEMES: Final[dict[str, tuple[str, str]]] = {
     "cassandra": ("sqe_chain.stores.cassandra", "cassandra"),
     "cassandras": ("sqe_chain.stores.cassandra", "cassandra"),
 }
-"""Scheme of an address -> module that opens it, and the extra that brings its driver ("": none)."""
+"""Scheme of an address -> module that opens it, and the extra that installs its driver ("": none)."""
 ENTRY_POINTS: Final = "sqe_chain.stores"
-"""Group of entry points, for stores of other packages: scheme of an address -> what opens it, ``Address -> StateStore``."""
+"""Group of entry points, for stores of other packages: scheme of an address -> function ``Address -> StateStore``."""
 
 
 def open_store(url: str, **options: str) -> StateStore:
-    """The store at an address. Nothing is connected yet; `StateStore.check` does that.
+    """The store at an address. Does not connect; `StateStore.check` does.
 
-    Stores of other packages are known by the schemes of their entry points (docs/extending.md).
+    Stores of other packages are found by the schemes of their entry points (docs/extending.md).
 
-    Options may stand in the address too (``sqlite:///var/lib/totals.db?timeout_s=10``); those given
-    as arguments win. Every store takes `max_rows` and `max_bytes`, to make its atomic steps smaller.
+    Options may also be given in the address (``sqlite:///var/lib/totals.db?timeout_s=10``); those given
+    as arguments override them. Every store takes `max_rows` and `max_bytes`, which limit a single write.
 
     >>> open_store("memory://totals")
     MemoryStore(memory://totals)

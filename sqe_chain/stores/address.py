@@ -1,4 +1,4 @@
-"""Addresses of stores: a URL and its options, taken apart without ever showing a secret."""
+"""Addresses of stores: a URL and its options, parsed without ever showing a secret."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNREADABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """An address, split. Options are taken out one by one; `finish` refuses what is left.
+    """A parsed address. Options are taken out one by one; `finish` refuses those that are left.
 
     Attributes:
         scheme: in lower case; empty when there is none.
@@ -49,7 +49,7 @@ class Address:
 
         Args:
             url: the address.
-            options: more options; they win over those in the URL.
+            options: more options; they override those in the URL.
 
         Raises:
             ConfigurationError: it cannot be split. The text does not repeat the address: a password
@@ -58,7 +58,7 @@ class Address:
         try:
             parts = urlsplit(url)
             location = unquote(parts.netloc.rpartition("@")[2])
-            several = "," in location  # see `places`
+            several = "," in location  # see `hosts`
             port = 0 if several else parts.port or 0
         except ValueError:
             raise ConfigurationError(_UNREADABLE) from None
@@ -75,10 +75,10 @@ class Address:
             options=dict(parse_qsl(parts.query, keep_blank_values=True)) | dict(options),
         )
 
-    def places(self, port: int) -> tuple[tuple[str, int], ...]:
+    def hosts(self, port: int) -> tuple[tuple[str, int], ...]:
         """Every host of ``host[:port],host[:port],…``; none when the address has no host.
 
-        >>> Address.parse("redis+cluster://one:7000,[::1],three", {}).places(6379)
+        >>> Address.parse("redis+cluster://one:7000,[::1],three", {}).hosts(6379)
         (('one', 7000), ('::1', 6379), ('three', 6379))
 
         Args:
@@ -126,7 +126,7 @@ class Address:
         """A password: from the address, or from the options `password_file` or `password_env`.
 
         Args:
-            prefix: of the options' names, for another password than the one that the address may hold.
+            prefix: of the options' names, for a second password, which is never in the address.
 
         Raises:
             ConfigurationError: it is given twice, or cannot be read.
@@ -170,7 +170,7 @@ class Address:
         """Refuse options that nobody took.
 
         Raises:
-            ConfigurationError: names them, and those that exist.
+            ConfigurationError: there are some; the text lists them and the known ones.
         """
         if self.options:
             raise ConfigurationError(

@@ -1,7 +1,7 @@
-"""What callers of every store must keep to.
+"""Limits that callers of every store must respect.
 
-The size of a step and the alphabet of names are the program's: breaking them is a ValueError. Keys, states and
-plans are as large as data makes them: ConfigurationError, if nobody has asked before.
+The size of a write and the alphabet of names are up to the program: breaking them is a ValueError. The sizes of keys,
+states and plans are up to the data: a ConfigurationError, unless the caller has compared them with the limits before.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 @lru_cache(maxsize=1024)
 def check_name(name: str) -> str:
-    """The name itself, if it is of the alphabet that all stores can hold.
+    """The name itself, if all stores can hold it.
 
     Raises:
-        ValueError: empty, or another character.
+        ValueError: it is empty, or has other characters.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(f"a flow's or stage's name is made of A-Z a-z 0-9 . _ -, not {name!r}")
@@ -32,35 +32,35 @@ def check_name(name: str) -> str:
 
 
 def check_rows(rows: Rows, max_rows: int, max_bytes: int, views: Views | None = None) -> None:
-    """Check that one atomic step is small enough.
+    """Check that one write is small enough.
 
     Args:
-        rows: keys and states of the step.
-        max_rows: at most so many of them.
-        max_bytes: at most so many bytes of keys, states and views, unless it is a single row.
-        views: how the states are shown.
+        rows: keys and states to write.
+        max_rows: the largest number of rows.
+        max_bytes: the largest total of keys, states and views in bytes; a single row may be larger.
+        views: the states' views.
 
     Raises:
         ValueError: too many rows or bytes; the caller must write in chunks.
     """
     if len(rows) > max_rows:
-        raise ValueError(f"{len(rows)} rows in one step, at most {max_rows}: write in chunks")
+        raise ValueError(f"{len(rows)} rows in one write, at most {max_rows}: write in chunks")
     size = sum(len(key) + len(state or b"") for key, state in rows)
     if views is not None:
         size += sum(views.size(key) for key, _ in rows)
     if size > max_bytes and len(rows) > 1:
-        raise ValueError(f"{size} bytes in one step, at most {max_bytes}: write in chunks")
+        raise ValueError(f"{size} bytes in one write, at most {max_bytes}: write in chunks")
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one server takes, in bytes; see `StateStore.max_key_bytes`.
+    """The largest sizes that one server accepts, in bytes; see `StateStore.max_key_bytes`.
 
     Attributes:
         key: of a key.
         state: of a key, its state and its view together.
         plan: of a plan.
-        setting: what of the server's settings decides about states and plans, for texts; empty: nothing.
+        setting: the server's setting that limits states and plans, for error texts; empty: none.
     """
 
     key: int
@@ -69,12 +69,12 @@ class Limits:
     setting: str = ""
 
     def check(self, where: object, rows: Rows, views: Views | None = None) -> None:
-        """Check that the server takes every key and every state.
+        """Check that the server accepts every key and every state.
 
         Args:
             where: the store, for the text.
-            rows: keys and states of one step.
-            views: how the states are shown.
+            rows: keys and states of one write.
+            views: the states' views.
 
         Raises:
             ConfigurationError: one is too large.
@@ -82,25 +82,25 @@ class Limits:
         for key, state in rows:
             if len(key) > self.key:
                 raise ConfigurationError(
-                    f"{where}: a key has {len(key)} bytes, but keys have at most {self.key}: use a shorter key, for example "
+                    f"{where}: a key has {len(key)} bytes, at most {self.key} are allowed: use a shorter key, for example "
                     "a digest, or another store"
                 )
             size = len(key) + len(state or b"") + (views.size(key) if views is not None else 0)
             if size > self.state:
                 raise ConfigurationError(
-                    f"{where}: key {key[:40]!r}, its state and its view take {size} bytes together, at most {self.state} are "
-                    f"taken{self._by}: keep less in one state, or spread it over several keys"
+                    f"{where}: key {key[:40]!r}, its state and its view have {size} bytes together, at most {self.state} are "
+                    f"allowed{self._by}: keep less in one state, or spread it over several keys"
                 )
 
     def check_plan(self, where: object, plan: bytes | None) -> None:
-        """Check that the server takes a plan.
+        """Check that the server accepts a plan.
 
         Raises:
             ConfigurationError: it is too large.
         """
         if plan is not None and len(plan) > self.plan:
             raise ConfigurationError(
-                f"{where}: a plan has {len(plan)} bytes, at most {self.plan} are taken{self._by}"
+                f"{where}: a plan has {len(plan)} bytes, at most {self.plan} are allowed{self._by}"
             )
 
     @property
@@ -109,17 +109,17 @@ class Limits:
 
 
 def check_home(after: Home, plan: bytes | None) -> None:
-    """Check that a plan that shall be stored has a number.
+    """Check that a plan that is to be stored has a valid number.
 
     Raises:
-        ValueError: a plan, but a number below 0.
+        ValueError: the number is below 0.
     """
     if plan is not None and after.number < 0:
         raise ValueError(f"a plan cannot have the number {after.number}")
 
 
 def check_locations(after: Locations) -> None:
-    """Check that locations are those of a plan, and of a stage at least.
+    """Check that locations belong to a plan, and to at least one stage.
 
     Raises:
         ValueError: they are not.

@@ -1,4 +1,4 @@
-"""A store in this process's memory, for tests and notebooks. Deterministic; gone with the process."""
+"""A store in this process's memory, for tests and notebooks. Deterministic; lost when the process ends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Part = tuple[str, str, int]
 
 @dataclass(slots=True)
 class HomeCopy:
-    """What a home store holds of one flow: its record, heartbeat and plans."""
+    """A flow's data in its home store: its record, heartbeat and plans."""
 
     home: Home | None = None
     beat: int = 0
@@ -33,7 +33,7 @@ class HomeCopy:
 
 @dataclass(slots=True)
 class PartCopy:
-    """What a store holds of one state partition."""
+    """The data of one cell: of a state partition, or of one of its buckets."""
 
     header: Header | None = None
     states: dict[bytes, bytes] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class PartCopy:
 
 @dataclass(slots=True)
 class StoreCopy:
-    """Everything a memory store holds, at one moment."""
+    """Everything in a memory store, at one moment."""
 
     homes: dict[str, HomeCopy] = field(default_factory=dict)
     parts: dict[_Part, PartCopy] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class StoreCopy:
         """An independent copy."""
         return StoreCopy(
             {flow: home.copy() for flow, home in self.homes.items()},
-            {place: part.copy() for place, part in self.parts.items()},
+            {cell: part.copy() for cell, part in self.parts.items()},
             dict(self.locations),
         )
 
@@ -70,8 +70,8 @@ class _Data:
         return self.content.homes.setdefault(check_name(flow), HomeCopy())
 
     def part(self, flow: str, stage: str, part: int) -> PartCopy:
-        place = (check_name(flow), check_name(stage), part)
-        return self.content.parts.setdefault(place, PartCopy())
+        cell = (check_name(flow), check_name(stage), part)
+        return self.content.parts.setdefault(cell, PartCopy())
 
 
 _LIMITS = Limits(512 << 20, 512 << 20, 512 << 20)
@@ -83,14 +83,14 @@ class MemoryStore:
     """A `StateStore` in memory, shared by everything in this process that uses the same name.
 
     A pickled copy finds the same data in the same process, and an empty store in another one.
-    Beyond the port it can be made to go back in time: `copy_part`, `copy_home` and `copy_all` give
-    what stands now, and the `restore_…` methods bring it back.
+    In addition to the port, it can be made to go back in time: `copy_part`, `copy_home` and `copy_all` copy its
+    current content, and the `restore_…` methods restore a copy.
 
     Args:
         name: name of the data.
-        max_rows: rows that one `write` takes at most; small numbers make a protocol write in chunks.
-        max_bytes: bytes of keys and states that one `write` takes at most.
-        limits: the sizes of keys, states and plans, to be as narrow as another store; by default Redis's.
+        max_rows: most rows of one `write`; a small number makes the protocol write in chunks.
+        max_bytes: most bytes of keys and states in one `write`.
+        limits: largest sizes of keys, states and plans, to imitate another store; by default those of Redis.
     """
 
     max_rows: int
@@ -265,57 +265,57 @@ class MemoryStore:
         check_locations(after)
         data = self._data
         with data.lock:
-            stands = data.content.locations.get(check_name(flow))
-            if stands is None or stands.age < after.age:
-                data.content.locations[flow] = stands = after
-            return stands
+            current = data.content.locations.get(check_name(flow))
+            if current is None or current.age < after.age:
+                data.content.locations[flow] = current = after
+            return current
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         """See `StateStore.forget_locations`."""
         data = self._data
         with data.lock:
-            stands = data.content.locations.get(check_name(flow))
-            if stands is not None and stands.age == before.age:
+            current = data.content.locations.get(check_name(flow))
+            if current is not None and current.age == before.age:
                 del data.content.locations[flow]
                 return None
-            return stands
+            return current
 
     def close(self) -> None:
         """Nothing to close; the data stays."""
 
     def copy_part(self, flow: str, stage: str, part: int) -> PartCopy:
-        """What stands in one state partition."""
+        """A copy of one cell: of a state partition, or of one of its buckets."""
         data = self._data
         with data.lock:
             return data.part(flow, stage, part).copy()
 
     def restore_part(self, flow: str, stage: str, part: int, copy: PartCopy | None = None) -> None:
-        """Put a state partition back to a copy; None: empty it."""
+        """Restore a cell from a copy; None: empty it."""
         data = self._data
         with data.lock:
-            place = (check_name(flow), check_name(stage), part)
-            data.content.parts[place] = (copy or PartCopy()).copy()
+            cell = (check_name(flow), check_name(stage), part)
+            data.content.parts[cell] = (copy or PartCopy()).copy()
 
     def copy_home(self, flow: str) -> HomeCopy:
-        """The flow's claim, heartbeat and plans."""
+        """A copy of the flow's claim, heartbeat and plans."""
         data = self._data
         with data.lock:
             return data.home(flow).copy()
 
     def restore_home(self, flow: str, copy: HomeCopy | None = None) -> None:
-        """Put a flow's claim, heartbeat and plans back to a copy; None: empty them."""
+        """Restore a flow's claim, heartbeat and plans from a copy; None: remove them."""
         data = self._data
         with data.lock:
             data.content.homes[check_name(flow)] = (copy or HomeCopy()).copy()
 
     def copy_all(self) -> StoreCopy:
-        """Everything in the store."""
+        """A copy of everything in the store."""
         data = self._data
         with data.lock:
             return data.content.copy()
 
     def restore_all(self, copy: StoreCopy | None = None) -> None:
-        """Put everything back to a copy; None: empty the store."""
+        """Restore everything from a copy; None: empty the store."""
         data = self._data
         with data.lock:
             data.content = (copy or StoreCopy()).copy()

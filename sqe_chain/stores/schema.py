@@ -1,4 +1,4 @@
-"""Stores whose tables somebody has to make before a service uses them."""
+"""Stores whose tables have to be created before a service uses them."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class WithSchema(Protocol):
-    """What a `StateStore` with tables has beside: `sqe-chain store init` makes them, services look at their version only."""
+    """A `StateStore` with tables that `sqe-chain store init` creates; services only check their version."""
 
-    # Not derived from StateStore: isinstance() would ask a server for that one's properties.
+    # Not derived from StateStore: isinstance() would read that one's properties, which ask the server.
 
     def make_schema(self, replication: Mapping[str, int]) -> list[str]:
-        """Make the tables, or bring them to the newest version. May be repeated.
+        """Create the tables, or migrate them to the newest version. May be repeated.
 
         Args:
-            replication: of a place for them that is not there yet: data centre -> replicas; "" for all alike.
+            replication: used if the database for them has to be created: data centre -> replicas; "" for every one.
 
         Returns:
-            What was done, a line for each step; [] when there was nothing to do.
+            What was done, one line for each change; [] when there was nothing to do.
 
         Raises:
             Unavailable: no answer.
-            ConfigurationError: login, rights, no replication where it is needed, or a newer schema.
+            ConfigurationError: login, rights, no replication given where it is needed, or a newer schema.
         """
 
     def schema_version(self) -> tuple[int, int]:
-        """The version of the tables that are there (0: none), and the version that is needed.
+        """The version of the existing tables (0: none), and the newest version.
 
         Raises:
             Unavailable: no answer.

@@ -154,13 +154,13 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
     store = opened(cassandra_url.replace("/sqe_chain", "/dies"))
     client = CassandraClient.of_this_process(store.settings)
     store.make_schema({"": 1})
-    assert client.step([(schema._claim("dies.sqe_schema"), ("somebody", 2))])
+    assert client.compare_and_set([(schema._claim("dies.sqe_schema"), ("somebody", 2))])
     monkeypatch.setattr(schema, "_WAIT_S", 1)
     both = (*schema.MIGRATIONS, NEXT)
     with pytest.raises(Unavailable, match="another program"):
         schema.migrate(client, {}, both)
     # The claim has a time to live; a shorter one stands in for the minute.
-    client.step(
+    client.compare_and_set(
         [
             (
                 "UPDATE dies.sqe_schema USING TTL 2 SET holder = 'somebody' WHERE name = 'sqe-chain' IF EXISTS",

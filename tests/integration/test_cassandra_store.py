@@ -186,13 +186,13 @@ def test_a_large_state_is_one_conditional_update(
     store: CassandraStore, flow: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[int] = []
-    step = CassandraClient.step
+    compare_and_set = CassandraClient.compare_and_set
 
     def spy(own: CassandraClient, statements: list[object]) -> bool:
         batches.append(len(statements))
-        return step(own, statements)  # type: ignore[arg-type]
+        return compare_and_set(own, statements)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(CassandraClient, "step", spy)
+    monkeypatch.setattr(CassandraClient, "compare_and_set", spy)
     state = os.urandom(1 << 20)
     store.write(flow, "s", 0, None, BORN, [])
     assert store.write(flow, "s", 0, BORN, NEXT, [(b"large", state)]) == NEXT

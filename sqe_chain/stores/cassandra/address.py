@@ -1,4 +1,4 @@
-"""``cassandra://…``: from an address and its options to a store."""
+"""Opens the store at a ``cassandra://…`` address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PORT: Final = 9042
 _KEYSPACE: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 _LEVELS: Final = {"LOCAL_SERIAL": ("LOCAL_QUORUM", "QUORUM", "ALL"), "SERIAL": ("QUORUM", "ALL")}
-"""Serial consistency -> the consistencies that see what it has decided."""
+"""Serial consistency -> the consistencies that see its writes."""
 
 _OPTIONS: Final = (
     "datacenter", "consistency", "serial_consistency", "username", "password_file", "password_env",
@@ -38,7 +38,7 @@ def open_address(address: Address) -> CassandraStore:
     """
     consistency, serial = _levels(address)
     settings = CassandraSettings(
-        nodes=address.places(_PORT) or (("localhost", _PORT),),
+        nodes=address.hosts(_PORT) or (("localhost", _PORT),),
         keyspace=_keyspace(address),
         datacenter=address.text("datacenter"),
         consistency=consistency,
@@ -73,7 +73,7 @@ def _levels(address: Address) -> tuple[str, str]:
     wanted = address.options.get("consistency", "").upper()
     if wanted and wanted not in _LEVELS[serial]:
         raise ConfigurationError(
-            f"{address.scheme}://: consistency {wanted} may miss what {serial} has decided: states would be older than "
-            f"their header; with serial_consistency={serial} use one of {', '.join(_LEVELS[serial])}"
+            f"{address.scheme}://: consistency {wanted} may miss writes of {serial}: states could be older than their "
+            f"header; with serial_consistency={serial} use one of {', '.join(_LEVELS[serial])}"
         )
     return address.choice("consistency", _LEVELS[serial]), serial

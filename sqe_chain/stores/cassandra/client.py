@@ -53,8 +53,8 @@ class CassandraClient:
 
     Attributes:
         settings: how to reach the cluster.
-        version: of the tables, as whoever uses this client has found it; 0 before that.
-        limits: the sizes that the nodes take; None before somebody has asked them.
+        version: of the tables, set by the store once it has read it; 0 before that.
+        limits: largest sizes that the nodes accept, set by the store; None before that.
 
     Raises:
         Unavailable: no node answers.
@@ -81,14 +81,14 @@ class CassandraClient:
     @classmethod
     def of_this_process(cls, settings: CassandraSettings) -> CassandraClient:
         """The process's own client for these settings; a forked child gets a new one."""
-        place = (os.getpid(), settings)
+        key = (os.getpid(), settings)
         with _locks[0]:
-            found = _clients.get(place)
+            found = _clients.get(key)
             if found is not None and found.lost:
-                _clients.pop(place)._cluster.shutdown()  # noqa: SLF001 - the class's own
+                _clients.pop(key)._cluster.shutdown()  # noqa: SLF001 - the class's own
                 found = None
             if found is None:
-                found = _clients[place] = cls(settings)
+                found = _clients[key] = cls(settings)
             return found
 
     @classmethod
@@ -101,7 +101,7 @@ class CassandraClient:
 
     @property
     def lost(self) -> bool:
-        """Whether no node could be asked for a while: names may lead to other addresses by now."""
+        """Whether no node was reachable for a while: host names may have got other addresses."""
         return self._lost_at is not None and time.monotonic() - self._lost_at > _LOST_S
 
     def rows(self, statement: Statement, *, serial: bool = False) -> list[Row]:
@@ -109,8 +109,8 @@ class CassandraClient:
 
         Args:
             statement: what to read.
-            serial: finish or outdate whatever conditional step is under way first, so that what is read
-                is decided for good, and everybody who reads later sees it.
+            serial: first complete or supersede any conditional write in progress, so that the result is
+                final, and every later read sees it.
 
         Raises:
             Unavailable: no answer, or too few nodes.
@@ -119,7 +119,7 @@ class CassandraClient:
         return self.together([statement], serial=serial)[0]
 
     def together(self, statements: Sequence[Statement], *, serial: bool = False) -> list[list[Row]]:
-        """Rows of several reading statements, at most 16 at a time; no order among them is promised.
+        """Rows of several reading statements, at most 16 at a time, executed in any order.
 
         Raises:
             Unavailable: no answer, or too few nodes.
@@ -130,19 +130,19 @@ class CassandraClient:
             done = execute_concurrent(self._session, calls, concurrency=_IN_FLIGHT, raise_on_first_error=True)
             return [list(result) for _, result in done]
 
-    def step(self, statements: Sequence[Statement]) -> bool:
-        """One conditional step on one partition: all statements or none.
+    def compare_and_set(self, statements: Sequence[Statement]) -> bool:
+        """One conditional write to one partition: all statements or none.
 
         Args:
             statements: at least one has a condition.
 
         Returns:
-            Whether the conditions held, so that everything was done.
+            Whether the conditions held, so that everything was written.
 
         Raises:
-            Unavailable: no answer, or one that does not say what happened: it may be done, may be undone,
-                may be done later. A serial read of the partition tells, and decides.
-            ConfigurationError: login, rights, no such table, or a step that is too large for the server.
+            Unavailable: no answer, or an unknown outcome: it may be done, not done, or done later. A serial read of the
+                partition settles it.
+            ConfigurationError: login, rights, no such table, or a write that is too large for the server.
         """
         with self._mapped():
             if len(statements) == 1:
@@ -178,7 +178,7 @@ class CassandraClient:
             self._session.execute(SimpleStatement(text))
 
     def of_each_node(self, text: str) -> list[tuple[str, list[Row] | ChainError]]:
-        """Rows that each node of the data centre gives by itself (a virtual table).
+        """Rows of a virtual table, which differ from node to node, of each node of the data centre.
 
         Returns:
             (address, rows) of each node; instead of rows Unavailable where it did not answer, and
@@ -187,7 +187,7 @@ class CassandraClient:
         found: list[tuple[str, list[Row] | ChainError]] = []
         for host in self._cluster.metadata.all_hosts():
             if self._policy.distance(host) == HostDistance.IGNORED:
-                continue  # of another data centre
+                continue  # in another data centre
             try:
                 answer: list[Row] | ChainError = list(self._session.execute(SimpleStatement(text), host=host))
             except RAISED as error:
@@ -199,13 +199,13 @@ class CassandraClient:
         settings = self.settings
         return Cluster(
             contact_points=settings.nodes,
-            port=settings.nodes[0][1],  # of nodes that are found later and do not say theirs
+            port=settings.nodes[0][1],  # of nodes that are found later and do not report their port
             protocol_version=_PROTOCOL_VERSION,
             auth_provider=PlainTextAuthProvider(settings.username, settings.password)
             if settings.username
             else None,
             ssl_context=_ssl_context(settings) if settings.tls else None,
-            # Else the last packet of a large batch waits 40 ms for the acknowledgement of the one before.
+            # Otherwise the last packet of a large batch waits 40 ms for the acknowledgement of the packet before.
             sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
             connect_timeout=settings.connect_timeout_s,
             control_connection_timeout=settings.timeout_s,
@@ -218,8 +218,8 @@ class CassandraClient:
                     serial_consistency_level=self._serial,
                     request_timeout=settings.timeout_s,
                     row_factory=tuple_factory,
-                    # The driver's own retry policy stays: another node is asked once, and sending a
-                    # conditional step twice is safe.
+                    # Keep the driver's own retry policy: it asks another node once, and sending a conditional
+                    # write twice is safe.
                 )
             },
         )
@@ -232,7 +232,7 @@ class CassandraClient:
             self._check_datacenter(wanted)
             raise
         self._check_datacenter(wanted)
-        session._default_timeout = self.settings.timeout_s  # noqa: SLF001 - prepare() knows no other way
+        session._default_timeout = self.settings.timeout_s  # noqa: SLF001 - prepare() takes no timeout
         return session
 
     def _check_datacenter(self, wanted: str) -> None:

@@ -1,4 +1,4 @@
-"""What of a cluster's settings may lose what it acknowledged, in sentences."""
+"""Finds settings with which a cluster may lose acknowledged writes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SYNCED: Final = ("batch", "group")
 _DENIED, _AWAY = "(cannot be read)", "(no answer)"
 
 _ENOUGH: Final = 3
-"""Replicas of which one may lose its last moments: the two others have them."""
+"""With so many replicas, one may lose its latest writes: the two others have them."""
 
 
 def weaknesses(client: CassandraClient) -> list[str]:
-    """What may lose acknowledged writes, one sentence each; see `StateStore.check`.
+    """Settings that may lose acknowledged writes, one sentence each; see `StateStore.check`.
 
     Raises:
         Unavailable: no answer.
@@ -45,14 +45,14 @@ def weaknesses(client: CassandraClient) -> list[str]:
             )
         elif least < _ENOUGH:
             weak.append(
-                f"{nodes}: {_standing(value)} and states have {_copies(least)}, so acknowledged states may be "
+                f"{nodes}: {_sync_text(value)} and states have {_copies(least)}, so acknowledged states may be "
                 f"lost; set it to batch. {_ACCEPT}"
             )
     return weak
 
 
 def remarks(client: CassandraClient) -> list[str]:
-    """What is accepted but worth knowing; see `StateStore.remarks`.
+    """Settings that are accepted but worth knowing; see `StateStore.remarks`.
 
     Raises:
         Unavailable: no answer.
@@ -64,8 +64,8 @@ def remarks(client: CassandraClient) -> list[str]:
     for value, nodes in _doubtful(client).items():
         if value != _DENIED and least >= _ENOUGH:
             found.append(
-                f"{nodes}: {_standing(value)}: each of {least} replicas may lose its last moments when it "
-                "crashes; when a majority crashes together, acknowledged states may be lost. batch excludes that"
+                f"{nodes}: {_sync_text(value)}: each of {least} replicas may lose its latest writes when it "
+                "crashes; if a majority crashes together, acknowledged states may be lost. batch prevents that"
             )
     if len(replicas) > 1 and client.settings.serial_consistency == "LOCAL_SERIAL":
         found.append(
@@ -97,12 +97,12 @@ def _replicas(replication: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _least(client: CassandraClient, replicas: Mapping[str, int]) -> int:
-    """Replicas in the data centre that is used; where that is not said, in the one with fewest."""
+    """Replicas in the data centre that is used; if none is set, in the one with fewest."""
     return replicas.get(client.settings.datacenter, min(replicas.values(), default=0))
 
 
 def _doubtful(client: CassandraClient) -> dict[str, str]:
-    """Values of `commitlog_sync` that do not wait for the disk, `_DENIED`, `_AWAY` -> the nodes."""
+    """Value of `commitlog_sync` that does not wait for the disk, `_DENIED` or `_AWAY` -> the nodes with it."""
     found: dict[str, list[str]] = {}
     for node, answer in client.of_each_node(_SETTING):
         if isinstance(answer, Unavailable):
@@ -116,7 +116,7 @@ def _doubtful(client: CassandraClient) -> dict[str, str]:
     return {value: ", ".join(nodes) for value, nodes in found.items()}
 
 
-def _standing(value: str) -> str:
+def _sync_text(value: str) -> str:
     if value == _AWAY:
         return "the node does not answer, so its commitlog_sync may be periodic"
     return f"commitlog_sync is {value}"

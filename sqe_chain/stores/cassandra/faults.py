@@ -1,4 +1,4 @@
-"""What every exception of cassandra-driver means to sqe-chain: the only place where that is decided.
+"""Maps every exception of cassandra-driver to an error of sqe-chain; nothing else decides about them.
 
 A test fails when the driver gains an exception class that `MEANINGS` does not name.
 """
@@ -18,7 +18,7 @@ from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 class Meaning(Enum):
     """What to do about an exception."""
 
-    TRY_AGAIN = "the servers or the way to them: it may pass; whether a step was done is unknown"
+    TRY_AGAIN = "the servers or the network: it may pass; whether a write was done is unknown"
     SETTINGS = "address, login, rights, tables, limits: somebody has to change something"
     SEVERAL = "one error for each node that was asked: the worst of them decides"
     PROGRAM = "misuse of the driver, or a part of it that is not used here: crash"
@@ -88,14 +88,14 @@ RAISED: Final = (
     cassandra.DriverException, cluster.NoHostAvailable, connection.ConnectionException, protocol.ErrorMessage,
     OSError,
 )  # fmt: skip
-"""What calls of the driver raise when servers, networks or settings are to blame."""
+"""What the driver raises when servers, networks or settings are to blame."""
 
 _TOO_LARGE: Final = ("too large", "exceeds allowed maximum")
 _CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """What an exception means: by its class, its parents, and where one stands for several, by those."""
+    """The meaning of an exception: by its class and its parents; of one that wraps several, by those."""
     if isinstance(error, cluster.NoHostAvailable):
         causes = error.errors.values() if isinstance(error.errors, dict) else error.errors
         found = {meaning_of(cause) for cause in causes if isinstance(cause, BaseException)}
@@ -115,12 +115,12 @@ def mapped(error: BaseException, address: str) -> ChainError | None:
         address: the cluster, without secrets.
 
     Returns:
-        The error to raise; None for errors of the program itself, which shall crash.
+        The error to raise; None for programming errors, which must crash.
     """
     text = f"{address}: {type(error).__name__}: {error}"
     if any(words in str(error) for words in _TOO_LARGE):
         return ConfigurationError(
-            f"{text}; what is written in one step (a state, a plan) must fit into a message and a mutation of the "
+            f"{text}; a single write (a state, a plan) must fit into a message and a mutation of the "
             "server: raise its native_transport_max_message_size and max_mutation_size, or keep less in one state"
         )
     meaning = meaning_of(error)

@@ -1,14 +1,14 @@
-"""How Cassandra holds homes and headers: tables, statements, values. Documented in docs/stores.md.
+"""Layout of homes and headers in Cassandra: tables, statements, values. Documented in docs/stores.md.
 
-A partition of `sqe_states` is a state partition: its states are rows, its header stands in static columns.
-A partition of `sqe_flows` is a flow: its plans are rows, its home stands in static columns. So each atomic
-step touches one partition only.
+A partition of `sqe_states` is a cell (a bucket of a state partition): its states are rows, its header is in static
+columns. A partition of `sqe_flows` is a flow: its plans are rows, its home is in static columns. So each atomic
+operation affects one partition only.
 
-A header that is absent has no value in any of its columns (`IF epoch = null`); a cursor that is absent has
-none, an empty one is an empty value. Beside the states, each state partition has a row with the empty key,
-made with its header and without a state of its own unless there is a state for that key: static columns are
-read with the first row that lives, and the deleted ones before it would be walked over each time. Plans are
-ordered by falling number for the same reason.
+An absent header has no value in any of its columns (`IF epoch = null`). An absent cursor has no value, an empty one
+has an empty value. In addition to its states, each cell has a row with the empty key, the anchor. It is written with
+the header, and has no state unless the empty key has one. Static columns are read with the first live row; without
+the anchor, each such read would have to skip all deleted rows before it. Plans are ordered by descending number for
+the same reason.
 """
 
 # ruff: noqa: S608 - the keyspace is checked where the address is read; everything else is bound
@@ -39,7 +39,7 @@ LOCATION_COLUMNS: Final = (
     "shown_as",
     "store",
 )
-"""Columns that say where a stage is, in the order of `location_values`."""
+"""Columns of a stage's location, in the order of `location_values`."""
 
 LONGEST_KEY: Final = 65_535
 """A key is a clustering column, whose length takes 16 bits."""
@@ -49,12 +49,13 @@ _PART: Final = "flow = ? AND stage = ? AND part = ?"
 
 
 class Statements:
-    """The statements of one keyspace, each with its values in the order of its question marks."""
+    """The statements of one keyspace; question marks are bound in their order."""
 
     def __init__(self, keyspace: str) -> None:
         flows, states = f"{keyspace}.sqe_flows", f"{keyspace}.sqe_states"
         home, header = ", ".join(HOME_COLUMNS), ", ".join(HEADER_COLUMNS)
         self.read_home = f"SELECT {home}, beat FROM {flows} WHERE {_FLOW} LIMIT 1"
+        # The condition compares every column, not just the epoch: `before` must be the very record that was read.
         self.set_home = f"UPDATE {flows} SET {_values(HOME_COLUMNS)} WHERE {_FLOW} IF {_equal(HOME_COLUMNS)}"
         self.read_plan = f"SELECT plan FROM {flows} WHERE {_FLOW} AND plan_number = ?"
         self.add_plan = f"INSERT INTO {flows} (flow, plan_number, plan) VALUES (?, ?, ?)"
@@ -98,8 +99,8 @@ def _equal(columns: Sequence[str]) -> str:
     return " AND ".join(f"{column} = ?" for column in columns)
 
 
-def place(flow: str, stage: str, part: int) -> tuple[str, str, int]:
-    """The partition key of a state partition."""
+def partition_key(flow: str, stage: str, part: int) -> tuple[str, str, int]:
+    """The partition key of a cell."""
     return check_name(flow), check_name(stage), part
 
 
@@ -111,7 +112,7 @@ def check_key(key: bytes) -> bytes:
     """
     if len(key) > LONGEST_KEY:
         raise ConfigurationError(
-            f"a key has {len(key)} bytes, but Cassandra holds keys of at most {LONGEST_KEY}: use a shorter key, for "
+            f"a key has {len(key)} bytes, Cassandra allows at most {LONGEST_KEY}: use a shorter key, for "
             "example a digest, or another store"
         )
     return key
@@ -139,17 +140,17 @@ def age_values(locations: Locations | None) -> tuple[object, ...]:
 
 
 def location_values(one: Location) -> tuple[object, ...]:
-    """Where a stage is, as values of `LOCATION_COLUMNS`."""
+    """A stage's location as values of `LOCATION_COLUMNS`."""
     return (
         one.flow, one.state_partitions, one.buckets, one.kind, one.type_name, one.view or "", one.store,
     )  # fmt: skip
 
 
 def locations_of(rows: Sequence[tuple[Any, ...]], flow: str) -> Locations | None:
-    """The locations that the answer to `read_locations` means.
+    """Decode locations from the rows of `read_locations`.
 
     Raises:
-        StoreInconsistent: somebody else wrote into the table.
+        StoreInconsistent: another program wrote into the table.
     """
     rows = [row for row in rows if any(value is not None for value in row)]
     if not rows:
@@ -164,10 +165,10 @@ def locations_of(rows: Sequence[tuple[Any, ...]], flow: str) -> Locations | None
 
 
 def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, int]:
-    """The home and the heartbeat counter that the answer to `read_home` means.
+    """Decode a home and its heartbeat counter from the rows of `read_home`.
 
     Raises:
-        StoreInconsistent: somebody else wrote into the table.
+        StoreInconsistent: another program wrote into the table.
     """
     if not rows:
         return None, 0
@@ -179,10 +180,10 @@ def home_of(rows: Sequence[tuple[Any, ...]], flow: str) -> tuple[Home | None, in
 
 
 def header_of(rows: Sequence[tuple[Any, ...]], where: tuple[str, str, int]) -> Header | None:
-    """The header that the answer to `read_header` means.
+    """Decode a header from the rows of `read_header`.
 
     Raises:
-        StoreInconsistent: somebody else wrote into the table.
+        StoreInconsistent: another program wrote into the table.
     """
     if not rows or all(value is None for value in rows[0]):
         return None
@@ -196,6 +197,6 @@ def header_of(rows: Sequence[tuple[Any, ...]], where: tuple[str, str, int]) -> H
 def _complete(values: Sequence[Any], where: str) -> Sequence[Any]:
     if any(value is None for value in values):
         raise StoreInconsistent(
-            f"cassandra: table {where} lacks columns; something else than sqe-chain writes there"
+            f"cassandra: table {where} lacks columns; another program writes to it: stop that, then restore the store"
         )
     return values

@@ -1,8 +1,8 @@
-"""The tables, made and changed by numbered steps; which of them were done stands in a table of its own.
+"""The tables, created and changed by numbered migrations; a table of its own records the version.
 
-A step is claimed by a conditional write before its statements run, so that two programs never change the
-schema at once (Cassandra itself does not forbid that, and can be left with two tables of one name). Who dies
-with the claim loses it after a minute. Statements can be sent again: IF NOT EXISTS.
+A migration is claimed by a conditional write before its statements run, so that two programs never change the
+schema at once (Cassandra itself does not prevent that, and may end up with two tables of one name). The claim of a
+program that dies expires after a minute. Statements can be sent again: IF NOT EXISTS.
 """
 
 # ruff: noqa: S608 - the keyspace is checked where the address is read; everything else is bound
@@ -28,12 +28,12 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step from a version of the schema to the next.
+    """Changes from one version of the schema to the next.
 
     Attributes:
         number: the version that it leads to; the first is 1.
         statements: data definition that may be sent again; `{keyspace}` is filled in.
-        needed: whether a service needs it; without it, one goes on with the tables as an older version made them.
+        needed: whether services need it; otherwise they also work with the tables of the version before.
     """
 
     number: int
@@ -71,11 +71,11 @@ WITH_LOCATIONS: Final = 2
 """The version that has a table for locations."""
 
 MIGRATIONS: Final = (Migration(1, (FLOWS, STATES)), Migration(WITH_LOCATIONS, (LOCATIONS,), needed=False))
-"""All steps, in order."""
+"""All migrations, in order."""
 
 
 def version(client: CassandraClient) -> int | None:
-    """The version of the schema; 0 when tables are about to be made, None when there is nothing.
+    """The version of the schema; 0 while the tables are being created, None when there are none.
 
     Raises:
         Unavailable: no answer.
@@ -92,23 +92,23 @@ def version(client: CassandraClient) -> int | None:
 
 
 def check(client: CassandraClient, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Check that the tables are there, as this version of sqe-chain needs them.
+    """Check that the tables exist in a version that this version of sqe-chain can use.
 
     Returns:
-        Their version: the newest one, or an older one that is enough.
+        Their version: the newest one, or an older one that is sufficient.
 
     Raises:
         Unavailable: no answer.
-        ConfigurationError: they are missing, older or newer; says what to do.
+        ConfigurationError: they are missing, too old or too new; the text says what to do.
     """
     found, known = version(client), migrations[-1].number
-    needed = max(step.number for step in migrations if step.needed)
+    needed = max(one.number for one in migrations if one.needed)
     if found is not None and needed <= found <= known:
         return found
     settings = client.settings
     if found is not None and found > known:
         raise ConfigurationError(
-            f"{settings}: the tables have version {found}, this sqe-chain knows {known}: use a newer sqe-chain"
+            f"{settings}: the tables have version {found}, this sqe-chain supports {known}: use a newer sqe-chain"
         )
     what = f"the tables have version {found}, {needed} is needed" if found else "the tables are missing"
     raise ConfigurationError(f"{settings}: {what}; run: sqe-chain store init {settings}")
@@ -119,15 +119,15 @@ def migrate(
     replication: Mapping[str, int],
     migrations: Sequence[Migration] = MIGRATIONS,
 ) -> list[str]:
-    """Make the keyspace and its tables, or bring them to the newest version. May be repeated.
+    """Create the keyspace and its tables, or migrate them to the newest version. May be repeated.
 
     Args:
         client: connections.
-        replication: of a keyspace that is not there yet: data centre -> replicas; "" for all alike.
-        migrations: the steps.
+        replication: used if the keyspace has to be created: data centre -> replicas; "" for every one.
+        migrations: all of them, in order.
 
     Returns:
-        What was done, a line for each step; [] when there was nothing to do.
+        What was done, one line for each change; [] when there was nothing to do.
 
     Raises:
         Unavailable: no answer, or another program holds the claim for too long. May be repeated.
@@ -137,21 +137,23 @@ def migrate(
     done = _make_keyspace(client, replication)
     client.change_schema(_VERSIONS.format(keyspace=keyspace))
     table = f"{keyspace}.sqe_schema"
-    client.step([(f"INSERT INTO {table} (name, version) VALUES ('sqe-chain', 0) IF NOT EXISTS", ())])
-    mine = str(uuid.uuid4())
+    client.compare_and_set(
+        [(f"INSERT INTO {table} (name, version) VALUES ('sqe-chain', 0) IF NOT EXISTS", ())]
+    )
+    mine = str(uuid.uuid4())  # tells this program's claim from one that has expired and was taken by another
     deadline = time.monotonic() + _WAIT_S
     while True:
         found = version(client) or 0
-        missing = [step for step in migrations if step.number > found]
+        missing = [one for one in migrations if one.number > found]
         if not missing:
             check(client, migrations)
             return done
-        if client.step([(_claim(table), (mine, found))]):
-            step = missing[0]
-            for statement in step.statements:
+        if client.compare_and_set([(_claim(table), (mine, found))]):
+            migration = missing[0]
+            for statement in migration.statements:
                 client.change_schema(statement.format(keyspace=keyspace))
-            if client.step([(_release(table), (step.number, found, mine))]):
-                done.append(f"tables of keyspace {keyspace}: version {step.number}")
+            if client.compare_and_set([(_release(table), (migration.number, found, mine))]):
+                done.append(f"tables of keyspace {keyspace}: version {migration.number}")
         elif time.monotonic() > deadline:
             raise Unavailable(f"{client.settings}: another program is changing the tables; try again later")
         else:
@@ -179,10 +181,10 @@ def _make_keyspace(client: CassandraClient, replication: Mapping[str, int]) -> l
         return []
     if not replication:
         raise ConfigurationError(
-            f"{client.settings}: the keyspace is not there; say how often it shall be kept: --replication 3, or "
+            f"{client.settings}: the keyspace does not exist; to create it, give its replicas: --replication 3, or "
             "--datacenter-replication NAME=3"
         )
-    # "" is what Cassandra itself calls so: in each data centre that there is now.
+    # Cassandra's own name for it: so many replicas in each present data centre.
     each = {name or "replication_factor": count for name, count in sorted(replication.items())}
     options = ", ".join(f"'{_literal(name)}': {count}" for name, count in each.items())
     how = f"'class': 'NetworkTopologyStrategy', {options}"

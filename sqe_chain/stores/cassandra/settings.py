@@ -13,8 +13,8 @@ class CassandraSettings:
         nodes: host and TCP port of some nodes; the others are found.
         keyspace: the keyspace that holds the tables.
         datacenter: the data centre whose nodes are used; empty: that of the first node that answers.
-        consistency: of reads of rows, and of the commit of a conditional step.
-        serial_consistency: of conditional steps, and of reads of homes and headers.
+        consistency: of reads of rows, and of the commit of a conditional write.
+        serial_consistency: of conditional writes, and of reads of homes and headers.
         username: empty for no login.
         password: never shown.
         tls: encrypt, and verify the servers' certificates.

@@ -1,7 +1,7 @@
-"""How large a key, a state and a plan may be, as the nodes of a cluster say.
+"""Largest sizes of keys, states and plans, by the settings of a cluster's nodes.
 
-Each step is one mutation, which has to fit into half a segment of the commit log (`max_mutation_size`), and one
-request. Paxos keeps it once more, as a value in a mutation of its own, so a little less fits than is said.
+Each write is one mutation, which has to fit into half a segment of the commit log (`max_mutation_size`), and into one
+request. Paxos stores it again, as a value in a mutation of its own, so the usable size is a little less.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SIZE: Final = re.compile(r"(\d+)\s*([KMG]iB|B)?")
 
 
 def limits(client: CassandraClient) -> Limits:
-    """The limits of the cluster: of its strictest node. A node that cannot be asked counts with the defaults.
+    """The limits of the cluster: those of its strictest node. For a node that cannot be asked, the defaults.
 
     Raises:
         Unavailable: no answer.
@@ -40,12 +40,12 @@ def limits(client: CassandraClient) -> Limits:
     largest = []
     for _, answer in client.of_each_node(_ASKED):
         largest.append(mutation_bytes(dict(answer) if isinstance(answer, list) else {}))
-    step = min(largest, default=mutation_bytes({})) - _OVERHEAD
-    return Limits(LONGEST_KEY, step, step, SETTINGS)
+    write = min(largest, default=mutation_bytes({})) - _OVERHEAD
+    return Limits(LONGEST_KEY, write, write, SETTINGS)
 
 
 def mutation_bytes(settings: Mapping[str, str | None]) -> int:
-    """The largest mutation that a node takes, in bytes, by its settings.
+    """The largest mutation that a node accepts, in bytes, by its settings.
 
     >>> mutation_bytes({})
     16777216
@@ -61,7 +61,7 @@ def mutation_bytes(settings: Mapping[str, str | None]) -> int:
 
 
 def _bytes(settings: Mapping[str, str | None], name: str, old: str, old_unit: int) -> int:
-    """A size; 0 where it is not set. Before Cassandra 4.1 the name says the unit."""
+    """A size in bytes; 0 where it is not set. Before Cassandra 4.1 the name contains the unit."""
     for key, unit in ((name, 1), (old, old_unit)):
         found = _SIZE.fullmatch(settings.get(key) or "")
         if found:

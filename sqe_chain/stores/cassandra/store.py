@@ -1,23 +1,23 @@
-"""The Cassandra store: one conditional step on one partition for each atomic step.
+"""The Cassandra store: each atomic operation is one conditional write to one partition.
 
-**Writing.** A step is a batch whose first statement compares the static columns (the home, the header) and
-sets them, and whose others set rows of the same partition: a lightweight transaction, one mutation, done as a
-whole or not at all. A single state that is larger than `max_bytes` is one conditional UPDATE that sets row and
-static columns together. Plain writes never touch these tables, so Paxos alone gives the order.
+**Writing.** A conditional write is a batch whose first statement compares and sets the static columns (the home, the
+header), and whose others set rows of the same partition: a lightweight transaction, one mutation, done as a whole or
+not at all. A single state that is larger than `max_bytes` is one conditional UPDATE that sets row and static columns
+together. Unconditional writes never touch these tables, so Paxos alone decides the order.
 
-**Outcomes that are unknown** (a timeout, too few nodes, a lost connection): the partition is read at serial
-consistency. That finishes a step that a majority has accepted, and outdates one that it has not, so what is
-read then is decided: `after` stands, the step was done; `before` stands, it was not, and may be tried again;
-anything else is another run. A request that arrives later still compares, and is refused.
+**Unknown outcomes** (a timeout, too few nodes, a lost connection): the partition is read at serial consistency. That
+read completes a write that a majority has accepted, and supersedes one that it has not, so its result is final. If it
+is `after`, the write was done. If it is `before`, it was not, and may be retried. Anything else is from another run. A
+request that arrives later still compares, and is refused.
 
-**Reading.** Homes and headers are read at serial consistency: each read sees what any read before it saw.
+**Reading.** Homes and headers are read at serial consistency: each read sees what any earlier read saw.
 Rows are read at quorum, between two such reads of the header.
-They are not older than the first: what a serial read returns is committed at a quorum, rows included, for
-header and rows are one mutation; and any two quorums have a node in common. (A header read at quorum would
-not do: one node's half-finished commit may be seen, and only the columns read are repaired.)
-They are not newer than the second: a row that is seen was committed somewhere, so its step had been accepted by
-a majority, and a serial read that begins later finds that step or a later one.
-So if both headers are the same, the rows are of that moment exactly.
+They are not older than the first: what a serial read returns is committed at a quorum, rows included, because
+header and rows are one mutation; and any two quorums have a node in common. (Reading the header at quorum would
+not be enough: it may see one node's unfinished commit, and only the columns that are read are repaired.)
+They are not newer than the second: a row that is seen was committed on some node, so its write had been accepted by
+a majority, and a serial read that begins later returns that write or a later one.
+So if both headers are equal, the rows are exactly of that moment.
 """
 
 from __future__ import annotations
@@ -37,32 +37,32 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 1_000
 MAX_BYTES: Final = 1_000_000
-"""What one batch takes (docs/stores.md)."""
+"""Limits of one batch (docs/stores.md)."""
 
 _KEYS: Final = 100
 """Keys of one reading statement."""
 
 _READ_BYTES: Final = 16_000_000
-"""What one round of reading should have, over all statements of the round."""
+"""Size of one round of reading, over all statements of the round."""
 
 _STATEMENTS: Final = 16
 """Reading statements of one round."""
 
 _PAGE_BYTES: Final = 1_000_000
-"""What a page of a scan should have."""
+"""Size of a page of a scan."""
 
 _BEAT_ATTEMPTS: Final = 10
 
 
 class CassandraStore:
-    """A `StateStore` in Cassandra 4.1 or later. The object carries settings only and can be pickled.
+    """A `StateStore` in Cassandra 4.1 or later. The object holds only settings and can be pickled.
 
-    The layout is documented in docs/stores.md, for other programs may read it.
+    The layout is documented in docs/stores.md, because other programs may read it.
 
     Args:
         settings: how to reach the cluster.
-        max_rows: rows that one `write` takes at most.
-        max_bytes: bytes of keys and states that one `write` takes at most.
+        max_rows: most rows of one `write`.
+        max_bytes: most bytes of keys and states in one `write`.
     """
 
     max_rows: int
@@ -127,7 +127,7 @@ class CassandraStore:
         found = durability.remarks(self._client)
         if self._client.version < schema.WITH_LOCATIONS:
             found.append(
-                f"{self.settings}: the tables have version {self._client.version}; from version {schema.WITH_LOCATIONS} on "
+                f"{self.settings}: the tables have version {self._client.version}; with version {schema.WITH_LOCATIONS}, "
                 f"readers find states under permanent names. Run: sqe-chain store init {self.settings}"
             )
         return found
@@ -145,30 +145,31 @@ class CassandraStore:
         check_home(after, plan)
         self._limits.check_plan(self.settings, plan)
         values = (*layout.home_values(after), flow, *layout.home_values(before))
-        step: list[Statement] = [(self._cql.set_home, values)]
+        statements: list[Statement] = [(self._cql.set_home, values)]
+        # Not both for one plan: in one batch they have the same time, and the deletion would win.
         if plan is not None and after.number >= drop_below:
-            step.append((self._cql.add_plan, (flow, after.number, plan)))
+            statements.append((self._cql.add_plan, (flow, after.number, plan)))
         if drop_below > 0:
-            step.append((self._cql.drop_plans, (flow, drop_below)))
+            statements.append((self._cql.drop_plans, (flow, drop_below)))
         try:
-            if self._client.step(step):
+            if self._client.compare_and_set(statements):
                 return after
         except Unavailable:
-            standing = self.home(flow)[0]
-            if standing == before != after:
+            current = self.home(flow)[0]
+            if current == before != after:
                 raise
-            return standing
+            return current
         return self.home(flow)[0]
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
-        """See `StateStore.beat`; after a lost answer the counter may move by two, which harms nobody."""
+        """See `StateStore.beat`; after a lost reply the counter may move by two, which does no harm."""
         for _ in range(_BEAT_ATTEMPTS):
             home, beat = self.home(flow)
             if home is None or not run_id or (home.epoch, home.run_id) != (epoch, run_id):
                 return False
-            # The column has no value before the first beat.
+            # The column has no value before the first beat, and `beat = 0` would not hold.
             values = (beat + 1, flow, epoch, run_id, beat or None)
-            if self._client.step([(self._cql.beat, values)]):
+            if self._client.compare_and_set([(self._cql.beat, values)]):
                 return True
         raise Unavailable(f"{self.settings}: others moved the heartbeat of flow {flow!r} each time")
 
@@ -179,7 +180,7 @@ class CassandraStore:
         return bytes(rows[0][0]) if rows else None
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`; walks over all partitions of flows, which are few."""
+        """See `StateStore.flows`; reads all partitions of flows, which are few."""
         found, state = [], None
         while True:
             page, state = self._client.page((self._cql.list_flows, ()), state, 1_000)
@@ -191,44 +192,44 @@ class CassandraStore:
         """See `StateStore.forget`."""
         check_name(flow)
         values = (*layout.home_values(None), None, flow, *layout.home_values(before))
-        step: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
+        statements: list[Statement] = [(self._cql.drop_home, values), (self._cql.drop_all_plans, (flow, 0))]
         try:
-            if self._client.step(step):
+            if self._client.compare_and_set(statements):
                 return None
         except Unavailable:
-            standing = self.home(flow)[0]
-            if standing == before:
+            current = self.home(flow)[0]
+            if current == before:
                 raise
-            return standing
+            return current
         return self.home(flow)[0]
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         """See `StateStore.forget_part`."""
-        place = layout.place(flow, stage, part)
-        values = (*layout.header_values(None), *place, *layout.header_values(before))
-        step: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, place)]
+        cell = layout.partition_key(flow, stage, part)
+        values = (*layout.header_values(None), *cell, *layout.header_values(before))
+        statements: list[Statement] = [(self._cql.set_header, values), (self._cql.drop_states, cell)]
         try:
-            if self._client.step(step):
+            if self._client.compare_and_set(statements):
                 return None
         except Unavailable:
-            standing = self._header(flow, stage, part)
-            if standing == before:
+            current = self._header(flow, stage, part)
+            if current == before:
                 raise
-            return standing
+            return current
         return self._header(flow, stage, part)
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; serial reads, at most 16 at a time, each at a moment of its own."""
-        places = [layout.place(flow, stage, part) for part in parts]
-        answers = self._client.together([(self._cql.read_header, place) for place in places], serial=True)
-        return [layout.header_of(rows, place) for rows, place in zip(answers, places, strict=True)]
+        """See `StateStore.headers`; serial reads, at most 16 at a time, but not one snapshot."""
+        cells = [layout.partition_key(flow, stage, part) for part in parts]
+        answers = self._client.together([(self._cql.read_header, cell) for cell in cells], serial=True)
+        return [layout.header_of(rows, cell) for rows, cell in zip(answers, cells, strict=True)]
 
     def read(
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
-        """See `StateStore.read`; the module's text says why the three belong together."""
+        """See `StateStore.read`; the module's docstring says why equal headers mean one moment."""
         first = self._header(flow, stage, part)
-        found = self._states(layout.place(flow, stage, part), list(dict.fromkeys(keys)))
+        found = self._states(layout.partition_key(flow, stage, part), list(dict.fromkeys(keys)))
         return first, [found.get(key) for key in keys], self._header(flow, stage, part)
 
     def write(
@@ -244,20 +245,20 @@ class CassandraStore:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self.settings, rows, views)
-        step = self._step(layout.place(flow, stage, part), before, after, rows, views)
+        statements = self._statements(layout.partition_key(flow, stage, part), before, after, rows, views)
         try:
-            if self._client.step(step):
+            if self._client.compare_and_set(statements):
                 return after
         except Unavailable:
-            standing = self._header(flow, stage, part)
-            if standing == before != after:
+            current = self._header(flow, stage, part)
+            if current == before != after:
                 raise
-            return standing
+            return current
         return self._header(flow, stage, part)
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`."""
-        statement = (self._cql.scan, layout.place(flow, stage, part))
+        statement = (self._cql.scan, layout.partition_key(flow, stage, part))
         state, count = None, 100
         while True:
             page, state = self._client.page(statement, state, count)
@@ -277,33 +278,33 @@ class CassandraStore:
     def set_locations(self, flow: str, after: Locations) -> Locations | None:
         """See `StateStore.set_locations`; a flow's locations are one partition, so this is one batch."""
         check_locations(after)
-        while True:  # as long as others write newer ones meanwhile: each round compares with one of them
-            stands = self.locations(flow)
-            if self._client.version < schema.WITH_LOCATIONS or (stands and stands.age >= after.age):
-                return stands
-            if self._replace_locations(flow, stands, after):
+        while True:  # ends: each round fails only because somebody else has written newer locations
+            current = self.locations(flow)
+            if self._client.version < schema.WITH_LOCATIONS or (current and current.age >= after.age):
+                return current
+            if self._replace_locations(flow, current, after):
                 return after
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         """See `StateStore.forget_locations`."""
-        stands = self.locations(flow)
-        if stands is None or stands.age != before.age:
-            return stands
-        return None if self._replace_locations(flow, stands, None) else self.locations(flow)
+        current = self.locations(flow)
+        if current is None or current.age != before.age:
+            return current
+        return None if self._replace_locations(flow, current, None) else self.locations(flow)
 
     def _replace_locations(self, flow: str, before: Locations | None, after: Locations | None) -> bool:
-        """One batch; False: not done, for something else stands there than `before`."""
+        """Replace them in one batch; False: not done, because they are not `before`."""
         values = (*layout.age_values(after), flow, *layout.age_values(before))
-        step: list[Statement] = [(self._cql.set_locations, values)]
+        statements: list[Statement] = [(self._cql.set_locations, values)]
         stages = after.stages if after else {}
-        # Row by row: a deletion of all rows would win over the insertions of the same batch, which have its time.
-        gone = before.stages.keys() - stages.keys() if before else ()
-        step += [(self._cql.drop_location, (flow, stage)) for stage in gone]
-        step += [
+        # Row by row: a deletion of all rows would win over the insertions of the same batch, which have the same time.
+        removed = before.stages.keys() - stages.keys() if before else ()
+        statements += [(self._cql.drop_location, (flow, stage)) for stage in removed]
+        statements += [
             (self._cql.set_location, (flow, stage, *layout.location_values(one)))
             for stage, one in stages.items()
         ]
-        return self._client.step(step)
+        return self._client.compare_and_set(statements)
 
     def close(self) -> None:
         """Close this process's connections; a later call opens them again."""
@@ -312,38 +313,38 @@ class CassandraStore:
     def _header(self, flow: str, stage: str, part: int) -> Header | None:
         return self.headers(flow, stage, [part])[0]
 
-    def _step(
+    def _statements(
         self,
-        place: tuple[str, str, int],
+        cell: tuple[str, str, int],
         before: Header | None,
         after: Header,
         rows: Rows,
         views: Views | None,
     ) -> list[Statement]:
-        """The statements of one atomic step."""
+        """The statements of one conditional write."""
         values, condition = layout.header_values(after), layout.header_values(before)
         if len(rows) == 1:
             ((key, state),) = rows
             if state is not None and len(key) + len(state) > self.max_bytes:
                 text, row = self._row(self._cql.set_both, self._cql.show_both, key, state, views)
-                return [(text, (*row, *values, *place, layout.check_key(key), *condition))]
-        step: list[Statement] = [(self._cql.set_header, (*values, *place, *condition))]
+                return [(text, (*row, *values, *cell, layout.check_key(key), *condition))]
+        statements: list[Statement] = [(self._cql.set_header, (*values, *cell, *condition))]
         if before is None:
-            step.append((self._cql.add_anchor, place))
-        # A state of None deletes it.
+            statements.append((self._cql.add_anchor, cell))
+        # Binding None deletes the state.
         for key, state in rows:
             text, row = self._row(self._cql.set_state, self._cql.show_state, key, state, views)
-            step.append((text, (*row, *place, layout.check_key(key))))
-        return step
+            statements.append((text, (*row, *cell, layout.check_key(key))))
+        return statements
 
     @staticmethod
     def _row(
         plain: str, showing: str, key: bytes, state: bytes | None, views: Views | None
     ) -> tuple[str, tuple[object, ...]]:
-        """The statement, and the values of the row's own columns. A column set to nothing is a tombstone."""
+        """The statement, and the values of the row's own columns. Without a view, `shown` is not set: no tombstone."""
         return (plain, (state,)) if views is None else (showing, (state, views.shown.get(key)))
 
-    def _states(self, place: tuple[str, str, int], keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
+    def _states(self, cell: tuple[str, str, int], keys: Sequence[bytes]) -> dict[bytes, bytes | None]:
         """States by key, read in rounds of bounded size."""
         found: dict[bytes, bytes | None] = {}
         start, count = 0, _KEYS
@@ -353,7 +354,7 @@ class CassandraStore:
                 [layout.check_key(key) for key in keys[at : min(at + count, end)]]
                 for at in range(start, end, count)
             ]
-            answers = self._client.together([(self._cql.read_states, (*place, chunk)) for chunk in chunks])
+            answers = self._client.together([(self._cql.read_states, (*cell, chunk)) for chunk in chunks])
             page = [row for rows in answers for row in rows]
             found.update(page)
             start, count = end, _fitting(page, _READ_BYTES // _STATEMENTS, _KEYS)
@@ -361,6 +362,6 @@ class CassandraStore:
 
 
 def _fitting(rows: Sequence[tuple[bytes, bytes | None]], size: int, most: int) -> int:
-    """How many rows like these fit into so many bytes; 1 at least."""
+    """How many rows like these fit into `size` bytes, between 1 and `most`."""
     average = sum(len(state or b"") for _, state in rows) // max(len(rows), 1) + 1
     return max(1, min(most, size // average))

@@ -1,4 +1,4 @@
-"""A store in Redis: one server, a cluster, or a master that sentinels know. Needs the extra `redis`."""
+"""A store in Redis: one server, a cluster, or a master behind sentinels. Needs the extra `redis`."""
 
 from sqe_chain.stores.redis.address import open_address
 from sqe_chain.stores.redis.settings import RedisSettings

@@ -10,7 +10,7 @@ from sqe_chain.stores.redis.store import MAX_BYTES, MAX_ROWS, RedisStore
 
 if TYPE_CHECKING:
     from sqe_chain.stores.address import Address
-    from sqe_chain.stores.redis.settings import Place
+    from sqe_chain.stores.redis.settings import HostPort
 
 _OPTIONS: Final = (
     "username", "password_file", "password_env", "ca_file", "cert_file", "key_file", "protocol",
@@ -33,24 +33,24 @@ def open_address(address: Address) -> RedisStore:
     `wait_aof_replicas`, `wait_ms`, `max_rows`, `max_bytes`.
 
     Raises:
-        ConfigurationError: a path that the kind does not have, unknown or contradicting options, a secret
-            that cannot be read.
+        ConfigurationError: a path that this kind of address does not have, unknown or contradictory options, a
+            secret that cannot be read.
     """
     base, _, suffix = address.scheme.partition("+")
     kind: Literal["server", "cluster", "sentinel"]
     kind = "cluster" if suffix == "cluster" else "sentinel" if suffix == "sentinel" else "server"
-    places = address.places(_SENTINEL_PORT if kind == "sentinel" else _PORT)
-    if kind == "server" and len(places) > 1:
+    hosts = address.hosts(_SENTINEL_PORT if kind == "sentinel" else _PORT)
+    if kind == "server" and len(hosts) > 1:
         raise ConfigurationError(
-            f"{base}:// names one server; several are {base}+cluster:// or {base}+sentinel://"
+            f"{base}:// takes one server; for several write {base}+cluster:// or {base}+sentinel://"
         )
-    host, port = places[0] if places else ("localhost", _PORT)
+    host, port = hosts[0] if hosts else ("localhost", _PORT)
     service, db = _path(address, kind)
     settings = RedisSettings(
         kind=kind,
         host=host,
         port=port,
-        nodes=() if kind == "server" else _named(address, places),
+        nodes=() if kind == "server" else _named(address, hosts),
         service=service,
         db=db,
         username=address.text("username", address.username),
@@ -81,20 +81,22 @@ def _path(address: Address, kind: str) -> tuple[str, int]:
         service, _, db = db.partition("/")
         if not service:
             raise ConfigurationError(
-                f"{address.scheme}:// needs the name that the sentinels have for their master, as in "
+                f"{address.scheme}:// needs the sentinels' name for the master, as in "
                 f"{address.scheme}://host:26379/mymaster/0"
             )
     if not ((db or "0").isascii() and (db or "0").isdigit()):
         raise ConfigurationError(f"{address.scheme}://: the path must end with a database number, as in /0")
     if kind == "cluster" and int(db or "0"):
-        raise ConfigurationError(f"{address.scheme}://: a cluster has the database 0 only")
+        raise ConfigurationError(
+            f"{address.scheme}://: a cluster has only the database 0; leave out the path"
+        )
     return service, int(db or "0")
 
 
-def _named(address: Address, places: tuple[Place, ...]) -> tuple[Place, ...]:
-    if not places:
+def _named(address: Address, hosts: tuple[HostPort, ...]) -> tuple[HostPort, ...]:
+    if not hosts:
         raise ConfigurationError(f"{address.scheme}:// needs a host, as in {address.scheme}://host:port")
-    return places
+    return hosts
 
 
 def _protocol(address: Address) -> int:
@@ -111,11 +113,11 @@ def _count(address: Address, name: str) -> int:
 def _check_waiting(address: Address, settings: RedisSettings) -> None:
     if settings.wait_replicas and settings.wait_aof_replicas:
         raise ConfigurationError(
-            f"{address.scheme}://: give wait_replicas or wait_aof_replicas; what is on a replica's disk has "
-            "reached the replica"
+            f"{address.scheme}://: give only one of wait_replicas and wait_aof_replicas; what is on a replica's disk "
+            "has also reached the replica"
         )
     waits = settings.wait_replicas or settings.wait_aof_replicas
     if waits and settings.wait_ms >= settings.timeout_s * 1_000:
         raise ConfigurationError(
-            f"{address.scheme}://: wait_ms must be shorter than timeout_s, else no answer comes in time"
+            f"{address.scheme}://: wait_ms must be shorter than timeout_s, or answers come too late"
         )

@@ -33,8 +33,8 @@ class RedisClient:
     @classmethod
     def of_this_process(cls, settings: RedisSettings) -> RedisClient:
         """The process's own client for these settings; a forked child gets a new one."""
-        place = (os.getpid(), settings)
-        return _clients.get(place) or _clients.setdefault(place, cls(settings))
+        key = (os.getpid(), settings)
+        return _clients.get(key) or _clients.setdefault(key, cls(settings))
 
     @classmethod
     def forget(cls, settings: RedisSettings) -> None:
@@ -60,26 +60,26 @@ class RedisClient:
             script: the script.
             keys: its keys.
             arguments: its other arguments.
-            lasting: wait for the replicas that the settings ask for, also when the script changed nothing:
-                it may have found its own earlier effect, of which the replicas know nothing yet.
+            lasting: wait for the replicas that the settings ask for, even if the script changed nothing:
+                it may have found the result of its own earlier attempt, which the replicas may not have yet.
 
         Raises:
-            Unavailable: no answer, none that says what happened, or too few replicas. Sending again is safe.
+            Unavailable: no answer, an unknown outcome, or too few replicas. Sending again is safe.
             ConfigurationError: login, rights, or the kind of server.
         """
         wait = _wait(self._settings) if lasting else []
         with self._mapped():
             call = (len(keys), *keys, *arguments)
-            answer, *waited = self._servers.step([("EVALSHA", script.digest, *call), *wait])
+            answer, *waited = self._servers.exchange_in_slot([("EVALSHA", script.digest, *call), *wait])
             if isinstance(answer, NoScriptError):
-                answer, *waited = self._servers.step([("EVAL", script.text, *call), *wait])
+                answer, *waited = self._servers.exchange_in_slot([("EVAL", script.text, *call), *wait])
             reply = checked(answer)
             for found in waited:
                 self._check_replicas(found)
             return reply
 
     def together(self, commands: Sequence[Command]) -> list[Reply]:
-        """Send reading commands in one go; those on keys of one slot are executed in this order.
+        """Send reading commands in one round trip; those on keys of one slot are executed in this order.
 
         Raises:
             Unavailable: no answer.
@@ -89,10 +89,10 @@ class RedisClient:
             return [checked(answer) for answer in self._servers.exchange(commands)]
 
     def pages(self, key: str, page_bytes: int) -> Iterator[dict[bytes, bytes]]:
-        """All fields of a hash, in pages of about so many bytes; a field may come twice.
+        """All fields of a hash, in pages of about `page_bytes`; a field may come twice.
 
         A cursor means nothing to another server, nor to the same one after a restart: fields would be
-        missed. So all pages come over one connection, and when that is lost the scan ends with an error.
+        missed. So all pages come over one connection, and if that is lost the scan ends with an error.
 
         Raises:
             Unavailable: no answer, or another server has the key now; begin again.
@@ -113,7 +113,7 @@ class RedisClient:
                 count = max(1, min(1_000, page_bytes // size))
 
     def keys(self, pattern: str) -> Iterator[bytes]:
-        """All keys like this, on all servers that take writes; some may come twice.
+        """All keys that match a pattern, on all servers that take writes; some may come twice.
 
         Raises:
             Unavailable: no answer.
@@ -146,7 +146,7 @@ class RedisClient:
 
     @property
     def limits(self) -> Limits:
-        """What the servers take, asked once: the smallest `proto-max-bulk-len`, the longest text of a command.
+        """The servers' limits, read once: the smallest `proto-max-bulk-len`, the longest argument of a command.
 
         Where it cannot be read, Redis's default, 512 MiB.
 
@@ -161,7 +161,7 @@ class RedisClient:
         return self._limits
 
     def failover(self) -> bool | None:
-        """Whether a replica may take a server's place without all that it acknowledged; None: unknown.
+        """Whether a replica may replace a server without having all its acknowledged writes; None: unknown.
 
         Raises:
             Unavailable: no answer.
@@ -171,7 +171,7 @@ class RedisClient:
             return self._servers.failover()
 
     def ping(self) -> None:
-        """Ask every server for an answer, and whether it knows the ways of waiting that are asked for.
+        """Check that every server answers, and supports the kind of waiting that the settings ask for.
 
         Raises:
             Unavailable: there is none.
@@ -181,7 +181,7 @@ class RedisClient:
             for answer in self._servers.each(("PING",)).values():
                 checked(answer)
             for name, *_ in _wait(self._settings):
-                # It waits for nobody: this asks for the command and for the right to it.
+                # Waits for no replica: only checks that the command exists, and the right to it.
                 nobody = (name, 0, 1) if name == "WAIT" else (name, 0, 0, 1)
                 for answer in self._servers.each(nobody).values():
                     self._known(answer)
@@ -192,9 +192,9 @@ class RedisClient:
         replicas = cast("int", found[-1] if isinstance(found, list) else found)
         local = found[0] if isinstance(found, list) else 1
         if replicas < wanted or not local:
-            place = "on the disks of" if self._settings.wait_aof_replicas else "on"
+            where = "on the disks of" if self._settings.wait_aof_replicas else "on"
             raise Unavailable(
-                f"{self._settings}: after {self._settings.wait_ms} ms a write stands {place} {replicas} of "
+                f"{self._settings}: after {self._settings.wait_ms} ms a write is {where} {replicas} of "
                 f"{wanted} replicas; it counts as not acknowledged, and sending it again is safe"
             )
 
@@ -202,8 +202,8 @@ class RedisClient:
         """The reply to WAIT or WAITAOF."""
         if isinstance(answer, ResponseError) and "unknown command" in str(answer):
             raise ConfigurationError(
-                f"{self._settings}: the server knows no WAITAOF, which the option wait_aof_replicas needs: "
-                "take Redis 7.2 or later, or the option wait_replicas"
+                f"{self._settings}: the server does not have WAITAOF, which the option wait_aof_replicas needs: "
+                "use Redis 7.2 or later, or the option wait_replicas"
             )
         return checked(answer)
 

@@ -1,8 +1,8 @@
-"""Connections to single servers: commands go out together, raw answers come back in their order.
+"""Connections to single servers: commands are sent together, raw replies come back in order.
 
-redis-py's clients and pipelines are not used, its connections and pools are: a pipeline of its cluster
-client runs no scripts, and asks again for redirected commands out of their order. Both of its pipelines
-put the commands, hence states, into the texts of errors.
+redis-py's connections and pools are used, but not its clients and pipelines: a pipeline of its cluster
+client cannot run scripts, and repeats redirected commands out of order. Both of its pipelines put the
+commands, and so the states, into error texts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from sqe_chain.stores.redis.settings import Place, RedisSettings
+    from sqe_chain.stores.redis.settings import HostPort, RedisSettings
 
 Argument: TypeAlias = bytes | str | int
 Command: TypeAlias = "Sequence[Argument]"
@@ -42,13 +42,13 @@ class Servers(Protocol):
     """One server or several, as the store sees them. Errors of redis-py pass through."""
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
-        """Send commands in one go; those on keys of one slot are executed in their order."""
+        """Send commands in one round trip; those on keys of one slot are executed in their order."""
 
-    def step(self, commands: Sequence[Command]) -> list[Answer]:
-        """The same on one connection, that of the first command's key."""
+    def exchange_in_slot(self, commands: Sequence[Command]) -> list[Answer]:
+        """The same for commands on one slot, that of the first command's key, over one connection."""
 
     def pinned(self, key: str) -> AbstractContextManager[Callable[[Command], Reply]]:
-        """One connection to the key's server, for commands that only the same process understands."""
+        """One connection to the key's server, for commands whose cursors are valid only there."""
 
     def each(self, command: Command) -> dict[str, Answer]:
         """Send a command to every server that takes writes; its address -> its answer."""
@@ -57,7 +57,7 @@ class Servers(Protocol):
         """All servers that take writes, as they are known now."""
 
     def failover(self) -> bool | None:
-        """Whether a replica may take a server's place, with less than that had acknowledged; None: unknown."""
+        """Whether a replica may replace a server without having all its acknowledged writes; None: unknown."""
 
     def close(self) -> None:
         """Close all connections; a later call opens them again."""
@@ -68,24 +68,24 @@ class Server:
 
     Args:
         settings: login, TLS, times.
-        place: host and port. None: settings that name it, or the sentinels.
+        address: host and port. None: settings that name it, or the sentinels.
     """
 
-    def __init__(self, settings: RedisSettings, place: Place | None = None) -> None:
+    def __init__(self, settings: RedisSettings, address: HostPort | None = None) -> None:
         self._settings = settings
         if settings.kind == "sentinel":
             follow: Callable[..., ConnectionPool] = SentinelConnectionPool  # redis-py leaves it untyped
             sentinels = _Sentinels(settings)
             self._pool = follow(settings.service, sentinels, ssl=settings.tls, **_options(settings))
         else:
-            self._pool = _pool(settings, place or (settings.host, settings.port))
+            self._pool = _pool(settings, address or (settings.host, settings.port))
 
     def exchange(self, commands: Sequence[Command]) -> list[Answer]:
         """See `Servers.exchange`; in their order, whatever their slots are."""
         with self._connection() as line:
             return _exchange(line, commands)
 
-    step = exchange
+    exchange_in_slot = exchange
 
     @contextlib.contextmanager
     def pinned(self, key: str) -> Iterator[Callable[[Command], Reply]]:  # noqa: ARG002 - one server has them all
@@ -102,7 +102,7 @@ class Server:
         return [self]
 
     def failover(self) -> bool:
-        """See `Servers.failover`. Behind an address that is moved by others it cannot be known."""
+        """See `Servers.failover`. For an address that others move to a replica, it cannot be known."""
         return self._settings.kind == "sentinel"
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class Server:
         try:
             yield line
         except BaseException:
-            # Answers may still be under way on it; nobody must take them for others.
+            # Replies may still arrive on it; they must not be taken for those of the next command.
             line.disconnect()
             raise
         finally:
@@ -124,7 +124,7 @@ class Server:
 
 
 class _Line(Protocol):
-    """What is used of a connection of redis-py."""
+    """The methods of redis-py's connections that are used."""
 
     def send_packed_command(self, command: object) -> None: ...
     def pack_commands(self, commands: Sequence[Command]) -> object: ...
@@ -152,14 +152,14 @@ def _answer(line: _Line) -> Answer:
 
 
 def _options(settings: RedisSettings) -> dict[str, object]:
-    """What every connection to a server that holds data has."""
+    """Options of every connection to a server with data."""
     options: dict[str, object] = {
         "db": settings.db,
         "username": settings.username or None,
         "password": settings.password or None,
         "socket_timeout": settings.timeout_s,
         "socket_connect_timeout": settings.connect_timeout_s,
-        # The protocol tries again, and shows that it does; a retry in here would only hide it.
+        # The protocol retries, and reports it; a retry in here would be hidden.
         "retry": Retry(NoBackoff(), 0),
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
@@ -174,44 +174,44 @@ def _options(settings: RedisSettings) -> dict[str, object]:
     return options
 
 
-def _pool(settings: RedisSettings, place: Place) -> ConnectionPool:
-    host, port = place
+def _pool(settings: RedisSettings, address: HostPort) -> ConnectionPool:
+    host, port = address
     make: Callable[..., ConnectionPool] = ConnectionPool
     kind = SSLConnection if settings.tls else Connection
     return make(kind, host=host, port=port, **_options(settings))
 
 
 class _Sentinels:
-    """Who is the master, asked of one sentinel after the other. Stands in for `redis.sentinel.Sentinel`."""
+    """Asks one sentinel after the other who is the master. Replaces `redis.sentinel.Sentinel`."""
 
     def __init__(self, settings: RedisSettings) -> None:
         login = replace(
             settings, kind="server", db=0,
             username=settings.sentinel_username, password=settings.sentinel_password,
         )  # fmt: skip
-        self._sentinels = {place: Server(login, place) for place in settings.nodes}
+        self._sentinels = {address: Server(login, address) for address in settings.nodes}
 
-    def discover_master(self, service_name: str) -> Place:
-        """The master's place; asked anew for each connection.
+    def discover_master(self, service_name: str) -> HostPort:
+        """The master's address; called for each new connection.
 
         Raises:
             MasterNotFoundError: no sentinel answers.
-            ConfigurationError: they answer, and do not know the name.
+            ConfigurationError: they answer, but do not know the name.
         """
         failures = []
         strangers = []
-        for place, sentinel in self._sentinels.items():
+        for address, sentinel in self._sentinels.items():
             try:
                 (answer,) = sentinel.exchange([("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service_name)])
             except (RedisConnectionError, RedisTimeoutError) as error:
                 if meaning_of(error) is Meaning.SETTINGS:  # a wrong password is one of these, too
                     raise
-                failures.append(f"{shown(place)}: {error}")
+                failures.append(f"{shown(address)}: {error}")
                 continue
             found = cast("list[bytes] | None", checked(answer))
             if found is not None:
                 return found[0].decode(), int(found[1])
-            strangers.append(shown(place))
+            strangers.append(shown(address))
         if strangers and not failures:
             raise ConfigurationError(
                 f"no sentinel knows a master with the name {service_name!r} ({', '.join(strangers)}); "
@@ -219,5 +219,5 @@ class _Sentinels:
             )
         raise MasterNotFoundError(
             f"no sentinel names the master {service_name!r}: "
-            + "; ".join([*failures, *(f"{place} does not know it" for place in strangers)])
+            + "; ".join([*failures, *(f"{address} does not know it" for address in strangers)])
         )

@@ -1,4 +1,4 @@
-"""What every exception of redis-py means to sqe-chain: the only place where that is decided.
+"""Maps every exception of redis-py to an error of sqe-chain; nothing else decides about them.
 
 A test fails when redis-py gains an exception class that `MEANINGS` does not name.
 """
@@ -16,7 +16,7 @@ from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 class Meaning(Enum):
     """What to do about an exception."""
 
-    TRY_AGAIN = "the server or the way to it: it may pass; sending again is safe"
+    TRY_AGAIN = "the server or the network: it may pass; sending again is safe"
     SETTINGS = "address, login, rights, kind of server: somebody has to change something"
     REPLY = "an error that the server itself sent: its first word decides"
     PROGRAM = "misuse of the driver, or a part of it that is not used here: crash"
@@ -83,13 +83,13 @@ _SETTINGS_REPLIES: Final = (
     "The user executing the script can't run this command",
     "DB index is out of range",
 )
-"""Beginnings of replies that waiting does not mend. All others (MISCONF, BUSY, NOREPLICAS, …) may pass."""
+"""Beginnings of replies that waiting does not fix. All others (MISCONF, BUSY, NOREPLICAS, …) may pass."""
 
 _CERTIFICATE: Final = "CERTIFICATE_VERIFY_FAILED"
 
 
 def meaning_of(error: BaseException) -> Meaning:
-    """What an exception means, by its class, its parents, and for a reply its text."""
+    """The meaning of an exception, by its class, its parents, and for a reply its text."""
     found = next((MEANINGS[kind] for kind in type(error).__mro__ if kind in MEANINGS), Meaning.PROGRAM)
     if found is Meaning.REPLY:
         return Meaning.SETTINGS if str(error).startswith(_SETTINGS_REPLIES) else Meaning.TRY_AGAIN
@@ -106,7 +106,7 @@ def mapped(error: BaseException, address: str) -> ChainError | None:
         address: the server, without secrets.
 
     Returns:
-        The error to raise; None for errors of the program itself, which shall crash.
+        The error to raise; None for programming errors, which must crash.
     """
     text = f"{address}: {type(error).__name__}: {error}"
     meaning = meaning_of(error)
@@ -114,6 +114,6 @@ def mapped(error: BaseException, address: str) -> ChainError | None:
         return Unavailable(text)
     if meaning is Meaning.SETTINGS:
         if isinstance(error, exceptions.AskError):
-            text += "; a node of a Redis Cluster: write redis+cluster:// (with TLS rediss+cluster://)"
+            text += "; this is a node of a Redis Cluster: write redis+cluster:// (with TLS rediss+cluster://)"
         return ConfigurationError(text)
     return None

@@ -1,7 +1,7 @@
-"""How Redis holds homes and headers: names of keys, fields, numbers. Documented in docs/stores.md.
+"""Layout of homes and headers in Redis: names of keys, fields, numbers. Documented in docs/stores.md.
 
-Numbers are decimal text of 20 characters: a script compares text, for Lua's numbers are doubles and
-wrong above 2^53. An absent cursor is an absent field; an empty one is an empty value.
+Numbers are decimal text of 20 characters: scripts compare text, because Lua's numbers are doubles and not exact
+above 2^53. An absent cursor is an absent field; an empty one is an empty value.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HOME: Final = re.compile(rb"sqe:\{([A-Za-z0-9._-]+)\}:home")
 
 
 def flow_of(key: bytes) -> str | None:
-    """The flow whose home a key is; None: it is none.
+    """The flow whose home has this key; None: it is not the key of a home.
 
     >>> flow_of(home_key("totals").encode()), flow_of(b"sqe:{a/b}:home")
     ('totals', None)
@@ -79,14 +79,14 @@ def hash_key(flow: str, stage: str, part: int, key: bytes) -> bytes:
 
 
 def locations_key(flow: str) -> str:
-    """The hash that says where a flow's stages are; its name never changes."""
+    """The hash with the locations of a flow's stages; its name never changes."""
     return f"sqe:{{{check_name(flow)}}}:locations"
 
 
 LOCATION_FIELDS: Final = (
     *("stored_flow", "state_partitions", "buckets", "kind", "type_name", "shown_as", "store"),
 )
-"""Of each stage, behind its name and a colon, which no name has; beside them `epoch` and `number`."""
+"""For each stage, prefixed with its name and a colon, which no name contains; the hash also has `epoch` and `number`."""
 
 
 def locations_arguments(locations: Locations) -> list[bytes]:
@@ -108,10 +108,14 @@ def locations_arguments(locations: Locations) -> list[bytes]:
 
 
 def locations_of(flat: Sequence[bytes], key: str) -> Locations | None:
-    """The locations that the fields and texts of the hash mean, as they follow each other.
+    """Decode locations from the hash.
+
+    Args:
+        flat: field, text, field, text, ...
+        key: of the hash, for error texts.
 
     Raises:
-        StoreInconsistent: somebody else wrote into the hash.
+        StoreInconsistent: another program wrote into the hash.
     """
     if not flat:
         return None
@@ -129,7 +133,7 @@ def locations_of(flat: Sequence[bytes], key: str) -> Locations | None:
 
 
 def number_text(number: int) -> bytes:
-    """A number as text of fixed width; for numbers from 0, the order of texts is the order of numbers.
+    """A number as text of fixed width; numbers from 0 sort as texts just as they sort as numbers.
 
     >>> number_text(42)
     b'00000000000000000042'
@@ -165,10 +169,10 @@ def header_arguments(header: Header | None) -> list[bytes]:
 
 
 def home_of(values: Sequence[bytes | None], key: str) -> Home | None:
-    """The home that these values of `HOME_FIELDS` mean.
+    """Decode a home from the values of `HOME_FIELDS`.
 
     Raises:
-        StoreInconsistent: somebody else wrote into the hash.
+        StoreInconsistent: another program wrote into the hash.
     """
     if all(value is None for value in values):
         return None
@@ -177,10 +181,10 @@ def home_of(values: Sequence[bytes | None], key: str) -> Home | None:
 
 
 def header_of(values: Sequence[bytes | None], key: str) -> Header | None:
-    """The header that these values of `HEADER_FIELDS` mean.
+    """Decode a header from the values of `HEADER_FIELDS`.
 
     Raises:
-        StoreInconsistent: somebody else wrote into the hash.
+        StoreInconsistent: another program wrote into the hash.
     """
     if all(value is None for value in values):
         return None
@@ -199,7 +203,7 @@ def _complete(values: Sequence[bytes | None], key: str) -> list[bytes]:
     found = [value for value in values if value is not None]
     if len(found) != len(values):
         raise StoreInconsistent(
-            f"redis: the hash {key} lacks fields; something else than sqe-chain writes there"
+            f"redis: the hash {key} lacks fields; another program writes to it: stop that, then restore the store"
         )
     return found
 
@@ -210,5 +214,5 @@ def _number(text: bytes, key: str) -> int:
     except ValueError:
         raise StoreInconsistent(
             f"redis: the hash {key} holds {text[:40]!r} where a number was expected; "
-            "something else than sqe-chain writes there"
+            "another program writes to it: stop that, then restore the store"
         ) from None

@@ -1,12 +1,12 @@
-"""The Lua scripts of the Redis store. Each is one atomic step on keys of one hash slot.
+"""The Lua scripts of the Redis store. Each is one atomic operation on keys of one hash slot.
 
-The arguments that describe a record are, for each of its fields, ``=`` and the value, or nothing where
-the field is absent. A record is absent when all its fields are.
+A record is passed as one argument for each of its fields: ``=`` and the value, or an empty string where the field is
+absent. A record is absent when all its fields are.
 
-Redis does not undo what a script did before one of its commands was refused. So everything that could
-refuse one comes first: a key of another type (the record is read, rows are written before it), memory
-(Redis looks at the first write of a script only), and rights, which are asked for (from Redis 7.0; before
-that a user who may HSET but not HDEL could be left with half a step).
+Redis does not roll back a script when one of its commands fails. So each script provokes every possible failure before
+its first write, or makes it the first write that fails: a key of another type (the record is read first, rows are
+written before it), memory (Redis checks it at a script's first write only), and rights, which are checked explicitly
+(from Redis 7.0; before that, a user who may HSET but not HDEL could leave half an operation behind).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A script and its SHA-1, by which Redis remembers it (not for security)."""
+    """A script and its SHA-1, by which Redis caches it (not for security)."""
 
     text: str
 
@@ -34,9 +34,10 @@ def _record(fields: tuple[str, ...]) -> str:
     names = ", ".join(f"'{name}'" for name in fields)
     return f"""
 local fields = {{ {names} }}
-local function standing(key)
+local function read_record(key)
   return redis.call('HMGET', key, unpack(fields))
 end
+-- Absent and empty fields differ: HMGET gives false for the former, which becomes an argument without '='.
 local function equals(record, first)
   for i = 1, #fields do
     local have = ''
@@ -75,8 +76,9 @@ SET_HOME: Final = Script(
 -- KEYS: home, plans.
 -- ARGV: 1-5 the home before, 6-10 the home after, 11 '' or the number below which plans are dropped,
 -- 12 the plan's number and 13 the plan, if there is one.
-local stands = standing(KEYS[1])
-if not equals(stands, 1) then return stands end
+-- The home is replaced last: it is the only record that a retry compares, so it must not be ahead of the plans.
+local current = read_record(KEYS[1])
+if not equals(current, 1) then return current end
 """
     + _MAY_WRITE
     + """
@@ -90,19 +92,19 @@ for _, number in ipairs(numbers) do
   if number < ARGV[11] then redis.call('HDEL', KEYS[2], number) end
 end
 replace(KEYS[1], 6)
-return standing(KEYS[1])
+return read_record(KEYS[1])
 """
 )
-"""Compare and set a home, with a plan. Its time grows with the plans kept: 0.2 to 0.4 ms for 1,000."""
+"""Compare and set a home, with a plan. Takes longer the more plans are kept: 0.2 to 0.4 ms for 1,000."""
 
 FORGET_HOME: Final = Script(
     _record(HOME_FIELDS)
     + """
 -- KEYS: home, beat, plans. ARGV: 1-5 the home before.
-local stands = standing(KEYS[1])
-if not equals(stands, 1) then return stands end
+local current = read_record(KEYS[1])
+if not equals(current, 1) then return current end
 redis.call('DEL', unpack(KEYS))
-return standing(KEYS[1])
+return read_record(KEYS[1])
 """
 )
 """Compare and delete a home, with its heartbeat and plans."""
@@ -111,10 +113,10 @@ FORGET_PART: Final = Script(
     _record(HEADER_FIELDS)
     + """
 -- KEYS: header, states, json. ARGV: 1-6 the header before.
-local stands = standing(KEYS[1])
-if not equals(stands, 1) then return stands end
+local current = read_record(KEYS[1])
+if not equals(current, 1) then return current end
 redis.call('DEL', unpack(KEYS))
-return standing(KEYS[1])
+return read_record(KEYS[1])
 """
 )
 """Compare and delete a header, with the states that are left and their JSON."""
@@ -139,17 +141,19 @@ GET_LOCATIONS: Final = Script(
 return all(KEYS[1])
 """
 )
-"""All fields of one moment, with the rights that a service has anyway: HGETALL is not among them."""
+"""Read all fields at one moment, with commands that a service may run anyway: HGETALL is not among them."""
 
 SET_LOCATIONS: Final = Script(
     _ALL_FIELDS
     + """
 -- KEYS: locations. ARGV: epoch and number, then field, text, field, text, ...
-local stands = redis.call('HMGET', KEYS[1], 'epoch', 'number')
-if stands[1] and stands[2] and stands[1] .. stands[2] >= ARGV[1] .. ARGV[2] then return all(KEYS[1]) end
+local current = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+-- Texts of fixed width: concatenated, they compare as the pair of numbers does.
+if current[1] and current[2] and current[1] .. current[2] >= ARGV[1] .. ARGV[2] then return all(KEYS[1]) end
 """
     + _MAY_WRITE
     + """
+-- Not DEL: a service may lack the right to it. Fields of stages that were removed have to go.
 for _, name in ipairs(redis.call('HKEYS', KEYS[1])) do redis.call('HDEL', KEYS[1], name) end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'number', ARGV[2], unpack(ARGV, 3))
 return all(KEYS[1])
@@ -161,8 +165,8 @@ FORGET_LOCATIONS: Final = Script(
     _ALL_FIELDS
     + """
 -- KEYS: locations. ARGV: epoch and number.
-local stands = redis.call('HMGET', KEYS[1], 'epoch', 'number')
-if stands[1] == ARGV[1] and stands[2] == ARGV[2] then redis.call('DEL', KEYS[1]) end
+local current = redis.call('HMGET', KEYS[1], 'epoch', 'number')
+if current[1] == ARGV[1] and current[2] == ARGV[2] then redis.call('DEL', KEYS[1]) end
 return all(KEYS[1])
 """
 )
@@ -171,24 +175,24 @@ return all(KEYS[1])
 BEAT: Final = Script(
     """
 -- KEYS: home, beat. ARGV: epoch, run id.
-local stands = redis.call('HMGET', KEYS[1], 'epoch', 'run_id')
-if ARGV[2] == '' or stands[1] ~= ARGV[1] or stands[2] ~= ARGV[2] then return 0 end
+local current = redis.call('HMGET', KEYS[1], 'epoch', 'run_id')
+if ARGV[2] == '' or current[1] ~= ARGV[1] or current[2] ~= ARGV[2] then return 0 end
 redis.call('INCR', KEYS[2])
 return 1
 """
 )
-"""Move the heartbeat on, for the holder of the claim only."""
+"""Increment the heartbeat counter, for the holder of the claim only."""
 
 _COMPARE: Final = (
     _record(HEADER_FIELDS)
     + """
-local stands = standing(KEYS[1])
-if not equals(stands, 1) then return stands end
+local current = read_record(KEYS[1])
+if not equals(current, 1) then return current end
 """
     + _MAY_WRITE
 )
 
-# unpack() in batches: Lua's stack ends at some 8,000 values.
+# unpack() in batches: Lua's stack holds about 8,000 values.
 _ROWS: Final = """
 local function each(command, key, first, last)
   for i = first, last, 4000 do
@@ -201,14 +205,15 @@ each('HSET', KEYS[2], 14, last)
 
 _END: Final = """
 replace(KEYS[1], 7)
-return standing(KEYS[1])
+return read_record(KEYS[1])
 """
 
 WRITE: Final = Script(
     """
 -- KEYS: header, states.
 -- ARGV: 1-6 the header before, 7-12 the header after, 13 the number of arguments that follow as
--- key, state, key, state, ...; all arguments behind them are keys to delete.
+-- key, state, key, state, ...; all arguments after them are keys to delete.
+-- The header is replaced after the rows: if a row is refused, the header must not be ahead of it.
 """
     + _COMPARE
     + _ROWS
@@ -222,18 +227,18 @@ each('HDEL', KEYS[2], last + 1, #ARGV)
 WRITE_JSON: Final = Script(
     """
 -- KEYS: header, states, JSON.
--- ARGV: as in WRITE, but behind the states follow as many arguments as key, JSON, key, JSON, ...
+-- ARGV: as in WRITE, but the states are followed by as many arguments as key, JSON, key, JSON, ...
 """
     + _COMPARE
     + """
-redis.call('HGET', KEYS[3], '')  -- refused here if it is no hash
+redis.call('HGET', KEYS[3], '')  -- fails here, before any write, if it is not a hash
 """
     + _ROWS
     + """
-local behind = 2 * last - 13
-each('HSET', KEYS[3], last + 1, behind)
-each('HDEL', KEYS[2], behind + 1, #ARGV)
-each('HDEL', KEYS[3], behind + 1, #ARGV)
+local last_json = 2 * last - 13
+each('HSET', KEYS[3], last + 1, last_json)
+each('HDEL', KEYS[2], last_json + 1, #ARGV)
+each('HDEL', KEYS[3], last_json + 1, #ARGV)
 """
     + _END
 )
@@ -242,8 +247,8 @@ each('HDEL', KEYS[3], behind + 1, #ARGV)
 WRITE_HASHES: Final = Script(
     """
 -- KEYS: header, states, and the hash of each state: first of those that are set, then of those deleted.
--- ARGV: as in WRITE, but behind the states follows for each of them the number of arguments of its hash,
--- and these: field, text, field, text, ...
+-- ARGV: as in WRITE, but the states are followed, for each of them, by the number of arguments of its hash,
+-- and these arguments: field, text, field, text, ...
 """
     + _COMPARE
     + """
@@ -266,4 +271,4 @@ each('HDEL', KEYS[2], at, #ARGV)
 """
     + _END
 )
-"""Compare and set a header, with rows and a hash of each. A hash is made anew: fields may have gone."""
+"""Compare and set a header, with rows and a hash of each. A hash is deleted first: it may have lost fields."""

@@ -1,11 +1,11 @@
-"""How to reach a Redis: one server, a cluster, or the master that sentinels name."""
+"""How to reach Redis: one server, a cluster, or the master behind sentinels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Place: TypeAlias = tuple[str, int]
+HostPort: TypeAlias = tuple[str, int]
 """Host and port of a server."""
 
 
@@ -14,16 +14,16 @@ class RedisSettings:
     """How to reach the server or servers. Pickled with a store, passwords included, so that tasks can log in.
 
     Attributes:
-        kind: one server, a Redis Cluster, or the master that sentinels know.
-        host: name or address; of one server only.
-        port: TCP port; of one server only.
-        nodes: of a cluster: nodes to begin with, any one of them is enough. Else: the sentinels.
-        service: the name that the sentinels have for their master.
+        kind: one server, a Redis Cluster, or the master behind sentinels.
+        host: name or address; for one server only.
+        port: TCP port; for one server only.
+        nodes: for a cluster: nodes to begin with, any one of them is enough. With sentinels: these.
+        service: the sentinels' name for the master.
         db: number of the database; 0 in a cluster.
         username: ACL user; empty for the default user.
         password: empty for none; never shown.
         sentinel_username: ACL user of the sentinels.
-        sentinel_password: theirs; empty for none; never shown.
+        sentinel_password: password for the sentinels; empty for none; never shown.
         tls: encrypt, and verify the server's certificate and name.
         ca_file: certificates to trust; empty for the system's.
         cert_file: the client's own certificate; empty for none.
@@ -39,7 +39,7 @@ class RedisSettings:
     kind: Literal["server", "cluster", "sentinel"] = "server"
     host: str = "localhost"
     port: int = 6379
-    nodes: tuple[Place, ...] = ()
+    nodes: tuple[HostPort, ...] = ()
     service: str = ""
     db: int = 0
     username: str = ""
@@ -71,11 +71,11 @@ class RedisSettings:
                 return f"{scheme}://{user}{shown((self.host, self.port))}/{self.db}"
 
 
-def shown(place: Place) -> str:
-    """A place as addresses write it.
+def shown(address: HostPort) -> str:
+    """Host and port as written in an address.
 
     >>> shown(("::1", 7000))
     '[::1]:7000'
     """
-    host, port = place
+    host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -1,4 +1,4 @@
-"""The Redis store: one script for each atomic step, all keys of a step in one hash slot."""
+"""The Redis store: each atomic operation is one script, whose keys are all in one hash slot."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 MAX_ROWS: Final = 5_000
 MAX_BYTES: Final = 4_000_000
-"""What one script takes: it blocks the server for 3 ms (small rows) to 13 ms (4 MB) (docs/stores.md)."""
+"""Limits of one script: it blocks the server for 3 ms (small rows) to 13 ms (4 MB) (docs/stores.md)."""
 
 _READ_KEYS: Final = 1_000
-"""Keys of one HMGET: no single command blocks the server for long."""
+"""Keys of one HMGET, so that no single command blocks the server for long."""
 
 _TRIP_KEYS: Final = 20_000
-"""Keys of one round trip; what it answers is held in memory on both sides."""
+"""Keys of one round trip, whose reply is held in memory on both sides."""
 
 _PAGE_BYTES: Final = 1_000_000
-"""What a page of a scan should have."""
+"""Size of a page of a scan."""
 
 _STRONG: Final = {
     "appendonly": "yes",
@@ -38,16 +38,16 @@ _STRONG: Final = {
 
 
 class RedisStore:
-    """A `StateStore` in Redis 6.2 or later: one server, a cluster, or a master that sentinels know.
+    """A `StateStore` in Redis 6.2 or later: one server, a cluster, or a master behind sentinels.
 
-    The object carries settings only and can be pickled.
+    The object holds only settings and can be pickled.
 
-    The layout is documented in docs/stores.md, for other programs may read it.
+    The layout is documented in docs/stores.md, because other programs may read it.
 
     Args:
         settings: how to reach the server.
-        max_rows: rows that one `write` takes at most.
-        max_bytes: bytes of keys and states that one `write` takes at most.
+        max_rows: most rows of one `write`.
+        max_bytes: most bytes of keys and states in one `write`.
     """
 
     max_rows: int
@@ -86,7 +86,7 @@ class RedisStore:
         return self._limits.plan
 
     def check(self) -> list[str]:
-        """See `StateStore.check`: the server's settings that may lose or evict what it acknowledged."""
+        """See `StateStore.check`: settings with which the server may lose or evict acknowledged writes."""
         client = self._client
         client.ping()
         weak = []
@@ -112,9 +112,9 @@ class RedisStore:
         if replicas is False:
             return []
         trouble = (
-            "whether there are replicas cannot be read; one that takes over may lack acknowledged states"
+            "it cannot be read whether there are replicas; one that takes over may lack acknowledged states"
             if replicas is None
-            else "a replica that takes its master's place may lack states that were acknowledged"
+            else "a replica that replaces its master may lack states that were acknowledged"
         )
         advice = "wait for replicas with the option wait_replicas=1. --allow-weak-durability accepts that"
         return [f"{self.settings}: {trouble}; {advice}"]
@@ -145,8 +145,8 @@ class RedisStore:
         ]
         if plan is not None:
             arguments += [layout.number_text(after.number), plan]
-        stands = self._client.run(scripts.SET_HOME, [key, layout.plans_key(flow)], arguments)
-        return layout.home_of(_values(stands), key)
+        current = self._client.run(scripts.SET_HOME, [key, layout.plans_key(flow)], arguments)
+        return layout.home_of(_values(current), key)
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         """See `StateStore.beat`."""
@@ -162,7 +162,7 @@ class RedisStore:
         return cast("bytes | None", self._client.together([command])[0])
 
     def flows(self) -> list[str]:
-        """See `StateStore.flows`; walks over all keys of all masters, without blocking them."""
+        """See `StateStore.flows`; scans all keys of all masters, without blocking them."""
         found = {layout.flow_of(key) for key in self._client.keys(layout.HOMES)}
         return sorted(flow for flow in found if flow is not None)
 
@@ -170,19 +170,19 @@ class RedisStore:
         """See `StateStore.forget`."""
         key = layout.home_key(flow)
         keys = [key, layout.beat_key(flow), layout.plans_key(flow)]
-        stands = self._client.run(scripts.FORGET_HOME, keys, layout.home_arguments(before))
-        return layout.home_of(_values(stands), key)
+        current = self._client.run(scripts.FORGET_HOME, keys, layout.home_arguments(before))
+        return layout.home_of(_values(current), key)
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         """See `StateStore.forget_part`."""
-        place = flow, stage, part
-        key = layout.header_key(*place)
-        keys = [key, layout.states_key(*place), layout.json_key(*place)]
-        stands = self._client.run(scripts.FORGET_PART, keys, layout.header_arguments(before))
-        return layout.header_of(_values(stands), key)
+        cell = flow, stage, part
+        key = layout.header_key(*cell)
+        keys = [key, layout.states_key(*cell), layout.json_key(*cell)]
+        current = self._client.run(scripts.FORGET_PART, keys, layout.header_arguments(before))
+        return layout.header_of(_values(current), key)
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
-        """See `StateStore.headers`; one round trip, each header at a moment of its own."""
+        """See `StateStore.headers`; one round trip, but not one snapshot."""
         keys = [layout.header_key(flow, stage, part) for part in parts]
         replies = self._client.together([_header_command(key) for key in keys]) if keys else []
         return [layout.header_of(_values(reply), key) for key, reply in zip(keys, replies, strict=True)]
@@ -205,6 +205,7 @@ class RedisStore:
             for start in range(0, len(commands), trip)
             for reply in self._client.together(commands[start : start + trip])
         ]
+        # Redis runs the commands of one slot in order: equal headers before and after mean that no write came between.
         states = [state for values in middle for state in values]
         return layout.header_of(first, header_key), states, layout.header_of(last, header_key)
 
@@ -221,21 +222,21 @@ class RedisStore:
         """See `StateStore.write`."""
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self, rows, views)
-        place = flow, stage, part
-        header_key = layout.header_key(*place)
+        cell = flow, stage, part
+        header_key = layout.header_key(*cell)
         kept = [row for row in rows if row[1] is not None]
         deleted = [key for key, state in rows if state is None]
-        keys: list[str | bytes] = [header_key, layout.states_key(*place)]
+        keys: list[str | bytes] = [header_key, layout.states_key(*cell)]
         states: list[Argument] = [field for row in kept for field in row if field is not None]
         script = scripts.WRITE
         shown: list[Argument] = []
         if views is not None and views.kind == "json":
             script = scripts.WRITE_JSON
-            keys.append(layout.json_key(*place))
+            keys.append(layout.json_key(*cell))
             shown = [field for key, _ in kept for field in (key, str(views.shown[key]))]
         elif views is not None:
             script = scripts.WRITE_HASHES
-            keys += [layout.hash_key(*place, key) for key in (*(key for key, _ in kept), *deleted)]
+            keys += [layout.hash_key(*cell, key) for key in (*(key for key, _ in kept), *deleted)]
             for key, _ in kept:
                 fields = [text for field in _fields(views.shown[key]) for text in field]
                 shown += (len(fields), *fields)

@@ -1,4 +1,4 @@
-"""One process's connection to a SQLite file: opening, transactions, and the one place of its errors."""
+"""One process's connection to a SQLite file: opening, transactions, and the mapping of its errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ CREATE TABLE states (
     state BLOB NOT NULL, shown TEXT, PRIMARY KEY (flow, stage, part, key)
 ) STRICT, WITHOUT ROWID;
 """
-"""The tables; `cursor` is NULL when no plan is begun, `shown` where a stage shows nothing."""
+"""The tables. `cursor` is NULL when no plan is begun, `shown` when the stage has no view."""
 
 LOCATIONS: Final = """
 CREATE TABLE IF NOT EXISTS locations (
@@ -59,10 +59,10 @@ CREATE VIEW IF NOT EXISTS results AS
     CROSS JOIN states AS s ON s.flow = h.flow AND s.stage = h.stage AND s.part = h.part
     WHERE l.kind = 'aggregate';
 """
-"""Where the states of each stage are, and a view that goes there: the states of all flows under permanent names.
+"""Where the states of each stage are, and a view that joins them: the states of all flows under permanent names.
 
-The joins are in the order in which each is found by a key: the state partitions of a stage, then a key in each.
-Without CROSS, SQLite may begin with all states.
+The joins are in the order in which an index finds the rows: a stage, its state partitions, a key in each. CROSS makes
+SQLite keep that order; otherwise it may begin with a scan of all states.
 """
 
 _TRY_AGAIN: Final = frozenset(
@@ -97,7 +97,7 @@ def absolute(path: str) -> str:
     found = Path(os.path.normpath(Path.cwd() / path.replace("//", "/")))
     if not found.parent.is_dir():
         raise ConfigurationError(
-            f"sqlite://{found}: the directory {found.parent} does not exist; make it first"
+            f"sqlite://{found}: the directory {found.parent} does not exist; create it first"
         )
     if found.is_dir():
         raise ConfigurationError(f"sqlite://{found} is a directory; a file is needed")
@@ -105,14 +105,14 @@ def absolute(path: str) -> str:
 
 
 def mapped(error: sqlite3.Error, path: str) -> ChainError | None:
-    """What an error of the driver means to us: the only place where that is decided.
+    """Our error for an error of the driver; nothing else decides about them.
 
     Args:
         error: the driver's error.
         path: the file, for the text.
 
     Returns:
-        The error to raise; None for errors of the program itself, which shall crash.
+        The error to raise; None for programming errors, which must crash.
     """
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
@@ -143,11 +143,11 @@ class SqliteFile:
     def of_this_process(cls, path: str, timeout_s: float) -> SqliteFile:
         """The process's own connection to this file.
 
-        A forked child gets a new one. Its parent's entry stays, unused and open: SQLite forbids a
-        child to use or close what it inherited.
+        A forked child gets a new one. Its parent's entry remains, unused and open: SQLite does not allow a child to use
+        or close an inherited connection.
         """
-        place = (os.getpid(), path, timeout_s)
-        return _files.get(place) or _files.setdefault(place, cls(path, timeout_s))
+        key = (os.getpid(), path, timeout_s)
+        return _files.get(key) or _files.setdefault(key, cls(path, timeout_s))
 
     @classmethod
     def forget(cls, path: str, timeout_s: float) -> None:
@@ -158,7 +158,7 @@ class SqliteFile:
 
     @property
     def limits(self) -> Limits:
-        """What this build of SQLite takes: a row has to fit into its longest blob, names and lengths included.
+        """The limits of this build of SQLite: a row, names and lengths included, must not exceed its longest blob.
 
         Raises:
             Unavailable, ConfigurationError: as `transaction`.
@@ -174,12 +174,12 @@ class SqliteFile:
         """One transaction: committed at the end, rolled back by an exception.
 
         Args:
-            write: take the write lock first, so that what is read stands until the end.
+            write: take the write lock first, so that nobody changes what is read until the end.
 
         Raises:
             Unavailable: locked by others for too long, disk full, input/output error.
             ConfigurationError: not our database, or no right to use it.
-            StoreInconsistent: damaged, or another file now stands at this path.
+            StoreInconsistent: damaged, or replaced by another file.
         """
         with self._lock:
             try:
@@ -217,7 +217,7 @@ class SqliteFile:
                 raise
             self._connection = connection
         elif _identity(self._path) != self._identity:
-            # SQLite would go on writing into the file that is no longer there, and nobody would notice.
+            # SQLite would go on writing to the deleted file, and nobody would notice.
             raise StoreInconsistent(
                 f"sqlite://{self._path}: the file was deleted or replaced while it was open; "
                 "stop every service that uses it, then start again"
@@ -238,9 +238,11 @@ def _identity(path: str) -> tuple[int, int]:
 
 def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> None:
     version, application, tables = _look(connection)
+    # Write-ahead logging first, because it cannot be set within the transaction that makes the tables.
     if application == 0 and version == 0 and tables == 0:
         _journal_mode_wal(connection, timeout_s)
         connection.execute("BEGIN IMMEDIATE")
+        # Look again under the lock: another process may have made the tables since.
         if _versions(connection) == (0, 0, 0):
             for statement in (SCHEMA + LOCATIONS).split(";"):
                 connection.execute(statement)
@@ -252,21 +254,21 @@ def _prepare(connection: sqlite3.Connection, path: str, timeout_s: float) -> Non
         raise ConfigurationError(f"sqlite://{path} is the database of another program; name another file")
     if version != SCHEMA_VERSION:
         raise ConfigurationError(
-            f"sqlite://{path} has schema {version}, this version of sqe-chain knows {SCHEMA_VERSION}"
+            f"sqlite://{path} has schema {version}, this sqe-chain needs {SCHEMA_VERSION}: use the version of sqe-chain that wrote it"
         )
     mode = _journal_mode_wal(connection, timeout_s)
     if mode != "wal":
         raise ConfigurationError(
-            f"sqlite://{path}: this file system allows journal mode {mode} only, not wal"
+            f"sqlite://{path}: this file system allows only the journal mode {mode}, not wal; use a local disk"
         )
     connection.execute("PRAGMA synchronous = FULL")
 
 
 def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
-    """Ask for write-ahead logging.
+    """Set write-ahead logging.
 
-    SQLite goes from a read lock to the write lock here, and does not wait for the second one when another process has
-    it: two that wait like that would wait forever. With the first lock given back, nothing is wrong with waiting.
+    SQLite upgrades a read lock to the write lock here. It does not wait if another process has the write lock, because
+    two processes that do so would wait for each other forever. So wait here, where no lock is held.
 
     Returns:
         The journal mode that the file has now.
@@ -282,7 +284,7 @@ def _journal_mode_wal(connection: sqlite3.Connection, timeout_s: float) -> str:
 
 
 def _look(connection: sqlite3.Connection) -> tuple[int, int, int]:
-    """All three of one moment: another process may be making the tables."""
+    """Read all three in one snapshot: another process may be creating the tables."""
     connection.execute("BEGIN")
     found = _versions(connection)
     connection.execute("COMMIT")

@@ -1,7 +1,7 @@
 """A store in one SQLite file: the embedded default, for one machine and any number of processes on it.
 
-Each step is one transaction: ``BEGIN IMMEDIATE`` takes the write lock before anything is compared, and
-with ``journal_mode=WAL`` and ``synchronous=FULL`` what was committed survives a power failure.
+Each write is one transaction: ``BEGIN IMMEDIATE`` takes the write lock before anything is compared, and
+with ``journal_mode=WAL`` and ``synchronous=FULL`` a committed transaction survives a power failure.
 The schema is documented in docs/stores.md.
 """
 
@@ -30,10 +30,10 @@ class SqliteStore:
     The file must lie on a local disk: SQLite's locks do not work over network file systems.
 
     Args:
-        path: the file; made when it is missing. Its directory must exist.
+        path: the file; created if it is missing. Its directory must exist.
         timeout_s: how long to wait for another process's transaction before `Unavailable`, in seconds.
-        max_rows: rows that one `write` takes at most.
-        max_bytes: bytes of keys and states that one `write` takes at most.
+        max_rows: most rows of one `write`.
+        max_bytes: most bytes of keys and states in one `write`.
 
     Raises:
         ConfigurationError: the directory does not exist.
@@ -78,7 +78,7 @@ class SqliteStore:
         return self._limits.plan
 
     def check(self) -> list[str]:
-        """Open the file; [] for its settings are fixed, and strong.
+        """Open the file; returns [], because its settings are fixed and durable.
 
         Raises:
             Unavailable: locked by another process, or the disk is full.
@@ -103,9 +103,9 @@ class SqliteStore:
         check_home(after, plan)
         self._limits.check_plan(self, plan)
         with self._file.transaction(write=True) as connection:
-            stands, beat = _home(connection, check_name(flow))
-            if stands != before:
-                return stands
+            current, beat = _home(connection, check_name(flow))
+            if current != before:
+                return current
             connection.execute(
                 "INSERT OR REPLACE INTO homes (flow, epoch, run_id, owner, number, plan_id, beat)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -123,6 +123,7 @@ class SqliteStore:
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         """See `StateStore.beat`."""
         with self._file.transaction(write=True) as connection:
+            # An empty run id means that the claim was released: nobody may beat, not even an equal one.
             done = connection.execute(
                 "UPDATE homes SET beat = beat + 1 WHERE flow = ? AND epoch = ? AND run_id = ? AND run_id <> ''",
                 (check_name(flow), epoch, run_id),
@@ -145,24 +146,24 @@ class SqliteStore:
     def forget(self, flow: str, before: Home) -> Home | None:
         """See `StateStore.forget`."""
         with self._file.transaction(write=True) as connection:
-            stands, _ = _home(connection, check_name(flow))
-            if stands != before:
-                return stands
+            current, _ = _home(connection, check_name(flow))
+            if current != before:
+                return current
             for table in ("homes", "plans"):
                 connection.execute(f"DELETE FROM {table} WHERE flow = ?", (flow,))  # noqa: S608 - two constants
             return None
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         """See `StateStore.forget_part`."""
-        place = (check_name(flow), check_name(stage), part)
+        cell = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
-            stands = _header(connection, place)
-            if stands != before:
-                return stands
+            current = _header(connection, cell)
+            if current != before:
+                return current
             for table in ("headers", "states"):
                 connection.execute(
                     f"DELETE FROM {table} WHERE flow = ? AND stage = ? AND part = ?",  # noqa: S608 - as above
-                    place,
+                    cell,
                 )
             return None
 
@@ -175,11 +176,11 @@ class SqliteStore:
         self, flow: str, stage: str, part: int, keys: Sequence[bytes]
     ) -> tuple[Header | None, list[bytes | None], Header | None]:
         """See `StateStore.read`; here one snapshot, so both headers are the same."""
-        place = (check_name(flow), check_name(stage), part)
+        cell = (check_name(flow), check_name(stage), part)
         select = "SELECT state FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?"
         with self._file.transaction() as connection:
-            header = _header(connection, place)
-            rows = [connection.execute(select, (*place, key)).fetchone() for key in keys]
+            header = _header(connection, cell)
+            rows = [connection.execute(select, (*cell, key)).fetchone() for key in keys]
         return header, [row[0] if row else None for row in rows], header
 
     def write(
@@ -196,26 +197,26 @@ class SqliteStore:
         check_rows(rows, self.max_rows, self.max_bytes, views)
         self._limits.check(self, rows, views)
         shown = views.shown if views else {}
-        place = (check_name(flow), check_name(stage), part)
+        cell = (check_name(flow), check_name(stage), part)
         with self._file.transaction(write=True) as connection:
-            stands = _header(connection, place)
-            if stands != before:
-                return stands
+            current = _header(connection, cell)
+            if current != before:
+                return current
             connection.executemany(
                 "INSERT INTO states (flow, stage, part, key, state, shown) VALUES (?, ?, ?, ?, ?, ?)"
                 " ON CONFLICT DO UPDATE SET state = excluded.state, shown = excluded.shown",
-                ((*place, key, state, shown.get(key)) for key, state in rows if state is not None),
+                ((*cell, key, state, shown.get(key)) for key, state in rows if state is not None),
             )
             connection.executemany(
                 "DELETE FROM states WHERE flow = ? AND stage = ? AND part = ? AND key = ?",
-                ((*place, key) for key, state in rows if state is None),
+                ((*cell, key) for key, state in rows if state is None),
             )
             connection.execute(
                 "INSERT OR REPLACE INTO headers"
                 " (flow, stage, part, epoch, run_id, number, plan_id, begun_id, cursor)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
-                    *place,
+                    *cell,
                     after.epoch,
                     after.run_id,
                     after.number,
@@ -228,16 +229,16 @@ class SqliteStore:
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`; here in key order, in pages."""
-        place = (check_name(flow), check_name(stage), part)
+        cell = (check_name(flow), check_name(stage), part)
         select = "SELECT key, state FROM states WHERE flow = ? AND stage = ? AND part = ?"
         page: list[tuple[bytes, bytes]]
         with self._file.transaction() as connection:
-            page = connection.execute(f"{select} ORDER BY key LIMIT ?", (*place, _SCAN_ROWS)).fetchall()
+            page = connection.execute(f"{select} ORDER BY key LIMIT ?", (*cell, _SCAN_ROWS)).fetchall()
         while page:
             yield from page
             with self._file.transaction() as connection:
                 page = connection.execute(
-                    f"{select} AND key > ? ORDER BY key LIMIT ?", (*place, page[-1][0], _SCAN_ROWS)
+                    f"{select} AND key > ? ORDER BY key LIMIT ?", (*cell, page[-1][0], _SCAN_ROWS)
                 ).fetchall()
 
     def locations(self, flow: str) -> Locations | None:
@@ -249,10 +250,10 @@ class SqliteStore:
         """See `StateStore.set_locations`; a file of an older version gets the table now."""
         check_locations(after)
         with self._file.transaction(write=True) as connection:
-            stands = _locations(connection, check_name(flow))
-            if stands is not None and stands.age >= after.age:
-                return stands
-            # The version of the file stays what it is: older versions of this library neither read nor write the table.
+            current = _locations(connection, check_name(flow))
+            if current is not None and current.age >= after.age:
+                return current
+            # Keep the version of the file: older versions of this library ignore the table, and can still open the file.
             for statement in LOCATIONS.split(";"):
                 connection.execute(statement)
             connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
@@ -269,9 +270,9 @@ class SqliteStore:
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         """See `StateStore.forget_locations`."""
         with self._file.transaction(write=True) as connection:
-            stands = _locations(connection, check_name(flow))
-            if stands is None or stands.age != before.age:
-                return stands
+            current = _locations(connection, check_name(flow))
+            if current is None or current.age != before.age:
+                return current
             connection.execute("DELETE FROM locations WHERE flow = ?", (flow,))
             return None
 
@@ -287,18 +288,18 @@ def _home(connection: sqlite3.Connection, flow: str) -> tuple[Home | None, int]:
     return (Home(*row[:5]), row[5]) if row else (None, 0)
 
 
-def _header(connection: sqlite3.Connection, place: tuple[str, str, int]) -> Header | None:
+def _header(connection: sqlite3.Connection, cell: tuple[str, str, int]) -> Header | None:
     row = connection.execute(
         "SELECT epoch, run_id, number, plan_id, begun_id, cursor FROM headers"
         " WHERE flow = ? AND stage = ? AND part = ?",
-        place,
+        cell,
     ).fetchone()
     return Header(*row) if row else None
 
 
 def _locations(connection: sqlite3.Connection, flow: str) -> Locations | None:
     if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'locations'").fetchone():
-        return None  # a file that an older version has made
+        return None  # the file was made by an older version
     rows = connection.execute(
         "SELECT epoch, number, stage, stored_flow, state_partitions, buckets, kind, type_name,"
         " nullif(shown_as, ''), store FROM locations WHERE flow = ?",
