@@ -87,7 +87,7 @@ def import_states(
             _open(file, file.suffix == ".gz", "rt") as lines,
         ):
             plan = import_lines(found.env, with_counter(_readable_lines(file, lines), "states read"))
-        ERR.print(f"flow {flow.name!r} stands at plan {plan.number} in the new store")
+        ERR.print(f"flow {flow.name!r} is at plan {plan.number} in the new store")
 
 
 def _flow_with_states(target: str) -> Flow:

@@ -150,7 +150,7 @@ def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = F
     with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
         plan = work.run()
     name = found.env.flow.name
-    return f"flow {name!r} stands at plan {plan.number} now, folded again; start its service"
+    return f"flow {name!r} is now at plan {plan.number}, folded again; start its service"
 
 
 def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:

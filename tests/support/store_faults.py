@@ -14,7 +14,7 @@ FAULTS = {
     "slow": "the server is silent for a while, but not as long",
     "lost-answer": "the answer is lost after the effect",
     "disk-full": "the disk is full in the middle of writes",
-    "read-only": "the server, or its disk, takes no writes any more",
+    "read-only": "the server, or its disk, no longer takes writes",
 }
 
 NO_SERVER = "it has neither server nor disk"
@@ -28,7 +28,7 @@ IMPOSSIBLE = {("memory", fault): NO_SERVER for fault in FAULTS} | {
         "redis-cluster",
         "lost-answer",
     ): "nodes tell clients their own addresses, past a wire that loses answers",
-    ("redis-cluster", "read-only"): "clients are led from a replica to its master",
+    ("redis-cluster", "read-only"): "clients are redirected from a replica to its master",
     ("cassandra", "read-only"): "every replica takes writes",
 }
 """(store, fault) -> why it is not possible here."""
