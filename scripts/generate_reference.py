@@ -28,7 +28,7 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": (
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-        *("run", "running", "RunningService", "get", "states", "States"),
+        *("run", "running", "RunningService", "Settings", "get", "states", "States"),
     ),
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context"),
     "sqe_chain.stages": (
@@ -78,7 +78,6 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Zombie",
         "SteppingClock",
         "Crash",
-        "Settings",
         "MemoryStore",
     ),
     "sqe_chain.testing.simulator": (

@@ -14,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.replays import ReplayFilter
 
 if TYPE_CHECKING:
+    from sqe_chain.protocol.settings import Settings
     from sqe_chain.runtime.lookup import get
     from sqe_chain.runtime.running import RunningService, run, running
     from sqe_chain.runtime.states import States, states
@@ -26,6 +27,7 @@ __all__ = [
     "Link",
     "ReplayFilter",
     "RunningService",
+    "Settings",
     "States",
     "get",
     "read",
@@ -41,14 +43,15 @@ _LATER = {
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",
     "running": "sqe_chain.runtime.running",
+    "Settings": "sqe_chain.protocol.settings",
     "States": "sqe_chain.runtime.states",
     "states": "sqe_chain.runtime.states",
 }
-"""What runs flows: loaded when it is asked for, so that who only wraps messages does not pay for it."""
+"""Names for running flows: imported at first use, so that programs that only wrap messages do not load them."""
 
 
 def __getattr__(name: str) -> object:
-    """Load what runs flows."""
+    """Import a name for running flows."""
     if name not in _LATER:
         raise AttributeError(f"module 'sqe_chain' has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)

@@ -10,11 +10,11 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command; ends the process with its exit status.
 
-    Exit statuses: 0 success, 1 the flow failed, 2 wrong settings and nothing was started, 3 going on would not
+    Exit statuses: 0 success, 1 the flow failed, 2 wrong settings and nothing was started, 3 continuing would not
     be exact, 4 a newer run owns the flow, 5 a broker, store or Spark was not available.
     """
     try:
-        from sqe_chain.cli.app import app  # noqa: PLC0415 - without the extra, say so instead of a traceback
+        from sqe_chain.cli.app import app  # noqa: PLC0415 - without the extra, a clear error instead of a traceback
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "sqe_chain":
             raise

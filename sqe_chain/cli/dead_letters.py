@@ -30,7 +30,7 @@ from sqe_chain.protocol.plan import Plan
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.segment.exclusion import Exclusion
 
-app = typer.Typer(no_args_is_help=True, help="What a flow has left out and kept: dead letters.")
+app = typer.Typer(no_args_is_help=True, help="Inputs that a flow has left out and kept: dead letters.")
 
 
 @app.command("replay")
@@ -44,17 +44,17 @@ def replay(
         typer.Option(
             "--to",
             metavar="TOPIC",
-            help="A topic that the flow reads with envelopes; by default each letter goes where it was read.",
+            help="A topic that the flow reads with envelopes; by default each letter goes to where it was read.",
         ),
     ] = None,
     json: JsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Send the dead letters of a flow back to where it reads them, each once.
+    """Send the dead letters of a flow back to its inputs, each once.
 
     It may be killed and run again; a second run sends only new letters. Other services that read the same topic count
-    the letters again: then give this flow a separate topic for them, with --to. Do not fold inputs that were sent back
-    again with corrected code (rebuild, rewind): they would be counted twice.
+    the letters again: then give this flow a separate topic for them, with --to. Do not also fold the inputs again with fixed code
+    (rebuild, rewind): those that were sent back would be counted twice.
     """
     with reported(traceback=traceback):
         flow = load_flow(target)
@@ -88,9 +88,7 @@ def excluded(
     store: StoreOption = None,
     limit: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Show at most so many; by default 100 in a table, all as JSON."
-        ),
+        typer.Option(metavar="N", min=1, help="Show at most N; by default 100 in a table, all as JSON."),
     ] = None,
     json: JsonOption = False,
     traceback: TracebackOption = False,
@@ -104,7 +102,7 @@ def excluded(
         flow = load_flow(target)
         if not flow.stages():
             raise ConfigurationError(
-                f"flow {flow.name!r} keeps no states, hence no plans: the inputs that it leaves out are in its log lines, "
+                f"flow {flow.name!r} has no stages, hence no plans: the inputs that it leaves out are in its log lines, "
                 "and with poison='dead_letter' in its dead letters: sqe-chain peek"
             )
         with open_stores(flow, store_urls(store or ())) as stores:
@@ -134,12 +132,10 @@ def _show(rows: list[tuple[int, Exclusion]]) -> None:
 
 def _plans(flow: str, home: StateStore) -> Iterator[Plan]:
     """The plans in the store, newest first."""
-    standing, _ = home.home(flow)
-    if standing is None or standing.number < 0:
-        raise ConfigurationError(
-            f"the store knows nothing of flow {flow!r}: it has not run with this --store yet"
-        )
-    for number in range(standing.number, -1, -1):
+    current, _ = home.home(flow)
+    if current is None or current.number < 0:
+        raise ConfigurationError(f"the store has no flow {flow!r}: it has not run with this --store yet")
+    for number in range(current.number, -1, -1):
         data = home.plan(flow, number)
         if data is None:
             return

@@ -21,10 +21,13 @@ app = typer.Typer(
 DirOption = Annotated[
     Path | None,
     typer.Option(
-        "--dir", metavar="DIRECTORY", envvar="SQE_CHAIN_DEV_DIR", help="For data and the list of servers."
+        "--dir",
+        metavar="DIRECTORY",
+        envvar="SQE_CHAIN_DEV_DIR",
+        help="Directory for data and the list of servers.",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Addresses and the rest as one JSON object.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="All information as one JSON object.")]
 
 
 @app.command("up")
@@ -34,13 +37,13 @@ def dev_up(
     kafka_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
     redis_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
     cassandra: Annotated[
-        bool, typer.Option("--cassandra", help="Start Cassandra, too, with the tables of a store.")
+        bool, typer.Option("--cassandra", help="Also start Cassandra, with the tables of a store.")
     ] = False,
     cassandra_port: Annotated[int | None, typer.Option(metavar="PORT", help="By default a free one.")] = None,
     json: JsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Start the servers that are not running yet. They run until `down`; data of an earlier `up` are kept."""
+    """Start the servers that are not running yet. They run until `down`; data of an earlier `up` is kept."""
     kinds = (*DEFAULT_KINDS, "cassandra") if cassandra or cassandra_port else DEFAULT_KINDS
     with reported(traceback=traceback):
         fetch(lambda line: ERR.print(Text(line, "dim")), kinds)

@@ -1,4 +1,4 @@
-"""Files that commands write: a file appears only when it is complete; a counter on the terminal shows progress."""
+"""Writes files so that they appear only when complete, with a counter on the terminal."""
 
 from __future__ import annotations
 

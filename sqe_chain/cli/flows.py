@@ -1,4 +1,4 @@
-"""`sqe-chain flows`: which flows a store knows, and forgetting one."""
+"""`sqe-chain flows`: lists the flows in a store, and deletes one."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from sqe_chain.runtime.connecting import open_log
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.stores import open_store
 
-app = typer.Typer(no_args_is_help=True, help="Which flows a store knows; forget one.")
+app = typer.Typer(no_args_is_help=True, help="List the flows in a store; forget one.")
 
 
 @app.command("list")
 def list_flows(
     *, store: StoreOption = None, json: JsonOption = False, traceback: TracebackOption = False
 ) -> None:
-    """List the flows whose home is this store: those with stages. Republishers keep nothing in stores."""
+    """List the flows whose home is this store: those with stages. Republishers store nothing."""
     with reported(traceback=traceback), _stores(store or ()) as stores:
         found = known_flows(stores[""])
         if json:
@@ -53,7 +53,7 @@ def list_flows(
         if found:
             OUT.print(table)
         else:
-            ERR.print("the store knows no flows")
+            ERR.print("there are no flows in the store")
 
 
 @app.command("forget")

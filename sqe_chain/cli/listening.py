@@ -66,7 +66,7 @@ def working_on(
     *,
     log_json: bool,
 ) -> AbstractContextManager[Prepared]:
-    """Everything that a command needs to do one thing with a flow and end.
+    """Everything that a command needs for a single task with a flow.
 
     Raises:
         ChainError: something is missing or wrong.

@@ -1,4 +1,4 @@
-"""MODULE:FLOW: import the user's module and find the flow in it."""
+"""Loads the flow that MODULE:FLOW names from the user's module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGE = str(Path(__file__).parent.parent)
 
 
 def load_flow(target: str) -> Flow:
-    """The flow that MODULE:FLOW names. Modules in the working directory come first.
+    """Load the flow that MODULE:FLOW names. Modules in the working directory come first.
 
     Args:
         target: module name and the flow's name in it, as in `services.fastening:totals`.
@@ -66,13 +66,13 @@ def load_module(name: str) -> ModuleType:
                 f"there is no module {error.name!r} in {here} or on Python's path; run the command in the module's "
                 "directory, or add that directory to PYTHONPATH"
             ) from error
-        raise ConfigurationError(f"{place_of(error)}: importing {name} failed: {error}") from error
+        raise ConfigurationError(f"{location_of(error)}: importing {name} failed: {error}") from error
     except (Exception, SystemExit) as error:
         text = f"{type(error).__name__}: {error}"
-        raise ConfigurationError(f"{place_of(error)}: importing {name} failed: {text}") from error
+        raise ConfigurationError(f"{location_of(error)}: importing {name} failed: {text}") from error
 
 
-def place_of(error: BaseException) -> str:
+def location_of(error: BaseException) -> str:
     """File and line of the user's code that an error came from, ``file:line``."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno}"

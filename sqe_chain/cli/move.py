@@ -1,4 +1,4 @@
-"""`sqe-chain export` and `sqe-chain import`: a flow's states from one store to another, exactly."""
+"""`sqe-chain export` and `sqe-chain import`: move a flow's states from one store to another, exactly."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ TakeoverOption = Annotated[
 
 def export_states(
     target: FlowArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="New file; .gz at its end compresses it.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="New file; a name that ends with .gz is compressed.")
+    ],
     *,
     kafka: KafkaOption,
     kafka_config: KafkaConfigOption = None,
@@ -64,7 +66,7 @@ def export_states(
 
 def import_states(
     target: FlowArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `sqe-chain export` has written.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `sqe-chain export` has written.")],
     *,
     kafka: KafkaOption,
     kafka_config: KafkaConfigOption = None,
@@ -93,7 +95,7 @@ def import_states(
 def _flow_with_states(target: str) -> Flow:
     flow = load_flow(target)
     if not flow.stages():
-        raise ConfigurationError(f"flow {flow.name!r} keeps no states")
+        raise ConfigurationError(f"flow {flow.name!r} has no stages, hence no states to move")
     return flow
 
 

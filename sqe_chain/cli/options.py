@@ -36,7 +36,7 @@ StoreOption = Annotated[
         "--store",
         metavar="[NAME=]URL",
         envvar="SQE_CHAIN_STORE",
-        help="redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for a stage that asks for it. Repeatable.",
+        help="redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.",
     ),
 ]
 EngineOption = Annotated[
@@ -75,7 +75,7 @@ MaxExcludedOption = Annotated[
         metavar="N",
         min=0,
         envvar="SQE_CHAIN_MAX_EXCLUDED",
-        help="Stop before anything is sealed when one batch would exclude more inputs than this, and than the share.",
+        help="Stop before sealing a batch that would exclude more inputs than this, and more than the share.",
     ),
 ]
 MaxExcludedShareOption = Annotated[
@@ -86,7 +86,7 @@ MaxExcludedShareOption = Annotated[
         min=0,
         max=1,
         envvar="SQE_CHAIN_MAX_EXCLUDED_SHARE",
-        help="The same as a share of the records that the batch has read, 0 to 1; 1: never stop for this.",
+        help="The same limit as a share of the records read by the batch, 0 to 1; 1: never stop for this.",
     ),
 ]
 LogJsonOption = Annotated[
@@ -96,5 +96,5 @@ LogJsonOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="JSON, one object on each line.")]
 TracebackOption = Annotated[
     bool,
-    typer.Option("--traceback", envvar="SQE_CHAIN_TRACEBACK", help="With an error, show where it came from."),
+    typer.Option("--traceback", envvar="SQE_CHAIN_TRACEBACK", help="With an error, also show its traceback."),
 ]

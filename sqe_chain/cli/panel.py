@@ -20,10 +20,10 @@ _SHOWN = (WARNINGS - {"waiting"}) | {"recovered"}
 
 
 def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:
-    """The numbers of a service in a frame.
+    """The figures of a service in a frame.
 
     Args:
-        statistics: the numbers.
+        statistics: the figures.
         flow: name of the flow.
         kafka: address of the brokers.
     """
@@ -73,7 +73,7 @@ class LivePanel:
 
     Args:
         console: the terminal.
-        statistics: the numbers; another observer updates them.
+        statistics: the figures; another observer updates them.
         flow: name of the flow.
         kafka: address of the brokers.
     """
@@ -93,11 +93,11 @@ class LivePanel:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop updating; the last numbers stay on the terminal."""
+        """Stop updating; the last figures stay on the terminal."""
         self._live.stop()
 
     def step(self, number: int, when: When) -> None:
-        """Nothing to do: the statistics observe steps themselves."""
+        """Ignored: the statistics observe steps themselves."""
 
     def event(self, event: Event) -> None:
         """Print a line above the panel for an event worth keeping."""

@@ -34,7 +34,7 @@ _SHOWN_BYTES = 120
 
 
 def peek(  # noqa: PLR0913 - each is an option of the command
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to look into.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic to show.")],
     *,
     kafka: KafkaOption,
     kafka_config: KafkaConfigOption = None,
@@ -45,7 +45,7 @@ def peek(  # noqa: PLR0913 - each is an option of the command
         typer.Option(
             "--from",
             metavar="earliest|latest|OFFSET",
-            help="The oldest there are, the newest, or from an offset.",
+            help="The oldest messages, the newest, or those from an offset.",
         ),
     ] = "earliest",
     partition: Annotated[
@@ -59,9 +59,9 @@ def peek(  # noqa: PLR0913 - each is an option of the command
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show messages of a topic: envelopes with their chain; anything else as it is, with the reason.
+    """Show messages of a topic: envelopes with their chain; other messages as they are, with the reason.
 
-    For dead letters, also where the flow read them and why it left them out.
+    For dead letters, also show where the flow read them and why it left them out.
     """
     with reported(traceback=traceback):
         for module in types or ():
@@ -77,7 +77,7 @@ def peek(  # noqa: PLR0913 - each is an option of the command
 def _messages(log: Log, topic: str, partition: int | None, begin: str, limit: int) -> Iterator[Message]:
     info = log.describe([topic_name(topic)]).get(topic)
     if info is None:
-        raise ConfigurationError(f"there is no topic {topic!r} at this broker; check its name and --kafka")
+        raise ConfigurationError(f"there is no topic {topic!r} in this cluster; check its name and --kafka")
     if partition is not None and partition >= info.partitions:
         raise ConfigurationError(
             f"topic {topic!r} has {info.partitions} partitions, 0 to {info.partitions - 1}"

@@ -1,4 +1,4 @@
-"""`sqe-chain rebuild` and `sqe-chain rewind`: fold states again that a store has lost, or that code got wrong."""
+"""`sqe-chain rebuild` and `sqe-chain rewind`: fold states again that a store has lost or code has computed wrongly."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ TakeoverOption = Annotated[
 ]
 ResumeOption = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with an attempt that was interrupted; the code must be the same."),
+    typer.Option("--resume", help="Continue an attempt that was interrupted; the code must be the same."),
 ]
 RepublishOption = Annotated[
     bool,
-    typer.Option("--republish", help="Publish once more what comes after the point rewound to."),
+    typer.Option("--republish", help="Publish the outputs of inputs after that point again."),
 ]
 
 
@@ -86,8 +86,8 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
         )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
         with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
-            said = _again(found, None, resume=resume)
-        ERR.print(said)
+            result = _again(found, None, resume=resume)
+        ERR.print(result)
 
 
 def rewind(  # noqa: PLR0913 - each is an option of the command
@@ -116,7 +116,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
     log_json: LogJsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """Put a flow back to an earlier point: its states are folded again up to there, and it continues from there.
+    """Put a flow back to an earlier point: fold its states again up to there, and let it continue from there.
 
     It folds the inputs after that point a second time, and publishes nothing for them unless --republish is given.
     A flow without states only moves its offsets and publishes: it needs --republish.
@@ -134,15 +134,15 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
         where = target_of(to)
         if not flow.stages() and not republish:
             raise ConfigurationError(
-                f"flow {flow.name!r} keeps no states: it could only publish again; give --republish if you want that "
+                f"flow {flow.name!r} has no stages: it could only publish again; give --republish if you want that "
                 "(receivers ignore what they have counted)"
             )
         with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
             if flow.stages():
-                said = _again(found, where, republish=republish, resume=resume)
+                result = _again(found, where, republish=republish, resume=resume)
             else:
-                said = _move(found, where)
-        ERR.print(said)
+                result = _move(found, where)
+        ERR.print(result)
 
 
 def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
@@ -156,11 +156,11 @@ def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = F
 def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
     service = Republisher(found.env)
     service.start()
-    positions = service.rewind(to)
+    offsets = service.rewind(to)
     partitions = ", ".join(
-        f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(positions.items())
+        f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(offsets.items())
     )
-    return f"flow {found.env.flow.name!r} reads on from {partitions}; start its service"
+    return f"flow {found.env.flow.name!r} continues from {partitions}; start its service"
 
 
 def _silent(found: Prepared, error: Exception) -> None:

@@ -50,13 +50,15 @@ def run(  # noqa: PLR0913 - each is an option of the command
         Literal["earliest", "latest"] | None,
         typer.Option(
             envvar="SQE_CHAIN_START",
-            help="Where a new flow begins; by default only where nothing is missing.",
+            help="Where a new flow begins; by default at offset 0, if no records are missing.",
         ),
     ] = None,
     engine: EngineOption = "spark",
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
-    once: Annotated[bool, typer.Option("--once", help="Process what is there now, then end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process the messages that are there now, then end.")
+    ] = False,
     create_topics: Annotated[
         int | None,
         typer.Option(
@@ -64,7 +66,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             metavar="N",
             min=0,
             envvar="SQE_CHAIN_CREATE_TOPICS",
-            help="Create topics that are missing: outputs with the partitions that the flow declares, inputs with N "
+            help="Create missing topics: outputs with the partitions that the flow declares, inputs with N "
             "(0: inputs must exist).",
         ),
     ] = None,
@@ -76,7 +78,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
         typer.Option(metavar="STAGE", help="Forget a stored stage that the flow no longer has. Repeatable."),
     ] = None,
     accept_rollback: Annotated[
-        bool, typer.Option("--accept-rollback", help="Go on although the store went back as a whole.")
+        bool, typer.Option("--accept-rollback", help="Continue although the whole store went back in time.")
     ] = False,
     allow_weak_durability: WeakOption = False,
     max_records: Annotated[
@@ -107,7 +109,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             min=1,
             max=65_535,
             envvar="SQE_CHAIN_METRICS_PORT",
-            help="Answer Prometheus on this port.",
+            help="Serve metrics for Prometheus, /live and /ready on this port.",
         ),
     ] = None,
     traceback: TracebackOption = False,

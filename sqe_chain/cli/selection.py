@@ -58,7 +58,7 @@ def line_of(found: StoredState, codec: Codec[Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The states that are wanted; by default all.
+    """Which states to show; by default all.
 
     Attributes:
         pattern: for the key as it is shown, with ``*``, ``?`` and ``[...]``; "": any.
@@ -73,7 +73,7 @@ class Selection:
     end_ms: int | None = None
 
     def takes(self, found: StoredState) -> bool:
-        """Whether this state is wanted. A key without a state is shown only if nothing was selected."""
+        """Whether this state is selected. A key without a state is shown only if nothing was selected."""
         state = found.state
         if state is None:
             return self == Selection()
@@ -114,7 +114,7 @@ def selection(
 def _condition(text: str, codec: Codec[Any]) -> Condition:
     found = _CONDITION.fullmatch(text.strip())
     if found is None:
-        raise ConfigurationError(f"--where {text!r}: FIELD=VALUE, or with != < <= > >= between them")
+        raise ConfigurationError(f"--where {text!r}: expected FIELD=VALUE, or != < <= > >= instead of =")
     name, sign, value = found.groups()
     fields = {field.name: field for field in codec.fields() if field.kind != "other"}
     if name not in fields:

@@ -1,4 +1,4 @@
-"""`sqe-chain show`: shows a flow as a tree."""
+"""`sqe-chain show`: shows a flow as a tree, or writes it as a picture."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def show(
     target: FlowArgument,
     *,
     svg: Annotated[
-        Path | None, typer.Option("--svg", metavar="FILE", help="Write it as a picture to a new file.")
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write the flow as a picture to a new file.")
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Show a flow: its sources, steps, stages and outputs. Nothing is connected, nothing runs."""
+    """Show a flow: its sources, operators, stages and outputs. Does not connect or run anything."""
     with reported(traceback=traceback):
         flow = load_flow(target)
         if svg is None:

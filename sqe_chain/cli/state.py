@@ -38,14 +38,16 @@ def state(  # noqa: PLR0913 - options of a command
     store: StoreOption = None,
     match: Annotated[
         str | None,
-        typer.Option("--match", metavar="PATTERN", help="Only keys like this: robot-1*, with * ? and [...]."),
+        typer.Option(
+            "--match", metavar="PATTERN", help="Only keys that match: robot-1*, with * ? and [...]."
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(
             "--where",
             metavar="CONDITION",
-            help="Only states of which this holds: events>100, line=L1. Repeatable.",
+            help="Only states for which this is true: events>100, line=L1. Repeatable.",
         ),
     ] = None,
     begin: Annotated[
@@ -66,9 +68,7 @@ def state(  # noqa: PLR0913 - options of a command
     json: JsonOption = False,
     limit: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", min=1, help="Show at most so many; by default 100 in a table, all as JSON."
-        ),
+        typer.Option(metavar="N", min=1, help="Show at most N; by default 100 in a table, all as JSON."),
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
@@ -89,14 +89,12 @@ def state(  # noqa: PLR0913 - options of a command
             if codec is None:
                 if match or where or output or begin or end:
                     raise ConfigurationError(
-                        f"stage {node.name!r} is a filter: its rows can be listed, not chosen or written to a file"
+                        f"stage {node.name!r} is a filter: its rows can only be listed; leave out --match, --where, --from, --to and --output"
                     )
                 _show_rows(islice(stored, limit), as_lines=json)
                 return
             if (begin or end) and not node.stage_kind.windowed:
-                raise ConfigurationError(
-                    f"stage {node.name!r} has no windows that --from and --to could choose"
-                )
+                raise ConfigurationError(f"stage {node.name!r} has no windows; leave out --from and --to")
             selected = selection(match, where or (), codec, _time("--from", begin), _time("--to", end))
             found = (one for one in decoded(node, codec, stored, wanted) if selected.takes(one))
             if output is not None:
@@ -150,7 +148,7 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
     if table.row_count:
         OUT.print(table)
     else:
-        ERR.print(f"stage {node.name!r} has no such states yet")
+        ERR.print(f"stage {node.name!r} has no such states")
     if next(found, None) is not None:
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
 

@@ -1,4 +1,4 @@
-"""`sqe-chain store`: makes the tables of a store, and checks its durability."""
+"""`sqe-chain store`: creates the tables of a store, and checks its durability."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqe_chain.cli.values import properties
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.stores import WithSchema, open_store
 
-app = typer.Typer(no_args_is_help=True, help="Make the tables of a store; see what is weak about it.")
+app = typer.Typer(no_args_is_help=True, help="Create the tables of a store; check its durability.")
 
 UrlArgument = Annotated[
     str,
@@ -28,27 +28,27 @@ def store_init(
     *,
     replication: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Replicas of each state, in a keyspace that is not there yet."),
+        typer.Option(metavar="N", min=1, help="Replicas of each state, if the keyspace has to be created."),
     ] = None,
     datacenter_replication: Annotated[
         list[str] | None,
-        typer.Option(metavar="DC=N", help="The same, for each data centre by itself. Repeatable."),
+        typer.Option(metavar="DC=N", help="The same for one data centre. Repeatable."),
     ] = None,
     traceback: TracebackOption = False,
 ) -> None:
-    """Make the tables that a store needs, or upgrade them to the newest version. May be repeated.
+    """Create the tables that a store needs, or upgrade them to the newest version. May be repeated.
 
-    Run it once, from one place, before the first service starts. An existing keyspace keeps its replication.
+    Run it once, before the first service starts. An existing keyspace keeps its replication.
     """
     with reported(traceback=traceback):
         wanted = _replication(replication, datacenter_replication or [])
         store = open_store(url)
         try:
             if not isinstance(store, WithSchema):
-                OUT.print("there is nothing to make: a store of this kind needs no tables")
+                OUT.print("there is nothing to create: a store of this kind has no tables")
                 return
             done = store.make_schema(wanted)
-            for line in done or ["the tables are there already"]:
+            for line in done or ["the tables already exist"]:
                 OUT.print(line)
         finally:
             store.close()
@@ -62,10 +62,10 @@ def store_check(url: UrlArgument, *, traceback: TracebackOption = False) -> None
         try:
             if isinstance(store, WithSchema):
                 found, needed = store.schema_version()
-                OUT.print(f"tables: version {found}, needed is {needed}")
+                OUT.print(f"tables: version {found}, the newest is {needed}")
                 if found != needed:
                     OUT.print(
-                        "make them with: sqe-chain store init"
+                        "create or upgrade them with: sqe-chain store init"
                         if found < needed
                         else "they are newer than this sqe-chain: use a newer one"
                     )
@@ -77,7 +77,7 @@ def store_check(url: UrlArgument, *, traceback: TracebackOption = False) -> None
                 OUT.print(f"note: {line}")
             if weak:
                 raise typer.Exit(1)
-            OUT.print("durable: what it acknowledges, it keeps")
+            OUT.print("durable: acknowledged writes are kept")
         finally:
             store.close()
 

@@ -1,4 +1,4 @@
-"""From addresses to ports: the log, the stores and the engine. Drivers are imported only when they are needed."""
+"""Opens the log, the stores and the engine of a service from addresses. Drivers are imported only when needed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class EngineChoice:
 
     Attributes:
         name: `spark`, or `inprocess`.
-        master: Spark's master; None: that of the Spark configuration, else this machine.
+        master: Spark's master; None: that of the Spark configuration, or else this machine.
         conf: further properties of Spark.
     """
 
@@ -37,7 +37,7 @@ class EngineChoice:
 
 
 def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> KafkaLog:
-    """The Kafka cluster. Its client is not connected yet, but a server without TLS has been asked what it is.
+    """The Kafka cluster. Does not connect yet, except to check the kind of server if there is no TLS.
 
     Raises:
         ConfigurationError: the driver is missing, the file is wrong, a property is refused, or another kind of
@@ -60,12 +60,12 @@ def open_stores(
 ) -> Iterator[dict[str, StateStore]]:
     """The stores of a service by name, "" being the default and home store, as long as the context lasts.
 
-    No client is connected before it is used, but servers without TLS have been asked what they are.
+    Does not connect yet, except to check the kind of each server without TLS.
 
     Args:
         flow: the flow.
         urls: store name -> address; "" is the default and home store.
-        by_workers: other processes will use them too.
+        by_workers: whether other processes use them too.
 
     Raises:
         ConfigurationError: an address is wrong, another kind of server answers there, or a store that the flow
@@ -82,7 +82,7 @@ def open_stores(
 
 def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
     if not flow.stages():
-        return {}  # a republisher keeps nothing
+        return {}  # a republisher stores nothing
     if "" not in urls:
         raise ConfigurationError(
             f"flow {flow.name!r} has stages, so it needs a store for its claim and plans; give --store URL, for example "
@@ -91,19 +91,19 @@ def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Map
     for stage in flow.stages():
         if stage.store and stage.store not in urls:
             raise ConfigurationError(
-                f"{stage.declared_at}: stage {stage.name!r} wants the store {stage.store!r}; give --store {stage.store}=URL"
+                f"{stage.declared_at}: stage {stage.name!r} needs the store {stage.store!r}; give --store {stage.store}=URL"
             )
         if by_workers and urls[stage.store or ""].startswith("memory:"):
             raise ConfigurationError(
-                f"{stage.declared_at}: stage {stage.name!r} would keep its states in memory://, which each of Spark's workers "
-                "has for itself; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
+                f"{stage.declared_at}: stage {stage.name!r} would keep its states in memory://, which every worker "
+                "of Spark has separately; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
             )
     return urls
 
 
 @contextmanager
 def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Flow], Engine]]:
-    """What makes engines of the chosen kind, for as long as the context lasts.
+    """A function that makes engines of the chosen kind, as long as the context lasts.
 
     Raises:
         ConfigurationError: Java or pyspark is missing, or a setting of Spark is wrong.
@@ -123,7 +123,7 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
 
 
 def _not_installed(error: ModuleNotFoundError, extra: str) -> Exception:
-    """The error to raise for a driver that is not installed. A missing module of our own is a bug, and stays one."""
+    """The error to raise for a driver that is not installed. A missing module of our own is a bug, and raised as it is."""
     if (error.name or "").partition(".")[0] == "sqe_chain":
         return error
     return ConfigurationError(

@@ -18,11 +18,13 @@ def duration_ms(text: str) -> int:
     (500, 5000, 90000)
 
     Raises:
-        ConfigurationError: it is none, or longer than a day.
+        ConfigurationError: it is not a duration, or longer than a day.
     """
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ConfigurationError(f"{text!r} is no duration; write a number and its unit: 500ms, 5s, 1m or 1h")
+        raise ConfigurationError(
+            f"{text!r} is not a duration; write a number and its unit: 500ms, 5s, 1m or 1h"
+        )
     milliseconds = round(float(found.group(1)) * _MILLISECONDS[found.group(2)])
     if milliseconds > MAX_DURATION_MS:
         raise ConfigurationError(f"{text!r} is too long; at most 24h")

@@ -1,4 +1,4 @@
-"""Whether a service is alive, and whether it works: the answers to ``/live`` and ``/ready``."""
+"""Whether a service is alive, and whether it is ready: the answers to ``/live`` and ``/ready``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STUCK_MS = 15 * 60_000
 """A loop that has neither waited nor made progress for this long is stuck. One step of a batch may take minutes."""
 
 Answer = tuple[bool, str]
-"""Whether it is so, and a sentence for people."""
+"""Yes or no, and a sentence for people."""
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Health:
     """Implements `protocol.interfaces.Observer`.
 
     Args:
-        quiet_ms: gives how long the loop has made no progress; 0 while it waits (`ServiceClock.quiet_ms`).
+        quiet_ms: returns for how long the loop has made no progress; 0 while it waits (`ServiceClock.quiet_ms`).
     """
 
     quiet_ms: Callable[[], int]
@@ -28,18 +28,18 @@ class Health:
     _doing: str = "starting"
 
     def live(self) -> Answer:
-        """Whether the loop moves; also as a standby, and while it waits for a broker or store that is away."""
+        """Whether the loop makes progress, or waits: as a standby, or for a broker or store that is unavailable."""
         quiet_ms = self.quiet_ms()
         if quiet_ms < STUCK_MS:
-            return True, "the service moves"
-        return False, f"nothing has happened for {quiet_ms // 1_000} s, last {self._doing}"
+            return True, "the service is making progress"
+        return False, f"no progress for {quiet_ms // 1_000} s, last event: {self._doing}"
 
     def ready(self) -> Answer:
         """Whether the flow is claimed and recovered, and this run works on it; a standby is not ready."""
         return self._ready, "at work" if self._ready else self._doing
 
     def step(self, number: int, when: When) -> None:
-        """Events are enough."""
+        """Ignored: events are enough."""
 
     def event(self, event: Event) -> None:
         """Note what the service does."""

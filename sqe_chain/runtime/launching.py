@@ -1,4 +1,4 @@
-"""Putting a service together: check the servers, open stores and engine, connect the observers."""
+"""Assembles a service: checks the servers, opens stores and engine, connects the observers."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from sqe_chain.runtime.stop import ServiceClock, Stop, signals
 from sqe_chain.runtime.topics import create_missing
 
 ONCE_PATIENCE_MS = 30_000
-"""How long a service that runs once waits for a broker or store that is away."""
+"""How long a service that runs once waits for a broker or store that is unavailable."""
 
 ObserverFactory = Callable[[Statistics, ServiceClock], AbstractContextManager[Sequence[Observer]]]
-"""Makes further observers of a service, for as long as its context lasts."""
+"""Makes further observers of a service, as long as its context lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Where a flow runs, and with what.
+    """Servers and engine that a flow runs with.
 
     Attributes:
         kafka: brokers, ``host:port``.
         kafka_config: file of librdkafka properties, or the properties.
         stores: store name -> address; "" is the default and home store.
         engine: what runs the tasks.
-        create_topics: create missing topics, inputs with so many partitions; None: don't.
-        once: end when what is there has been processed.
+        create_topics: create missing topics, inputs with this number of partitions; None: do not.
+        once: end when all messages that are there have been processed.
     """
 
     kafka: str
@@ -59,10 +59,10 @@ class Prepared:
 
     Attributes:
         env: the flow and its ports; its engine runs in this process.
-        engine: gives an engine of the kind that was asked for.
+        engine: makes an engine of the requested kind.
         clock: the same as `env.clock`.
-        stop: when to end.
-        statistics: numbers of the events so far.
+        stop: the request to end.
+        statistics: figures from the events so far.
     """
 
     env: Environment
@@ -91,9 +91,9 @@ def launch(
     Args:
         flow: the flow.
         settings: how to run it.
-        deployment: where, and with what.
+        deployment: servers and engine to use.
         observers: makes further observers of the service.
-        stop: ends it; None: one of its own.
+        stop: a request that ends it; None: a new one.
         restore: see `prepare`.
 
     Raises:
@@ -122,9 +122,9 @@ def prepare(
     Args:
         flow: the flow.
         settings: how to run it.
-        deployment: where, and with what.
+        deployment: servers and engine to use.
         observers: makes further observers of the service.
-        stop: ends it; None: one of its own.
+        stop: a request that ends it; None: a new one.
         restore: makes the terminal usable again before a second Ctrl-C ends the process at once; SIGTERM and the first
             Ctrl-C are requests to stop. None: signals are left alone, as they must be in any thread but the main one.
 
@@ -156,12 +156,12 @@ def prepare(
         choice = deployment.engine if ready else EngineChoice("inprocess")
         engine = opened.enter_context(open_engine(choice, env))
         if handle_again:
-            handle_again()  # Spark has set handlers of its own
+            handle_again()  # Spark has replaced the handlers
         yield Prepared(env, engine, clock, stop, statistics)
 
 
 def _ready(env: Environment, create_topics: int | None, stop: Stop) -> bool:
-    """Check the topics before anything slow is started. Returns False when the service was asked to stop before that."""
+    """Check the topics before anything slow is started. Returns False if the service was asked to stop before that."""
     try:
         if create_topics is not None:
             create_missing(env, create_topics)

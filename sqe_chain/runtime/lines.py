@@ -1,4 +1,4 @@
-"""Events of a service as lines, of text or of JSON."""
+"""Writes events of a service as lines of text or JSON."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
 
 WARNINGS = frozenset({"waiting", "standby", "notice", "failed"})
-"""Events that ask for a person's attention."""
+"""Events that need a person's attention."""
 
 DETAILS = frozenset({"shuffled"})
-"""Events about how a service works inside: not worth a line."""
+"""Events about the inside of a service, which get no line."""
 
 
 _FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms"})
-"""Fields that lines of text leave out: too long, or not readable for people."""
+"""Fields that lines of text leave out, because they are too long, or not readable for people."""
 
 
 class Lines:
     """One line for each event, written at once.
 
     Args:
-        flow: named in every line.
+        flow: name of the flow; part of every JSON line.
         as_json: JSON objects instead of text.
         stream: None: standard error.
     """
@@ -43,7 +43,7 @@ class Lines:
         self._as_json = as_json
 
     def step(self, number: int, when: When) -> None:
-        """Steps are not written; their events are."""
+        """Ignored: steps have no lines, their events have."""
 
     def event(self, event: Event) -> None:
         """Write a line."""
@@ -70,7 +70,7 @@ def _as_text(_logger: object, _method: str, fields: MutableMapping[str, Any]) ->
 
 
 def _plain(value: object) -> object:
-    """What has parts, as JSON; all else as it is."""
+    """Collections as JSON; everything else as it is."""
     if isinstance(value, dict | list | tuple):
         return json.dumps(value, ensure_ascii=False, default=str)
     return value

@@ -1,4 +1,4 @@
-"""Where a stage's states are now, for readers, also while a rebuild switches over and deletes the old ones."""
+"""Finds the states of a stage for readers, even while a rebuild switches over and deletes the old ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StoredStage:
     Args:
         flow: name of the flow.
         name: name of the stage.
-        home: a store that knows the flow's locations: all stores of the flow do. It has to be the home store only
+        home: a store that holds the flow's locations: all stores of the flow do. It must be the home store only
             for flows that no version with locations has run yet.
         store: the store that holds the states.
     """
@@ -35,15 +35,15 @@ class StoredStage:
     def read(self, keys: Sequence[bytes], where: Location | None = None) -> list[bytes | None]:
         """The states of these keys, None where there is none.
 
-        A rebuild deletes old states only after it has written the new location. So a state that was found is one; but
-        one that was missing may have been deleted there, if the stage has moved meanwhile.
+        A rebuild deletes old states only after it has written the new location. So a state that was found is valid; but
+        one that is missing may have been deleted, if the stage has moved since `where` was read.
 
         Args:
             keys: the keys.
             where: the stage's location, if it was just looked up.
         """
         where = where or self.location()
-        while True:  # not bounded: each further round means that the flow was rebuilt in between
+        while True:  # ends: each further round needs another rebuild of the flow
             found = []
             for key in keys:
                 cell = cell_of(key, where.state_partitions, where.buckets)
@@ -59,10 +59,10 @@ class StoredStage:
         """All rows, those of a state partition in the order of their keys.
 
         Args:
-            keys: of a stage without buckets: only the state partitions of these keys; without any, all.
+            keys: for a stage without buckets: read only the state partitions of these keys; without any, all.
 
         Raises:
-            Unavailable: the flow was rebuilt meanwhile, so rows may be missing; begin again.
+            Unavailable: the flow was rebuilt during the scan, so rows may be missing; begin again.
         """
         where = self.location()
         partitions = where.state_partitions
@@ -79,7 +79,7 @@ def location_of(store: StateStore, flow: str, stage: str) -> Location:
     """Where a stage is now.
 
     Args:
-        store: one that knows; see `StoredStage`.
+        store: one with the flow's locations; see `StoredStage.home`.
         flow: name of the flow.
         stage: name of the stage.
 
@@ -103,12 +103,10 @@ def _same_rows(one: Location, other: Location) -> bool:
 
 
 def _layout(home: StateStore, flow: str) -> Layout:
-    """Of the last plan, which a flow had before its locations were written."""
+    """The layout of the last plan; for flows whose locations were never written."""
     stored, _ = home.home(flow)
     if stored is None or stored.number < 0:
-        raise ConfigurationError(
-            f"the store knows nothing of flow {flow!r}: it has not run with this store yet"
-        )
+        raise ConfigurationError(f"the store has no flow {flow!r}: it has not run with this store yet")
     data = home.plan(flow, stored.number)
     if data is None:
         raise StoreInconsistent(f"the home store has no plan {stored.number} of flow {flow!r}")

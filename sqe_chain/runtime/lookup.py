@@ -1,4 +1,4 @@
-"""One state by its key: the shortest way from a name to a result."""
+"""Reads one state by its key."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from sqe_chain.stores import open_store
 
 
 def get(flow: Flow | str, stage: str, key: str | bytes, *, store: str | Mapping[str, str]) -> Any | None:  # noqa: ANN401 - a state, of the type that the stage declares
-    """The newest persisted state of a key, whatever rebuilds, rewinds and new stages the flow has seen. Reads only.
+    """The newest persisted state of a key, even after rebuilds, rewinds and new stages of the flow. Reads only.
 
-    The flow need not run, and is not disturbed. While a rebuild switches over, this gives the old state or the new one,
-    never a part of either. The connection stays open for the next call; `sqe_chain.states` reads many keys at once.
+    The flow need not run, and is not disturbed. While a rebuild switches over, this returns the old state or the new one,
+    never a mixture. The connection stays open for the next call; `sqe_chain.states` reads many keys at once.
 
     >>> from sqe_chain.testing import MemoryStore, Rehearsal
     >>> words = Flow("words")
@@ -42,8 +42,8 @@ def get(flow: Flow | str, stage: str, key: str | bytes, *, store: str | Mapping[
     True
 
     Args:
-        flow: the flow; or its name, in a program that does not have its code. Then states in JSON are given as plain
-            values, and protobuf messages if their generated module was imported.
+        flow: the flow; or its name, in a program that does not have its code. Then states in JSON are returned as plain
+            values, and protobuf messages only if their generated module was imported.
         stage: name of an aggregate.
         key: the key; text is UTF-8.
         store: address of the flow's store; or store name -> address, "" being the home store.
@@ -52,9 +52,9 @@ def get(flow: Flow | str, stage: str, key: str | bytes, *, store: str | Mapping[
         The state; None: this key has none.
 
     Raises:
-        ConfigurationError: an address is wrong; the store knows nothing of this flow or stage; the stage has windows or
+        ConfigurationError: an address is wrong; the store does not have this flow or stage; the stage has windows or
             is a filter; or the flow itself is needed to decode its states.
-        StoreInconsistent: something else is stored there.
+        StoreInconsistent: the stored state cannot be decoded.
         Unavailable: the store does not answer.
     """
     name = flow if isinstance(flow, str) else flow.name
@@ -72,28 +72,30 @@ def get(flow: Flow | str, stage: str, key: str | bytes, *, store: str | Mapping[
         return decode(found)
     except Exception as error:
         raise StoreInconsistent(
-            f"the state of key {key!r} in stage {stage!r} of flow {name!r} is no {where.type_name}: {error}"
+            f"the state of key {key!r} in stage {stage!r} of flow {name!r} is not a {where.type_name}: {error}"
         ) from error
 
 
 def _location(home: StateStore, flow: Flow | str, stage: str) -> Location:
-    """Where the stage is; for a flow of an older version, whose plan does not say in which store, as it is declared."""
+    """Where the stage is. Plans of older versions do not name the store: then it is the declared one."""
     name = flow if isinstance(flow, str) else flow.name
-    told = home.locations(name) is not None
-    if not told and isinstance(flow, str) and home.home(name)[0] is not None:
+    located = home.locations(name) is not None
+    if not located and isinstance(flow, str) and home.home(name)[0] is not None:
         raise ConfigurationError(
             f"flow {name!r} has not run since states have permanent names: give the flow itself instead of its name, or "
             "start its service once"
         )
     found = location_of(home, name, stage)
     return (
-        found if told or isinstance(flow, str) else replace(found, store=stage_named(flow, stage).store or "")
+        found
+        if located or isinstance(flow, str)
+        else replace(found, store=stage_named(flow, stage).store or "")
     )
 
 
 @lru_cache(maxsize=32)
 def _opened(url: str) -> StateStore:
-    """The store at an address, whose server was asked once who it is."""
+    """The store at an address; the kind of its server is checked once."""
     check_stores([url])
     return open_store(url)
 
@@ -108,7 +110,7 @@ def _holding(where: Location, flow: str, stage: str, urls: Mapping[str, str]) ->
 
 
 def _declared(where: Location, flow: Flow, stage: str) -> Callable[[bytes], Any]:
-    """What decodes states of a flow that is at hand."""
+    """A decoder of states, for a flow whose declaration is given."""
     node = stage_named(flow, stage)
     if where.kind not in (node.kind, "") or node.codec is None or not node.stage_kind.states_by_key:
         raise _no_single_state(where.kind or node.kind, flow.name, stage)
@@ -116,7 +118,7 @@ def _declared(where: Location, flow: Flow, stage: str) -> Callable[[bytes], Any]
 
 
 def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
-    """What decodes states of a type of which only the name is known."""
+    """A decoder of states, by the name of their type."""
     if where.kind != "aggregate":
         raise _no_single_state(where.kind, flow, stage)
     codec, colon, _ = where.type_name.partition(":")
@@ -127,7 +129,7 @@ def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
             return codec_tagged(where.type_name).decode
         except KeyError:
             raise ConfigurationError(
-                f"stage {stage!r} holds messages of type {where.type_name!r}, which are not known here: import the module "
+                f"stage {stage!r} holds messages of type {where.type_name!r}, which this program has not imported: import the module "
                 "that was generated from their .proto, or give the flow itself instead of its name"
             ) from None
     raise ConfigurationError(
@@ -137,5 +139,5 @@ def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
 
 def _no_single_state(kind: str, flow: str, stage: str) -> ConfigurationError:
     return ConfigurationError(
-        f"stage {stage!r} of flow {flow!r} is of kind {kind!r}, and a key has no single state there; see sqe_chain.states"
+        f"stage {stage!r} of flow {flow!r} is of kind {kind!r}, where a key has no single state; use sqe_chain.states"
     )

@@ -37,9 +37,9 @@ class Metrics:
     """Implements `protocol.interfaces.Observer`.
 
     Args:
-        flow: label of every number.
+        flow: label of every metric.
         registry: where they are registered.
-        now_s: gives seconds since 1970.
+        now_s: returns seconds since 1970.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class Metrics:
         self._excluded = counter("excluded", "Messages left out by the poison policy")
         self._outputs = counter("outputs", "Messages published")
         names = ["flow", "stage", "reason"]
-        text = "Messages that filters dropped, or spoke about"
+        text = "Messages that filters dropped, or forwarded with a reason"
         self._filtered = Counter("sqe_chain_filtered", text, names, registry=registry)
         self._flow = flow
         self._known: set[str] = set()
         self._batches = counter("batches", "Batches committed")
         self._rows = counter("store_rows", "States written")
-        self._waits = counter("waits", "Waits for a broker or store that was away")
+        self._waits = counter("waits", "Waits for a broker or store that was unavailable")
         self._seconds: Histogram = Histogram(
             "sqe_chain_batch_seconds", "Time of a batch", ["flow"], registry=registry, buckets=_BATCH_SECONDS
         ).labels(flow)
         self._lag = gauge("lag", "Offsets that the last batch left for the next one")
         self._lags = Gauge(
             "sqe_chain_partition_lag",
-            "Of sqe_chain_lag, what lies in one input partition",
+            "Of sqe_chain_lag, the offsets of one input partition",
             ["flow", "topic", "partition"],
             registry=registry,
         )
@@ -77,17 +77,17 @@ class Metrics:
         self._event_time_ms: int | None = None
         self._event_lag = gauge(
             "event_time_lag_seconds",
-            "Now minus the time of the newest record processed, by Kafka's own time of the last record read in each "
-            "partition; grows while nothing comes",
+            "Now minus the time of the newest record processed, by Kafka's timestamp of the last record read in each "
+            "partition; grows while no records arrive",
         )
         self._event_lag.set_function(self._event_lag_s)
-        # Its number appears with the first plan: a flow without stages has none, and 0 would be the number of one.
+        # It has no value before the first plan: a flow without stages has none, and 0 is the number of a plan.
         self._plan = Gauge("sqe_chain_plan", "Number of the last plan", ["flow"], registry=registry)
         self._epoch = gauge("epoch", "Epoch of the claim")
         self._persisted = gauge("last_persist_timestamp_seconds", "When states were last written")
 
     def step(self, number: int, when: When) -> None:
-        """Steps are not counted."""
+        """Ignored: steps are not counted."""
 
     def event(self, event: Event) -> None:
         """Count."""
@@ -95,8 +95,8 @@ class Metrics:
             case Committed():
                 self._count_batch(event)
             case Filtered():
-                for place, count in event.counts.items():
-                    stage, _, reason = place.rpartition("/")
+                for name, count in event.counts.items():
+                    stage, _, reason = name.rpartition("/")
                     self._filtered.labels(self._flow, stage, reason).inc(count)
             case Persisted():
                 self._rows.inc(event.rows)
@@ -125,12 +125,12 @@ class Metrics:
             self._event_time_ms = max(event.event_time_ms, self._event_time_ms or 0)
 
     def _set_lags(self, lags: Mapping[str, int]) -> None:
-        """Lags by "topic/partition"; partitions that are not among them any more are no longer shown."""
-        for place in self._known - lags.keys():
-            topic, _, partition = place.rpartition("/")
+        """Set lags by "topic/partition"; partitions that are no longer among them are removed."""
+        for name in self._known - lags.keys():
+            topic, _, partition = name.rpartition("/")
             self._lags.remove(self._flow, topic, partition)
-        for place, lag in lags.items():
-            topic, _, partition = place.rpartition("/")
+        for name, lag in lags.items():
+            topic, _, partition = name.rpartition("/")
             self._lags.labels(self._flow, topic, partition).set(lag)
         self._known = set(lags)
 
@@ -156,7 +156,7 @@ def serve(port: int, registry: CollectorRegistry, health: Health) -> Iterator[No
 
     Args:
         port: TCP port.
-        registry: what is shown.
+        registry: the metrics.
         health: of the service.
 
     Raises:
@@ -179,7 +179,7 @@ def serve(port: int, registry: CollectorRegistry, health: Health) -> Iterator[No
         server = make_server("0.0.0.0", port, answer, _Server, handler_class=_Silent)  # noqa: S104 - a scraper is elsewhere
     except OSError as error:
         raise ConfigurationError(
-            f"--metrics-port {port}: cannot listen there ({error.strerror}); another process has the port, give another one"
+            f"--metrics-port {port}: cannot listen on it ({error.strerror}); if another process has the port, give another one"
         ) from error
     thread = threading.Thread(target=server.serve_forever, name="sqe-chain-metrics", daemon=True)
     thread.start()

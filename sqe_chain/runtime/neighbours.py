@@ -1,7 +1,6 @@
-"""Which kind of server answers at an address, so that a wrong address is found at once, not after all retries.
+"""Finds out which kind of server answers at an address, so that a wrong address is reported at once, not after retries.
 
-Each kind of server is asked one question in its own protocol, before any login. Only over plain TCP: over TLS the
-drivers notice by themselves.
+Sends one request of each protocol, before any login. Only over plain TCP: with TLS the drivers notice by themselves.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from urllib.parse import urlsplit
 from sqe_chain.errors import ConfigurationError
 
 TIMEOUT_S = 0.5
-"""Longest wait for a connection, and for an answer. A slower server is accepted unasked."""
+"""Longest wait for a connection, and for an answer. A slower server is accepted unchecked."""
 
 _CORRELATION = 0x5351_4543
 _QUESTIONS: Mapping[str, bytes] = MappingProxyType(
@@ -52,33 +51,33 @@ def check_kafka(bootstrap: str) -> None:
         bootstrap: `host:port` of plain listeners, separated by commas.
 
     Raises:
-        ConfigurationError: it is.
+        ConfigurationError: one does.
     """
-    for place in bootstrap.split(","):
-        _check(place.strip().rpartition("://")[2], "kafka", f"--kafka {place.strip()}")
+    for address in bootstrap.split(","):
+        _check(address.strip().rpartition("://")[2], "kafka", f"--kafka {address.strip()}")
 
 
 def check_stores(urls: Iterable[str]) -> None:
     """Refuse store addresses where another kind of server certainly answers. TLS and files are not checked.
 
     Raises:
-        ConfigurationError: it does.
+        ConfigurationError: one does.
     """
     for url in urls:
         scheme, _, _ = url.partition("://")
         kind = {"redis+cluster": "redis"}.get(scheme, scheme)
         if kind not in ("redis", "cassandra"):
             continue
-        for place in urlsplit(url).netloc.rpartition("@")[2].split(","):
-            _check(place, kind, f"the store {scheme}://{place}")
+        for address in urlsplit(url).netloc.rpartition("@")[2].split(","):
+            _check(address, kind, f"the store {scheme}://{address}")
 
 
-def _check(place: str, expected: str, named: str) -> None:
-    host, _, port = place.rpartition(":") if place.rpartition(":")[2].isdigit() else (place, "", "")
+def _check(address: str, expected: str, named: str) -> None:
+    host, _, port = address.rpartition(":") if address.rpartition(":")[2].isdigit() else (address, "", "")
     found = who_answers(host.strip("[]"), int(port or _PORTS[expected]), expected)
     if found not in ("", expected):
         raise ConfigurationError(
-            f"{named}: {found.capitalize()} answers there, not {expected.capitalize()}; look at the address"
+            f"{named}: {found.capitalize()} answers there, not {expected.capitalize()}; check host and port"
         )
 
 

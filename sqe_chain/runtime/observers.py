@@ -1,4 +1,4 @@
-"""Observers of a service: several at once, and what libraries log while it runs."""
+"""Several observers of a service as one; and warnings of libraries as events."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from sqe_chain.protocol.interfaces import Observer, When
 
 
 class Observers:
-    """Passes everything on to several observers.
+    """Passes steps and events on to several observers.
 
-    `CaughtUp` is passed on once, until something else happens: a service without an interval emits it ten times a
-    second.
+    Of `CaughtUp` events in a row only the first is passed on: a service without an interval emits ten a second.
     """
 
     def __init__(self, *observers: Observer) -> None:
@@ -37,7 +36,7 @@ class Observers:
 
 
 class _ToObserver(logging.Handler):
-    """Emits what libraries log as notices."""
+    """Turns log records of libraries into notices."""
 
     def __init__(self, observer: Observer) -> None:
         super().__init__(logging.WARNING)
@@ -50,7 +49,7 @@ class _ToObserver(logging.Handler):
 
 @contextmanager
 def logging_to(observer: Observer) -> Iterator[None]:
-    """While in the context, warnings that libraries log are notices for this observer."""
+    """In the context, warnings that libraries log become notices for this observer."""
     handler, root = _ToObserver(observer), logging.getLogger()
     root.addHandler(handler)
     try:

@@ -1,7 +1,7 @@
-"""Who holds a claim, and whether that process is known to be dead.
+"""The owner of a claim, and whether its process is known to be dead.
 
-Nobody has to wait for a service that was killed on this machine: its successor looks whether the process is still
-alive. On other machines the heartbeat decides, which takes a few seconds.
+If a service was killed on this machine, its successor need not wait: it sees that the process has ended. On other
+machines the heartbeat decides, which takes a few seconds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _PID_NAMESPACE = Path("/proc/self/ns/pid")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, distinguished from every other one.
+    """Identifies a process among all processes of all machines.
 
     Attributes:
         host: name of the machine, for people.
         boot: the kernel's id of this boot; empty where there is none.
-        namespace: the kernel's id of the space of process ids (each container has one of its own).
+        namespace: the kernel's id of the PID namespace (each container has its own).
         pid: process id.
-        started: start time in clock ticks since boot: another one is another process; 0 unknown.
+        started: start time in clock ticks since boot, because process ids are reused; 0 unknown.
     """
 
     host: str
@@ -42,7 +42,7 @@ class Owner:
 
 
 def this_process() -> Owner:
-    """Who this process is."""
+    """This process."""
     boot, namespace = _boot()
     identity = ProcessIdentity.of(os.getpid())
     return Owner(socket.gethostname(), boot, namespace, os.getpid(), identity.started if identity else 0)
@@ -51,11 +51,11 @@ def this_process() -> Owner:
 def is_dead(owner: str) -> bool:
     """Whether the process that an owner text names has ended.
 
-    True only when that is certain: same machine, same boot, same space of process ids, and no process has
-    that id, or one that started at another time.
+    True only when that is certain: same machine, same boot, same PID namespace, and no process has
+    that id, or one with another start time.
 
     Args:
-        owner: as `Owner.as_text` made it; anything else is not known to be dead.
+        owner: as `Owner.as_text` made it; for any other text, False.
     """
     try:
         known = Owner(**json.loads(owner))
@@ -70,7 +70,7 @@ def is_dead(owner: str) -> bool:
 
 
 def _boot() -> tuple[str, str]:
-    """Boot id and space of process ids; empty on systems other than Linux."""
+    """Boot id and PID namespace; empty on systems other than Linux."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip(), os.readlink(_PID_NAMESPACE)  # noqa: PTH115 - no path
     except OSError:

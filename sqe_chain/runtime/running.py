@@ -29,7 +29,7 @@ Stores = str | Mapping[str, str] | None
 """Address of the flow's store; or store name -> address, "" being the home store; None for flows without stages."""
 
 _LOOK_S = 0.5
-"""How often the positions are read although no event has come."""
+"""How often the committed offsets are read although no event has come."""
 
 
 def run(  # noqa: PLR0913 - each is an option
@@ -48,8 +48,8 @@ def run(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Run a flow as a service, here, until SIGTERM or Ctrl-C: what ``sqe-chain run`` does.
 
-    The batch at hand is finished then. Whatever kills the process, the next run goes on exactly. Called in another thread
-    than the main one it hears no signals; see `running` for that.
+    It then finishes the current batch. Whatever kills the process, the next run continues exactly. Outside the main
+    thread it receives no signals; use `running` there.
 
     Args:
         flow: the flow.
@@ -58,17 +58,17 @@ def run(  # noqa: PLR0913 - each is an option
         engine: what runs the tasks: Spark, or this process, for notebooks, tests and small services.
         once: process what is there now, then return.
         interval: how often a batch is made: ``500ms``, ``5s``, ``1m``. Flows without stages never wait for it.
-        create_topics: create missing topics, outputs as declared, inputs with so many partitions (0: inputs must exist).
+        create_topics: create missing topics, outputs as declared, inputs with this number of partitions (0: inputs must exist).
         kafka_config: properties of librdkafka, or a file of them.
         spark: properties of Spark, such as ``spark.master``.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
-        settings: further fields of `sqe_chain.testing.Settings`, such as `start`, `max_records` or `takeover`.
+        settings: further fields of `sqe_chain.Settings`, such as `start`, `max_records` or `takeover`.
 
     Raises:
         ConfigurationError: something is missing, or wrong.
-        ServiceStopped: going on would not be exact; the text names the ways out.
+        ServiceStopped: continuing would not be exact; the text says what to do.
         PoisonError: an input cannot be processed.
-        ChainError: any other reason to end, by its own name.
+        ChainError: any other reason to end.
     """
     deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark), create_topics, once)
     main = threading.current_thread() is threading.main_thread()
@@ -105,7 +105,7 @@ class RunningService:
         def work() -> None:
             try:
                 launch(flow, settings, deployment, observers=with_bell, stop=self._stop)
-            except BaseException as error:  # noqa: BLE001 - whoever waits for the thread gets it
+            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
                 self._error = error
             with self._moved:
                 self._moved.notify_all()
@@ -118,22 +118,20 @@ class RunningService:
         return self._thread.is_alive()
 
     def wait_until_caught_up(self, timeout_s: float = 60.0) -> None:
-        """Wait until all that is in the inputs now is processed, persisted and committed.
+        """Wait until all messages that are in the inputs now are processed, persisted and committed.
 
         Args:
             timeout_s: how long at most, in seconds.
 
         Raises:
-            TimeoutError: it took longer; names where the service stands.
-            ChainError: the service has ended with it.
+            TimeoutError: it took longer; the text has the committed offsets.
+            ChainError: the service has ended with this error.
         """
         deadline, ends = monotonic() + timeout_s, self._ends()
         while True:  # until the deadline
             self._raise_if_failed()
             if not self.alive:
-                raise ConfigurationError(
-                    f"flow {self.flow.name!r} does not run any more: there is nothing to wait for"
-                )
+                raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
             left = self._left(ends)
             if self._bell.recovered and not left:
                 return
@@ -147,7 +145,7 @@ class RunningService:
                 self._moved.wait(min(rest_s, _LOOK_S))
 
     def state(self, stage: str) -> States:
-        """The states of a stage by key, as they are stored; readable as long as the service runs.
+        """The stored states of a stage by key; readable as long as the service runs.
 
         Args:
             stage: its name.
@@ -158,10 +156,10 @@ class RunningService:
         return States(self.flow, stage, self._stores)
 
     def stop(self) -> None:
-        """Finish the batch at hand, and end.
+        """Finish the current batch, and end.
 
         Raises:
-            ChainError: the service has ended with it.
+            ChainError: the service has ended with this error.
         """
         self._stop.request("stop")
         self._thread.join()
@@ -174,17 +172,17 @@ class RunningService:
 
     def _ends(self) -> dict[TopicPartition, int]:
         infos = self._log.describe(self.flow.input_topics())
-        places = inputs.partitions_of(infos.values())
+        tps = inputs.partitions_of(infos.values())
         return {
-            place: bounds.stable_end
-            for place, bounds in self._log.bounds(places).items()
+            tp: bounds.stable_end
+            for tp, bounds in self._log.bounds(tps).items()
             if bounds.stable_end > bounds.begin
         }
 
     def _left(self, ends: Mapping[TopicPartition, int]) -> dict[str, tuple[int, int]]:
-        """Inputs of which the group has not committed all."""
+        """Committed offset and end of each input that is not committed to its end."""
         commits = self._log.committed(self.flow.name, ends)
-        found = {place: commits[place].offset if place in commits else 0 for place in ends}
+        found = {tp: commits[tp].offset if tp in commits else 0 for tp in ends}
         return {
             f"{topic}[{partition}]": (found[topic, partition], end)
             for (topic, partition), end in ends.items()
@@ -211,8 +209,8 @@ def running(  # noqa: PLR0913 - each is an option
 ) -> Iterator[RunningService]:
     """Run a flow in the background, as long as the context lasts; for arguments see `run`.
 
-    At its end the batch at hand is finished. When the service had to stop, the context raises why, unless another error is
-    on its way.
+    At its end the current batch is finished. If the service has stopped with an error, the context raises it, unless
+    another error is being raised.
 
     Raises:
         ChainError: as `run` raises them.
@@ -223,24 +221,24 @@ def running(  # noqa: PLR0913 - each is an option
     try:
         yield service
     except BaseException:
-        with suppress(ChainError):  # there is an error on its way
+        with suppress(ChainError):  # another error is being raised
             service.stop()
         raise
     service.stop()
 
 
 class _Bell:
-    """Wakes those who wait for a service to make progress. Implements `protocol.interfaces.Observer`."""
+    """Wakes threads that wait for a service to make progress. Implements `protocol.interfaces.Observer`."""
 
     def __init__(self, moved: threading.Condition) -> None:
         self._moved = moved
         self.recovered = False
 
     def step(self, number: int, when: When) -> None:
-        """Events are enough."""
+        """Ignored: events are enough."""
 
     def event(self, event: Event) -> None:
-        """Wake those who wait."""
+        """Wake the waiting threads."""
         self.recovered |= isinstance(event, Recovered)
         if isinstance(event, Recovered | Committed | CaughtUp):
             with self._moved:
@@ -265,7 +263,7 @@ def _urls(store: Stores) -> dict[str, str]:
 
 def _engine(name: Literal["spark", "inprocess"], spark: Mapping[str, str] | None) -> EngineChoice:
     if name not in ("spark", "inprocess"):
-        raise ConfigurationError(f"engine={name!r}; spark or inprocess")
+        raise ConfigurationError(f"engine={name!r}; must be spark or inprocess")
     conf = dict(spark or {})
     return EngineChoice(name, conf.pop("spark.master", None), conf)
 
@@ -278,4 +276,4 @@ def _settings(interval: str, further: Mapping[str, Any]) -> Settings:
 
 
 def _nothing() -> None:
-    """There is no panel to be put away."""
+    """Nothing to restore: there is no panel."""

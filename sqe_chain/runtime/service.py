@@ -1,4 +1,4 @@
-"""The loop of a service: start, one batch after the other, leave."""
+"""The loop of a service: start, run one batch after the other, release the claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
 
 IDLE_MS = 100
-"""Pause before a service that does not wait for an interval looks again for something new."""
+"""Pause before a service without an interval looks for new messages again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,9 @@ class Service:
     Args:
         env: the flow and its ports; `env.observer` must feed `statistics`.
         clock: the same as `env.clock`.
-        stop: when to end.
-        statistics: knows how long a step has taken.
-        once: end when everything that was there has been processed.
+        stop: the request to end.
+        statistics: measure how long a step takes.
+        once: end when all messages that were there have been processed.
     """
 
     env: Environment
@@ -43,10 +43,10 @@ class Service:
     once: bool = False
 
     def run(self) -> None:
-        """Run until asked to stop; the batch at hand is finished first, and the claim given back.
+        """Run until asked to stop; first finish the current batch, and release the claim.
 
         Raises:
-            ChainError: the service had to stop, by its own name.
+            ChainError: why the service had to stop.
         """
         stateful = bool(self.env.flow.stages())
         service = Aggregation(self.env) if stateful else Republisher(self.env)
@@ -61,7 +61,7 @@ class Service:
                 service.leave()
 
     def _batches(self, service: Aggregation | Republisher, *, stateful: bool) -> None:
-        """One batch after the other. Catching up, and without stages, without a pause."""
+        """Run one batch after the other; without a pause while catching up, and without stages."""
         interval_ms = self.env.settings.interval_ms if stateful else 0
         while not self.stop.requested:  # not bounded: this is the service
             began_ms = self.clock.ticks_ms()
@@ -76,9 +76,9 @@ class Service:
             raise self._claim_lost(service)
 
     def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
-        """Raise an error, or leave it: when the service was asked to stop while it waited, that is a good end.
+        """Raise an error, or ignore it: if the service was asked to stop while it waited, it has ended well.
 
-        Unless a plan is open: the next run will finish it, but until then what it reads is not all published and stored.
+        Not if a plan is open: until the next run finishes it, its outputs and states are incomplete.
         """
         if isinstance(error, Superseded):
             raise error
@@ -90,15 +90,15 @@ class Service:
         raise error
 
     def _alive(self, service: Aggregation | Republisher) -> bool:
-        """Move the heartbeat on, and say when a step is slow: clients give servers a minute to answer."""
+        """Beat, and report a slow step: clients give servers a minute to answer."""
         slow = self.statistics.slow_step()
         if slow:
-            text = f"{slow} takes more than {SLOW_S:g} s: are brokers (all in-sync replicas) and store well?"
+            text = f"{slow} takes more than {SLOW_S:g} s: check brokers (all in-sync replicas) and store"
             self.env.emit(Notice(text))
         return service.beat()
 
     def _claim_lost(self, service: Aggregation | Republisher) -> ServiceStopped:
-        """Why the heartbeat was refused: a newer run, or a store that has forgotten this one."""
+        """Why the heartbeat was refused: a newer run, or a store that has lost this run's claim."""
         name = self.env.flow.name
         mine = service.claimed if isinstance(service, Aggregation) else None
         try:
@@ -106,16 +106,16 @@ class Service:
         except Unavailable as error:
             return Superseded(
                 f"flow {name!r}: the store refused the heartbeat of this run, so a newer one has probably claimed the flow; "
-                f"the store cannot be asked now: {error}"
+                f"the store does not answer now: {error}"
             )
         if mine is not None and (home is None or home.epoch <= mine.epoch):
             return StoreInconsistent(
                 f"flow {name!r}: this run has claimed it with epoch {mine.epoch}, but the store holds {home or 'nothing'}: it "
-                "was emptied or went back in time; start again, and recovery will find out what can be done"
+                "was emptied or went back in time; start again: recovery finds out what can be done"
             )
         return Superseded(
-            f"flow {name!r}: a newer run has claimed it, this one changes nothing any more. Only one "
-            "run works at a time; start another one without --takeover and it waits as a standby"
+            f"flow {name!r}: a newer run has claimed it, this one no longer changes anything. Only one "
+            "run works at a time; a run started without --takeover waits as a standby"
         )
 
     def _beat_failed(self, error: Exception) -> None:

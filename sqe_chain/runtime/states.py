@@ -1,4 +1,4 @@
-"""What a stage has stored, read by anybody: rows, a mapping, tables. Reading disturbs no service."""
+"""Reads the states of a stage: as rows, a mapping, or tables. Reading does not disturb a running service."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Rows = Iterator[tuple[bytes, bytes | None]]
 
 
 class States(Mapping[Key, Any]):
-    """The states of a stage by key, each as the newest batch that was persisted left it.
+    """The states of a stage by key, each as of the last batch that was persisted.
 
-    Every access reads the store. While a service runs, two states may stem from two batches. Keys that are UTF-8 are
-    given as text, all others as bytes; both are taken.
+    Every access reads the store. While a service runs, two states may come from different batches. Keys that are UTF-8
+    are returned as text, all others as bytes; both are accepted.
 
     Args:
         flow: the flow; it need not run.
@@ -42,7 +42,9 @@ class States(Mapping[Key, Any]):
     def __init__(self, flow: Flow, stage: str, stores: Mapping[str, StateStore]) -> None:
         self._flow, self._stores, self._node = flow, stores, stage_named(flow, stage)
         if self._node.codec is None:
-            raise ConfigurationError(f"stage {stage!r} is a filter: it remembers rows, and has no states")
+            raise ConfigurationError(
+                f"stage {stage!r} is a filter: it has rows of its own format, but no states"
+            )
         self._codec: Codec[Any] = self._node.codec
 
     def __getitem__(self, key: Key) -> Any:  # noqa: ANN401 - a state, of the type that the stage declares
@@ -68,27 +70,27 @@ class States(Mapping[Key, Any]):
         return sum(1 for _ in self)
 
     def to_dict(self) -> dict[Key, Any]:
-        """All states at once, which is quicker than one after the other."""
+        """All states at once, which is faster than one after the other."""
         self._check_no_windows()
         return {_shown(found.key): found.state for found in self.rows() if found.state is not None}
 
     def rows(self, keys: Sequence[Key] = ()) -> Iterator[StoredState]:
-        """What is stored; of a stage with windows, each open and each retained final one.
+        """Stored states; for a stage with windows, of each open and each retained final window.
 
         Args:
-            keys: of these keys; without any, of all.
+            keys: only of these keys; without any, of all.
         """
         wanted = [key_bytes(key) for key in keys]
         stored = stored_rows(self._flow, self._node, self._stores, wanted)
         return decoded(self._node, self._codec, stored, wanted)
 
     def to_arrow(self) -> pa.Table:
-        """As an Arrow table: a column for the key and for each field; with windows, for their begin and end too.
+        """As an Arrow table: a column for the key and for each field; with windows, for their beginning and end too.
 
         Raises:
             ConfigurationError: pyarrow is missing.
         """
-        from sqe_chain.runtime.tables import arrow_table  # noqa: PLC0415 - who makes tables needs pyarrow
+        from sqe_chain.runtime.tables import arrow_table  # noqa: PLC0415 - only tables need pyarrow
 
         return arrow_table(self.rows(), self._codec, windows=self._node.stage_kind.windowed)
 
@@ -114,7 +116,7 @@ def states(flow: Flow, stage: str, store: str | Mapping[str, str]) -> Iterator[S
         store: address of the flow's store; or store name -> address, "" being the home store.
 
     Raises:
-        ConfigurationError: an address is wrong, or the store knows nothing of this flow or stage.
+        ConfigurationError: an address is wrong, or the store does not have this flow or stage.
     """
     with open_stores(flow, {"": store} if isinstance(store, str) else store) as stores:
         yield States(flow, stage, stores)
@@ -124,7 +126,7 @@ def stage_named(flow: Flow, name: str) -> StageNode:
     """The stage of that name.
 
     Raises:
-        ConfigurationError: there is none; names those that there are.
+        ConfigurationError: there is none; the text lists the flow's stages.
     """
     for node in flow.stages():
         if node.name == name:
@@ -134,7 +136,7 @@ def stage_named(flow: Flow, name: str) -> StageNode:
 
 
 def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], keys: Sequence[bytes]) -> Rows:
-    """Rows of these keys, None where there is none; without keys, all there are. Windows of a key have several.
+    """Rows of these keys, None where there is none; without keys, all rows. With windows, a key has several rows.
 
     Raises:
         ConfigurationError: the flow has not run with this stage yet.
@@ -149,10 +151,10 @@ def stored_rows(flow: Flow, node: StageNode, stores: Mapping[str, StateStore], k
 
 
 def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes]) -> Iterator[StoredState]:
-    """The states in rows; of a stage with windows, each open and each retained one.
+    """The states in rows; for a stage with windows, of each open and each retained window.
 
     Raises:
-        StoreInconsistent: a row holds something else.
+        StoreInconsistent: a row cannot be decoded.
     """
     for name, data in rows:
         try:
@@ -162,7 +164,7 @@ def decoded(node: StageNode, codec: Codec[Any], rows: Rows, keys: Sequence[bytes
             found = list(node.stage_kind.states_in(name, data))
         except Exception as error:
             raise StoreInconsistent(
-                f"the state of key {name!r} in stage {node.name!r} is no {codec.type_name}: {error}"
+                f"the state of key {name!r} in stage {node.name!r} is not a {codec.type_name}: {error}"
             ) from error
         yield from (one for one in found if not keys or one.key in keys)
 
@@ -175,7 +177,7 @@ def _shown(key: bytes) -> Key:
 
 
 def text_of(data: bytes) -> str | None:
-    """The text that these bytes are in UTF-8, if all of it can be printed."""
+    """These bytes as text, if they are printable UTF-8."""
     try:
         text = data.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Numbers of a service, for the panel, from its events. Pure; time comes in."""
+"""Figures of a service for the panel, from its events. Pure: the time is an argument."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RATE_WINDOW_S = 10.0
 """The input rate is the mean over this time."""
 
 SLOW_S = 15.0
-"""A step that waits for servers and takes longer is worth a notice, before any time limit ends it."""
+"""A step that waits for servers for longer gets a notice, before any time limit ends it."""
 
 _WAITING_STEPS = frozenset({SEAL, PUBLISH, PERSIST, COMMIT})
 
@@ -45,9 +45,9 @@ class Statistics:
     """Implements `protocol.interfaces.Observer`.
 
     Attributes:
-        now_s: gives seconds since 1970.
+        now_s: returns seconds since 1970.
         doing: what the service does, in a few words.
-        notice: the last thing that a person should know; empty when all is well.
+        notice: the last notice for people; empty when all is well.
         epoch: of the claim; 0 without one.
         plan: number of the last plan; -1 without one.
         inputs: messages read.
@@ -87,7 +87,7 @@ class Statistics:
         self._slow_from_s = self.now_s() + SLOW_S if waits else inf
 
     def slow_step(self) -> str:
-        """The step at work, if it has become slow since this was last called; empty: none has."""
+        """The current step, if it has become slow since the last call; otherwise empty."""
         if self.now_s() < self._slow_from_s:
             return ""
         self._slow_from_s = inf

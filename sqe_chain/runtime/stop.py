@@ -1,4 +1,4 @@
-"""When a service has to end: signals, a lost claim, an outage that lasts too long."""
+"""Ends a service: on signals, when the claim is lost, when an outage lasts too long."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from sqe_chain.protocol.interfaces import When
 from sqe_chain.protocol.retrying import FIRST_WAIT_MS
 
 SLICE_S = 0.5
-"""Longest time until a signal is noticed that the system gave to another thread."""
+"""Longest delay until a signal is noticed that the system has delivered to another thread."""
 
 
 class Stop:
-    """A request to end, and its reason. The first reason stands.
+    """A request to end, and its reason. The first reason is kept.
 
-    Signal handlers call `request`, between any two instructions. So what wakes the waiter must be reentrant, as
-    SimpleQueue is. An Event is not: a signal that comes while its lock is held would block for ever.
+    Signal handlers call `request`, between any two instructions. So it must wake the waiter by a reentrant object, such
+    as a SimpleQueue. An Event is not reentrant: a signal that comes while its lock is held would block for ever.
     """
 
     def __init__(self) -> None:
@@ -33,17 +33,17 @@ class Stop:
         self.reason = ""
 
     def request(self, reason: str, *, superseded: bool = False) -> None:
-        """Ask the service to end after the batch at hand; when superseded, as soon as it notices."""
+        """Ask the service to end after the current batch; when superseded, as soon as it notices."""
         self.superseded = self.superseded or superseded
         self.reason = self.reason or reason
         self.requested = True
         self._bell.put(None)
 
     def wait(self, seconds: float) -> bool:
-        """Wait that long, or until asked to end: then True.
+        """Wait that long, or until asked to end; returns whether it was.
 
-        It waits in slices: the system may give a signal to another thread, but Python runs the handler in the main
-        thread only, when that wakes.
+        Waits in slices: the system may deliver a signal to another thread, but Python runs the handler only in the main
+        thread, when that wakes.
         """
         deadline = time.monotonic() + seconds
         while not self.requested and (rest := deadline - time.monotonic()) > 0:
@@ -53,14 +53,14 @@ class Stop:
 
 
 class ServiceClock:
-    """The clock of a service. As an observer it knows how long a broker or store has been away, and when the loop moved.
+    """The clock of a service. As an observer it notes outages of brokers and stores, and progress of the loop.
 
     Implements `protocol.interfaces.Clock` and `Observer`.
 
     Args:
         stop: ends every wait.
-        give_up_ms: how long a broker or store may be away before `wait` says that the service shall stop; None: for
-            ever.
+        give_up_ms: how long a broker or store may be unavailable before `wait` reports that the service has to stop;
+            None: for ever.
     """
 
     def __init__(self, stop: Stop, give_up_ms: int | None = None) -> None:
@@ -94,16 +94,16 @@ class ServiceClock:
             self._moved_ms = self.ticks_ms()
 
     def step(self, number: int, when: When) -> None:  # noqa: ARG002 - an Observer's
-        """A step begins or ends: whatever was away is back."""
+        """A step begins or ends, so broker and store are available again."""
         self._away_since_ms = None
         self._moved_ms = self.ticks_ms()
 
     def event(self, event: Event) -> None:
-        """Note since when a broker or store has been away; any other event shows that it is back."""
+        """Note since when a broker or store has been unavailable; any other event shows that it is available again."""
         self._moved_ms = self.ticks_ms()
         if not isinstance(event, Waiting):
             self._away_since_ms = None
-        elif self._away_since_ms is None or event.wait_ms == FIRST_WAIT_MS:  # something else is away
+        elif self._away_since_ms is None or event.wait_ms == FIRST_WAIT_MS:  # another outage
             self._away_since_ms = self.ticks_ms()
 
 
@@ -111,10 +111,10 @@ class Heartbeat:
     """Calls `beat` every second in a thread of its own, until it is left.
 
     Args:
-        beat: moves the heartbeat on; False: a newer run owns the flow.
+        beat: writes one heartbeat; returns False if a newer run owns the flow.
         stop: asked to end when that happens.
-        failed: called with an error, once until a beat succeeds again. An error is no reason to end: the service itself
-            meets the same one, and waits or stops.
+        failed: called with the first error, and again only after a beat has succeeded. An error is no reason to end:
+            the service itself gets the same one, and waits or stops.
         seconds: between two beats.
     """
 
@@ -134,7 +134,7 @@ class Heartbeat:
         self._thread.start()
 
     def __exit__(self, *_: object) -> None:
-        """End the thread, after the beat at hand."""
+        """End the thread, after the current beat."""
         self._left.set()
         self._thread.join()
 
@@ -142,7 +142,7 @@ class Heartbeat:
         while not self._left.wait(self._seconds):
             try:
                 alive = self._beat()
-            except Exception as error:  # noqa: BLE001 - the service meets the same error, and knows what to do
+            except Exception as error:  # noqa: BLE001 - the service gets the same error, and handles it
                 if not self._failing:
                     self._failed(error)
                 self._failing = True
@@ -155,7 +155,7 @@ class Heartbeat:
 
 @contextmanager
 def signals(stop: Stop, restore: Callable[[], object]) -> Iterator[Callable[[], None]]:
-    """SIGTERM and Ctrl-C end the service after the batch at hand; a second Ctrl-C ends it at once.
+    """SIGTERM and Ctrl-C end the service after the current batch; a second Ctrl-C ends it at once.
 
     Ending at once is a crash, which is safe.
 
@@ -164,7 +164,7 @@ def signals(stop: Stop, restore: Callable[[], object]) -> Iterator[Callable[[], 
         restore: makes the terminal usable before the process ends at once.
 
     Yields:
-        Call it after anything that sets handlers of its own (Spark does for Ctrl-C).
+        A function that installs the handlers again, to be called after code that replaces them (Spark does for Ctrl-C).
     """
 
     def handle(number: int, _frame: FrameType | None) -> None:

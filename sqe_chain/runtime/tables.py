@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("tables need the package 'pyarrow': pip install 'sqe-chain[spark]'") from error
 
 Column = tuple[str, pa.DataType, Callable[[StoredState], object]]
-"""Its name, its type, and what it holds of a state."""
+"""Its name, its type, and a function that takes its value from a state."""
 
 _KINDS: dict[FieldKind, pa.DataType] = {
     "bool": pa.bool_(),
@@ -29,14 +29,14 @@ _KINDS: dict[FieldKind, pa.DataType] = {
     "float64": pa.float64(),
     "bytes": pa.binary(),
 }
-"""Text, names of enums, and all else as JSON: text."""
+"""All other kinds are text: text, names of enums, and everything else as JSON."""
 
 
 def arrow_table(states: Iterable[StoredState], codec: Codec[Any], *, windows: bool = False) -> pa.Table:
     """All states as one table.
 
     Args:
-        states: what is stored.
+        states: the stored states.
         codec: of the states.
         windows: whether they are of windows.
     """
@@ -57,9 +57,9 @@ def schema_of(columns: Sequence[Column]) -> pa.Schema:
 
 
 def columns_of(codec: Codec[Any], *, windows: bool) -> list[Column]:
-    """The columns for states of a type; ``key`` is text, ``key_hex`` holds keys that are none.
+    """The columns for states of a type; ``key`` is text, ``key_hex`` holds keys that are not text.
 
-    Of a type without fields (plain JSON) the state is one column, as JSON.
+    For a type without fields (plain JSON) the state is one column, as JSON.
     """
     taken: list[Column] = [
         ("key", pa.string(), lambda found: text_of(found.key)),

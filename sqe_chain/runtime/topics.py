@@ -1,4 +1,4 @@
-"""`--create-topics`: make the topics that a flow needs and the broker does not have."""
+"""`--create-topics`: creates the topics that a flow needs and the broker does not have."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from sqe_chain.protocol.events import Notice
 
 
 def create_missing(env: Environment, input_partitions: int) -> None:
-    """Create missing topics: outputs and dead letters as declared, inputs as asked for.
+    """Create missing topics: outputs and dead letters as declared, inputs as requested.
 
-    An input that several flows share is best created by its writer: its number of partitions is permanent for the
-    lanes that go through it.
+    An input that several flows share is best created by its writer, because its number of partitions is permanent for
+    the lanes through it.
 
     Args:
         env: the flow and its ports.
         input_partitions: partitions of an input that is missing; 0: inputs are left missing.
 
     Raises:
-        Unavailable: asked to stop while the broker was away.
+        Unavailable: asked to stop while the broker was unavailable.
         ConfigurationError: the broker refuses.
     """
     needed = partitions_needed(env.flow, input_partitions)

@@ -9,7 +9,7 @@ class SteppingClock:
     It starts in the year 2100, so that no test event is in its future by accident.
 
     Args:
-        stop_after: number of waits after which `wait` says that the service is asked to stop.
+        stop_after: number of waits after which `wait` reports that the service is asked to stop.
         now_ms: initial time, in milliseconds since 1970.
 
     Attributes:

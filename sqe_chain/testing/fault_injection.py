@@ -1,4 +1,4 @@
-"""Faults that a test can inject: crashes, outages, and other runs at work while one is paused."""
+"""Faults that a test can inject: crashes, outages, and pauses in which other runs work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 class Arming:
     """Inject faults into a service.
 
-    Calls of ports are counted from now on: each fault says how many calls pass before it happens. Faults are for the
-    service's own run, present or next; calls that other runs make while it is paused do not trigger them.
+    Calls of ports are counted from now on; each fault has the number of calls that pass before it happens. Faults are
+    for the service's own run, present or next; calls that other runs make while it is paused do not trigger them.
 
     Attributes:
         script: the faults to come, and what the service has written and reported.
@@ -77,7 +77,7 @@ class Arming:
         when: When = "before",
         writes: bool = False,
     ) -> None:
-        """Pause the run at a future call, and do something else meanwhile.
+        """Pause the run at a future call, and do something else in the meantime.
 
         The action may start another run of this service, or run other services. Then the paused run continues: as a
         zombie if another run has claimed the flow.

@@ -317,11 +317,11 @@ class FaultyStore:
         """See `StateStore.set_home`."""
         self.script.before("store", write=True)
         number = self.script.write(f"home of {flow}: epoch {after.epoch}, plan {after.number}")
-        standing = self.inner.set_home(flow, before, after, plan, drop_below)
-        self.script.took_effect("home", self.inner, flow, standing)
+        stored = self.inner.set_home(flow, before, after, plan, drop_below)
+        self.script.took_effect("home", self.inner, flow, stored)
         self.script.done(number)
         self.script.after("store", write=True)
-        return standing
+        return stored
 
     def beat(self, flow: str, epoch: int, run_id: str) -> bool:
         """See `StateStore.beat`."""
@@ -342,16 +342,16 @@ class FaultyStore:
     def forget(self, flow: str, before: Home) -> Home | None:
         """See `StateStore.forget`."""
         number = self.script.write(f"forget home of {flow}")
-        standing = self.inner.forget(flow, before)
+        stored = self.inner.forget(flow, before)
         self.script.done(number)
-        return standing
+        return stored
 
     def forget_part(self, flow: str, stage: str, part: int, before: Header) -> Header | None:
         """See `StateStore.forget_part`."""
         number = self.script.write(f"forget {flow}/{stage}/{part}")
-        standing = self.inner.forget_part(flow, stage, part, before)
+        stored = self.inner.forget_part(flow, stage, part, before)
         self.script.done(number)
-        return standing
+        return stored
 
     def headers(self, flow: str, stage: str, parts: Sequence[int]) -> list[Header | None]:
         """See `StateStore.headers`."""
@@ -383,11 +383,11 @@ class FaultyStore:
         begun = " and part of the next" if after.begun_id else ""
         self.script.before("store", write=True)
         number = self.script.write(f"{flow}/{stage}/{part}: {len(rows)} rows, plan {after.number}{begun}")
-        standing = self.inner.write(flow, stage, part, before, after, rows, views)
-        self.script.took_effect("state", self.inner, flow, stage, part, after, standing)
+        stored = self.inner.write(flow, stage, part, before, after, rows, views)
+        self.script.took_effect("state", self.inner, flow, stage, part, after, stored)
         self.script.done(number)
         self.script.after("store", write=True)
-        return standing
+        return stored
 
     def locations(self, flow: str) -> Locations | None:
         """See `StateStore.locations`."""
@@ -400,18 +400,18 @@ class FaultyStore:
         """See `StateStore.set_locations`."""
         self.script.before("store", write=True)
         number = self.script.write(f"locations of {flow}: epoch {after.epoch}, plan {after.number}")
-        standing = self.inner.set_locations(flow, after)
-        self.script.took_effect("locations", self.inner, flow, standing)
+        stored = self.inner.set_locations(flow, after)
+        self.script.took_effect("locations", self.inner, flow, stored)
         self.script.done(number)
         self.script.after("store", write=True)
-        return standing
+        return stored
 
     def forget_locations(self, flow: str, before: Locations) -> Locations | None:
         """See `StateStore.forget_locations`."""
         number = self.script.write(f"forget locations of {flow}")
-        standing = self.inner.forget_locations(flow, before)
+        stored = self.inner.forget_locations(flow, before)
         self.script.done(number)
-        return standing
+        return stored
 
     def scan(self, flow: str, stage: str, part: int) -> Iterator[tuple[bytes, bytes]]:
         """See `StateStore.scan`."""

@@ -1,4 +1,4 @@
-"""Run a flow in one process, step by step, with the real segment and protocol code."""
+"""Runs a flow in one process, batch by batch, with the real segment and protocol code."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Rehearsal(Arming):
         script: the faults to come, and what the service has written and reported.
         service: the present run; None when there is none.
         crashes: runs that crashed so far.
-        ended: runs that ended because of a newer run, or because broker or store was away for too long.
+        ended: runs that ended because of a newer run, or because broker or store was unavailable for too long.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class Rehearsal(Arming):
         return Zombie(service)
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> None:
-        """Move a republisher's position back, so that it publishes the same output again.
+        """Move a republisher's offsets back, so that it publishes the same output again.
 
         Args:
             to: offsets for some partitions, or a time in milliseconds since 1970.
@@ -198,7 +198,7 @@ class Rehearsal(Arming):
         Args:
             copies: from `copy_stores`.
             stage: restore only this stage; by default everything, including claim and plans.
-            cells: restore only these state partitions of the stage.
+            cells: restore only these cells of the stage: state partitions, or their buckets.
         """
         if stage is None:
             for name, copy in copies.items():
@@ -232,7 +232,7 @@ class Rehearsal(Arming):
         """Run batches until there is no new input, as under a supervisor.
 
         A new run is started after a crash, and after a run ended because another one superseded it or because broker
-        or store was away for too long.
+        or store was unavailable for too long.
 
         Raises:
             ConfigurationError: not caught up after `most_batches`.
@@ -277,7 +277,7 @@ class Rehearsal(Arming):
         """Rebuild all states from the inputs next to the present ones, and switch over. Ends the present run.
 
         Args:
-            to: offsets to end at; by default the flow's present position.
+            to: offsets to end at; by default those that the flow has reached.
             republish: publish the output of inputs after `to` again.
             resume: continue an attempt that crashed.
         """
@@ -291,7 +291,7 @@ class Rehearsal(Arming):
         return list(export_states(self._environment(None)))
 
     def imported(self, lines: Sequence[str]) -> None:
-        """Import the lines of an export into the stores, which must not know the flow yet."""
+        """Import the lines of an export into the stores, which must not hold the flow yet."""
         import_states(self._environment(None), lines)
 
     def states(self, stage: str) -> dict[bytes, Any]:
@@ -302,7 +302,7 @@ class Rehearsal(Arming):
         """
         node = self._stage(stage)
         if node.codec is None or node.stage_kind.windowed:
-            raise ConfigurationError(f"stage {stage!r} is no aggregate; `windows` reads those of windows")
+            raise ConfigurationError(f"stage {stage!r} is not an aggregate; `windows` reads those of windows")
         codec = node.codec
         return {key: codec.decode(data) for key, data in self._rows(node)}
 
@@ -325,7 +325,7 @@ class Rehearsal(Arming):
         """
         node = self._stage(stage)
         if node.stage_kind.states_by_key:
-            raise ConfigurationError(f"stage {stage!r} is no filter; `states` reads those of an aggregate")
+            raise ConfigurationError(f"stage {stage!r} is not a filter; `states` reads those of an aggregate")
         return remembered(node.kind, dict(self._rows(node)))
 
     def headers(self, stage: str) -> list[Header | None]:
@@ -344,8 +344,8 @@ class Rehearsal(Arming):
     def commits(self) -> dict[TopicPartition, Commit]:
         """The group's commits."""
         infos = self.log.describe(self.flow.input_topics())
-        places = inputs.partitions_of(infos.values())
-        return self.log.committed(self.flow.name, places)
+        tps = inputs.partitions_of(infos.values())
+        return self.log.committed(self.flow.name, tps)
 
     def events(self, name: str) -> list[dict[str, object]]:
         """All events of this name that the service reported, in all its runs."""
@@ -387,7 +387,7 @@ class Rehearsal(Arming):
     def _memory(self, name: str) -> MemoryStore:
         store = self.stores[name]
         if not isinstance(store, MemoryStore):
-            raise ConfigurationError(f"{store!r} cannot be put back in time; rehearse with a MemoryStore")
+            raise ConfigurationError(f"{store!r} cannot be rolled back; rehearse with a MemoryStore")
         return store
 
     def _stage(self, name: str) -> StageNode:

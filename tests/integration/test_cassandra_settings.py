@@ -63,7 +63,7 @@ def test_the_command_makes_tables_and_says_what_it_found(cassandra_url: str) -> 
     url = cassandra_url.replace("/sqe_chain", "/by_command")
     assert command("check", url) == (
         1,
-        "tables: version 0, needed is 2\nmake them with: sqe-chain store init\n",
+        "tables: version 0, the newest is 2\ncreate or upgrade them with: sqe-chain store init\n",
     )
     assert command("init", url, "--replication", "1") == (
         0,
@@ -72,9 +72,9 @@ def test_the_command_makes_tables_and_says_what_it_found(cassandra_url: str) -> 
             "tables of keyspace by_command: version 1\ntables of keyspace by_command: version 2\n"
         ),
     )
-    assert command("init", url) == (0, "the tables are there already\n")
+    assert command("init", url) == (0, "the tables already exist\n")
     assert command("check", url) == (
-        0, "tables: version 2, needed is 2\ndurable: what it acknowledges, it keeps\n",
+        0, "tables: version 2, the newest is 2\ndurable: acknowledged writes are kept\n",
     )  # fmt: skip
     assert command("init", url, "--replication", "1", "--datacenter-replication", "dc=1")[0] == 2
     by_center = cassandra_url.replace("/sqe_chain", "/by_center")
@@ -85,7 +85,7 @@ def test_the_command_makes_tables_and_says_what_it_found(cassandra_url: str) -> 
 
 def test_other_stores_need_no_tables(tmp_path: Path) -> None:
     assert command("init", f"sqlite://{tmp_path}/a.db")[0] == 0
-    assert command("check", f"sqlite://{tmp_path}/a.db") == (0, "durable: what it acknowledges, it keeps\n")
+    assert command("check", f"sqlite://{tmp_path}/a.db") == (0, "durable: acknowledged writes are kept\n")
     status, output = command("check", "memory://any")
     assert status == 1
     assert output.startswith("weak: ")

@@ -17,28 +17,28 @@ class MemoryMessage:
     """One record; a `sqe_chain.ports.Message`.
 
     Attributes:
-        place: topic, partition and offset.
+        coordinates: topic, partition and offset.
         content: key, value and headers.
         timestamp_ms: milliseconds since 1970.
         epoch: leader epoch of the record.
     """
 
-    place: tuple[str, int, int]
+    coordinates: tuple[str, int, int]
     content: tuple[bytes | None, bytes | None, Headers | None]
     timestamp_ms: int
     epoch: int
 
     def topic(self) -> str:
         """Topic name."""
-        return self.place[0]
+        return self.coordinates[0]
 
     def partition(self) -> int:
         """Partition number."""
-        return self.place[1]
+        return self.coordinates[1]
 
     def offset(self) -> int:
         """Offset."""
-        return self.place[2]
+        return self.coordinates[2]
 
     def key(self) -> bytes | None:
         """Key bytes."""

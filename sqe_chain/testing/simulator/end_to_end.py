@@ -1,4 +1,4 @@
-"""At rest: from origin to last receiver every fact has arrived once. Checked against the input alone."""
+"""Checks, at rest, that every fact has arrived once from its origin to the last receiver; compares with the input alone."""
 
 from __future__ import annotations
 
@@ -86,11 +86,11 @@ def _check_windows(simulation: Simulation) -> None:
                 found.setdefault((result.key.decode(), result.start_ms), []).extend(ids)
     for window in totals.windows("windows"):
         if isinstance(window.state, StringValue):
-            place = (window.key.decode(), window.span.start_ms)
-            found.setdefault(place, []).extend(window.state.value.split())
-    wanted = {place: sorted(ids) for place, ids in simulation.invariants.expected().windows.items()}
-    shown = {place: sorted(ids) for place, ids in found.items()}
+            span = (window.key.decode(), window.span.start_ms)
+            found.setdefault(span, []).extend(window.state.value.split())
+    wanted = {span: sorted(ids) for span, ids in simulation.invariants.expected().windows.items()}
+    shown = {span: sorted(ids) for span, ids in found.items()}
     if shown != wanted:
-        off = {place: (shown.get(place), wanted.get(place)) for place in {*shown, *wanted}}
-        off = {place: both for place, both in sorted(off.items()) if both[0] != both[1]}
+        off = {span: (shown.get(span), wanted.get(span)) for span in {*shown, *wanted}}
+        off = {span: both for span, both in sorted(off.items()) if both[0] != both[1]}
         raise Violation("sum", f"windows: (found, must be) {off}")

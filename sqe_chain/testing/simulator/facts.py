@@ -133,18 +133,18 @@ def sequence(value: StringValue) -> int:
 
 
 def is_beat(_: StringValue, context: Context) -> bool:
-    """Whether a message is a heartbeat: its key says so."""
+    """Whether a message is a heartbeat, by its key."""
     return context.key == BEAT.encode()
 
 
 def refuse_in_hop(value: StringValue) -> StringValue:
-    """The step of the last hop."""
+    """The operator of the last hop."""
     refuse(HOP, value)
     return value
 
 
 def refuse_before(value: StringValue) -> StringValue:
-    """The step before all stages."""
+    """The operator before all stages."""
     kind = unit_of(value.value).kind
     if kind == SURROGATE:
         raise Refused("no such file: " + b"caf\xe9".decode("utf-8", "surrogateescape"))
@@ -155,7 +155,7 @@ def refuse_before(value: StringValue) -> StringValue:
 
 
 def refuse_after(value: StringValue) -> StringValue:
-    """The step after the last stage."""
+    """The operator after the last stage."""
     refuse(LAST, value)
     return value
 
@@ -206,7 +206,7 @@ def fold_values(state: Value, value: StringValue) -> list[StringValue]:
 
 
 def refuse_open_doors(state: StringValue) -> StringValue:
-    """The step after `changes()`: refuses a state that closes more doors than it opens."""
+    """The operator after `changes()`: refuses a state that closes more doors than it opens."""
     if open_doors(state.value) < 0:
         raise Refused(f"more was closed than opened: {state.value}")
     return state

@@ -12,12 +12,12 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.ports import Commit, Header, Home, Output
+from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator.facts import ids_of, unit_of
-from sqe_chain.testing.simulator.model import ExpectedStates, Model, Place, lane_position_of
+from sqe_chain.testing.simulator.model import ExpectedStates, Model, lane_position_of
 from sqe_chain.testing.simulator.world import World
 
 INVARIANTS = {
@@ -27,14 +27,14 @@ INVARIANTS = {
     "order": "outputs come before states, downstream states before upstream ones",
     "commit": "a group's offset is not beyond the last plan that all headers have reached",
     "one writer": "after a claim no older run changes anything",
-    "redo": "the same lane and position always says the same",
+    "redo": "the same lane and position always has the same content",
     "whole": "collections are applied as a whole or not at all",
     "once": "every input is counted, or left out by a plan, once; with one dead letter",
     "plans": "plans are sealed once, name what they hold, and follow each other",
     "rest": "when faults stop, lag goes to zero and nothing is left to finish",
     "sound": "a service stops only for what it is documented to stop for",
 }
-"""Name -> what it says."""
+"""Name -> its statement."""
 
 
 class Violation(Exception):
@@ -103,22 +103,22 @@ class Invariants:
         self._outputs_checked: set[str] = set()
         self.ordered = False
 
-    def last_header(self, place: tuple[str, str, int]) -> Header | None:
+    def last_header(self, cell: tuple[str, str, int]) -> Header | None:
         """The last header seen of a cell (flow, stage, cell)."""
-        return self._headers.get(place)
+        return self._headers.get(cell)
 
     def on_write(self, kind: str, what: tuple[Any, ...]) -> None:
         """Check a write that took effect; see `sqe_chain.testing.faults.Watch`."""
         if kind == "state":
-            store, flow, stage, part, wanted, standing = what
-            if wanted == standing and flow.split(".")[0] == "totals":
-                self._on_state(store, flow, stage, part, standing)
+            store, flow, stage, part, wanted, stored = what
+            if wanted == stored and flow.split(".")[0] == "totals":
+                self._on_state(store, flow, stage, part, stored)
         elif kind == "publish":
             self._on_output(what[0])
         elif kind == "home":
-            store, flow, standing = what
-            if standing is not None and flow.split(".")[0] == "totals":
-                self._on_home(store, flow, standing)
+            store, flow, stored = what
+            if stored is not None and flow.split(".")[0] == "totals":
+                self._on_home(store, flow, stored)
         elif what[0] == "totals":
             self._on_commit(what[1])
 
@@ -145,15 +145,15 @@ class Invariants:
         self._require("plans", data is not None, f"{flow} has no plan {home.number}")
         plan = Plan.from_bytes(data or b"")
         self._require("plans", plan.plan_id == home.plan_id, f"{flow}: {plan.number} is {plan.plan_id}")
-        self._require("plans", plan == plan.with_id(), f"{flow}: plan {plan.number} is not what its id says")
+        self._require("plans", plan == plan.with_id(), f"{flow}: plan {plan.number} does not match its id")
         before = self._plans.get(plan.previous_id)
         if plan.previous_id:
             self._require("plans", before is not None, f"plan {plan.number} follows {plan.previous_id}")
         if before is not None:
-            gone = set(plan.layout.gone) - set(before.layout.gone)
+            removed = set(plan.layout.gone) - set(before.layout.gone)
             starts = {one.tp: one.start for one in plan.ranges}
             for one in before.ranges:
-                if one.topic not in gone:
+                if one.topic not in removed:
                     follows = starts.get(one.tp) == one.stop
                     self._require("plans", follows, f"plan {plan.number}: {one.tp} from {starts.get(one.tp)}")
         expected = self._model.expected_after(plan, self._expected.get(plan.previous_id))
@@ -170,10 +170,10 @@ class Invariants:
     # ------------------------------------------------------------------ states
 
     def _on_state(self, store: MemoryStore, flow: str, stage: str, part: int, header: Header) -> None:
-        place = (flow, stage, part)
+        cell = (flow, stage, part)
         where = f"{flow}/{stage}/{part} at {header}"
-        before = self._headers.get(place)
-        self._headers[place] = header
+        before = self._headers.get(cell)
+        self._headers[cell] = header
         if before is not None:
             self._require("one writer", header.epoch >= before.epoch, f"{where}, before {before}")
             self._require("monotone", header.number >= before.number, f"{where}, before {before}")
@@ -272,22 +272,22 @@ class Invariants:
 
     def _on_dead_letter(self, topic: str, headers: Mapping[str, bytes | None], content: object) -> None:
         names = ("sqe-topic-id", "sqe-partition", "sqe-offset", "sqe-error")
-        place = (topic, *(headers[name] for name in names))
-        known = self._dead_letters.setdefault(place, content)
-        self._require("once", known == content, f"two dead letters of {place}: {content}, before {known}")
+        origin = (topic, *(headers[name] for name in names))
+        known = self._dead_letters.setdefault(origin, content)
+        self._require("once", known == content, f"two dead letters of {origin}: {content}, before {known}")
 
-    def _on_commit(self, commits: Mapping[Place, Commit]) -> None:
-        for place, commit in commits.items():
+    def _on_commit(self, commits: Mapping[TopicPartition, Commit]) -> None:
+        for tp, commit in commits.items():
             found = parse_metadata(commit)
             plan = self._plans.get(str(found.get("id")))
-            self._require("commit", plan is not None, f"{place}: commit of {found}, which nobody sealed")
+            self._require("commit", plan is not None, f"{tp}: commit of {found}, which nobody sealed")
             if plan is None or not self.ordered:
                 continue
-            end = self._expected[plan.plan_id].ends.get(place)
+            end = self._expected[plan.plan_id].ends.get(tp)
             self._require(
                 "commit",
                 commit.offset == end,
-                f"{place}: {commit.offset} is not the end of plan {plan.number}",
+                f"{tp}: {commit.offset} is not the end of plan {plan.number}",
             )
             for stage, flow in plan.layout.stored_in().items():
                 for (its, name, part), header in self._headers.items():
@@ -310,10 +310,8 @@ class Invariants:
             return
         self.check_states(store)
         ends = self.expected().ends
-        for place, bound in self._log.bounds(ends).items():
-            self._require(
-                "rest", ends[place] == bound.stable_end, f"{place}: read to {ends[place]} of {bound}"
-            )
+        for tp, bound in self._log.bounds(ends).items():
+            self._require("rest", ends[tp] == bound.stable_end, f"{tp}: read to {ends[tp]} of {bound}")
         for stage in self._flow.stages():
             flow = last.layout.stored_in()[stage.name]
             for header in store.headers(flow, stage.name, self._flow.cells(stage)):
@@ -324,9 +322,9 @@ class Invariants:
                     f"{stage.name}: {header}, last {last.number}",
                 )
         commits = self._log.committed("totals", ends)
-        committed = {place: commit.offset for place, commit in commits.items()}
+        committed = {tp: commit.offset for tp, commit in commits.items()}
         # An older run's commit may arrive late: commits inform others, the plan is authoritative.
-        in_bounds = all(offset <= ends[place] for place, offset in committed.items())
+        in_bounds = all(offset <= ends[tp] for tp, offset in committed.items())
         self._require(
             "rest", in_bounds and committed.keys() == ends.keys(), f"commits are {committed}, ends are {ends}"
         )

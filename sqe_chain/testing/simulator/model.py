@@ -19,12 +19,12 @@ from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
+from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
 from sqe_chain.testing.simulator.world import WINDOW_MS, World
 
-Place = tuple[str, int]
 Cells = dict[str, dict[int, dict[bytes, bytes]]]
 StageIds = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
@@ -62,7 +62,7 @@ class ExpectedStates:
     """What all states must be after one plan.
 
     Attributes:
-        ends: up to where each partition was read.
+        ends: input partition -> offset after the last record read.
         marks: (input partition, lane) -> position of the last message accepted.
         ids: (stage, key) -> ids, in order.
         cells: stage -> cell -> key -> state, serialized.
@@ -73,7 +73,7 @@ class ExpectedStates:
         may_exclude: inputs that the plan may exclude.
     """
 
-    ends: dict[Place, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
     marks: dict[tuple[object, ...], tuple[int, ...]] = field(default_factory=dict)
     ids: StageIds = field(default_factory=dict)
     cells: Cells = field(default_factory=dict)
@@ -196,10 +196,10 @@ class Model:
             if not attempt.failed:
                 break
             expected.excluded |= attempt.failed
-            fresh = [one for one in fresh if one[0].place not in attempt.failed]
+            fresh = [one for one in fresh if one[0].coordinates not in attempt.failed]
             if not self._picks:
                 break
-        expected.ids = {place: ids for place, ids in attempt.ids.items() if ids}
+        expected.ids = {owner: ids for owner, ids in attempt.ids.items() if ids}
         expected.emitted = tuple(attempt.emitted)
         if self._picks:
             expected.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
@@ -224,25 +224,25 @@ class Model:
         fresh = []
         skips = self._world.recreated == "skip"
         for topic_id, message in messages:
-            place = message.place
+            coordinates = message.coordinates
             found = self.input_of(message)
             if found.units is None:
-                expected.excluded.add(place)
+                expected.excluded.add(coordinates)
                 continue
             mark = (
-                place[0],
+                coordinates[0],
                 topic_id,
-                place[1],
+                coordinates[1],
                 found.lane_position.path if skips else found.lane_position.lane,
             )
-            position = found.lane_position.position or (message.epoch + 1, place[2])
+            position = found.lane_position.position or (message.epoch + 1, coordinates[2])
             if position <= expected.marks.get(mark, ()):
                 continue
             expected.marks[mark] = position
             unshown = self._world.view and any(unit.kind == facts.UNSHOWN for unit in found.units)
             if found.may_fail or unshown:
-                expected.may_exclude.add(place)
-                if place in left_out or self._world.kind in {"distinct", "windows"}:
+                expected.may_exclude.add(coordinates)
+                if coordinates in left_out or self._world.kind in {"distinct", "windows"}:
                     continue
             fresh.append((message, found))
         return fresh
@@ -253,32 +253,32 @@ class Model:
         """The inputs that a filter by id lets through; it merges input partitions by event time."""
         if not self._picks:
             return None
-        waiting: dict[int, dict[Place, list[tuple[MemoryMessage, Input]]]] = {}
+        waiting: dict[int, dict[TopicPartition, list[tuple[MemoryMessage, Input]]]] = {}
         for message, found in fresh:
             if found.units and not any(unit.kind in _FAIL_BEFORE for unit in found.units):
                 part = partition_of(found.units[0].same.encode(), self._world.state_partitions)
-                waiting.setdefault(part, {}).setdefault(message.place[:2], []).append((message, found))
+                waiting.setdefault(part, {}).setdefault(message.coordinates[:2], []).append((message, found))
         seen, chosen = set(expected.seen), set()
-        for places in waiting.values():  # state partitions are independent
-            for message, found in merge(*(places[place] for place in sorted(places)), key=_time_of):
+        for by_tp in waiting.values():  # state partitions are independent
+            for message, found in merge(*(by_tp[tp] for tp in sorted(by_tp)), key=_time_of):
                 for unit in found.units or ():
                     if unit.same not in seen:
                         seen.add(unit.same)
-                        chosen.add(message.place)
+                        chosen.add(message.coordinates)
         return chosen
 
     def _fold_input(
         self, attempt: _Attempt, message: MemoryMessage, found: Input, chosen: set[Coordinates] | None
     ) -> None:
-        """Fold one input through all steps, as a whole or not at all."""
+        """Fold one input through all stages, as a whole or not at all."""
         undo: StageIds = {}
         folded: list[str] = []
-        passes = chosen is None or message.place in chosen
+        passes = chosen is None or message.coordinates in chosen
         try:
             for unit in found.units or ():
                 self._fold_unit(unit, attempt.ids, undo, folded, passes=passes)
         except UserCodeFails:
-            attempt.failed.add(message.place)
+            attempt.failed.add(message.coordinates)
             attempt.ids.update(undo)
             return
         attempt.changed.update(undo)
@@ -287,7 +287,7 @@ class Model:
     def _fold_unit(
         self, unit: Unit, notes: StageIds, undo: StageIds, folded: list[str], *, passes: bool
     ) -> None:
-        """Fold one unit through all steps; records previous states in `undo`."""
+        """Fold one unit through all stages; records previous states in `undo`."""
         world = self._world
         if unit.kind in _FAIL_BEFORE or (world.kind == "windows" and unit.kind == facts.FIRST):
             raise UserCodeFails

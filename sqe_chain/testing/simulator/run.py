@@ -22,9 +22,9 @@ from sqe_chain.stores.memory import StoreCopy
 from sqe_chain.testing.faults import Crash, InjectedFault
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import end_to_end
-from sqe_chain.testing.simulator.environment import BETWEEN, Environment
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.schedule import Schedule, Step, count_faults
+from sqe_chain.testing.simulator.system import BETWEEN, SimulatedSystem
 from sqe_chain.testing.simulator.world import World, totals_of
 
 NAME = "simulation"
@@ -32,7 +32,7 @@ MOST_BATCHES = 60
 MOST_WAITS = 60
 
 
-class Simulation(Environment):
+class Simulation(SimulatedSystem):
     """One execution of a schedule.
 
     Args:
@@ -226,7 +226,7 @@ class Simulation(Environment):
             if found.service is None:
                 found.start()
             commits = found.commits()
-            found.rewind({place: max(0, commit.offset - back) for place, commit in commits.items()})
+            found.rewind({tp: max(0, commit.offset - back) for tp, commit in commits.items()})
 
         self._with_faults(name, rewind, ())
         self.fired["rewind"] += 1

@@ -192,11 +192,11 @@ class _ScheduleGenerator(FactGenerator):
         self.world = replace(self.world, block=1, buckets=1)
         home = {partition_of(key.encode(), count): key for key in facts.KEYS}
         fed = []
-        places = sorted(home)
-        elsewhere, goal = draw.sample(places, 2) if len(places) > 1 else (0, 0)
-        for key, place in [*((home[at], at) for at in places), (home[goal], elsewhere)]:
+        partitions = sorted(home)
+        elsewhere, goal = draw.sample(partitions, 2) if len(partitions) > 1 else (0, 0)
+        for key, partition in [*((home[at], at) for at in partitions), (home[goal], elsewhere)]:
             self.number += 1
-            fed.append([place, f"{self.number} {key} {home[place]} {facts.SOUND} g{self.number} 1"])
+            fed.append([partition, f"{self.number} {key} {home[partition]} {facts.SOUND} g{self.number} 1"])
         if self.world.hops:
             fed = [[0, fact] for _, fact in fed]
         hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
@@ -283,7 +283,7 @@ class _ScheduleGenerator(FactGenerator):
         return [["move", faults if chance(self.draw, 0.6) else []]]
 
     def _close_windows(self) -> list[Step]:
-        """Time passes and windows close, while the store is away or another run is at work."""
+        """Time passes and windows close, while the store is unavailable or another run is at work."""
         draw, topic = self.draw, self.world.origins()[0]
         steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self.feed(topic, 6)]
         steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]

@@ -48,7 +48,7 @@ class World:
         recreated: policy of `totals` for old roots through a topic that was created again.
         view: the states of the first stage are also stored as JSON.
         misplaced: some keys are not in the partition that murmur2 gives them.
-        doors: what refuses to close a door that is not open: the first fold, or the step after its `changes()`.
+        doors: what refuses to close a door that is not open: the first fold, or the operator after its `changes()`.
         limits: topics refuse times far from the clock; the first stage also writes to a compacted topic.
         beside: another stage, without output, after the same shuffle as the first stage.
         reader: what reads the outputs of `totals`: an aggregation, a republisher, nothing.

@@ -184,11 +184,11 @@ def test_once_does_not_wait_for_ever_for_a_broker(
     [
         (("cli_flows:nothing",), "has no 'nothing'"),
         (("no_such_module:flow",), "no module 'no_such_module'"),
-        (("cli_flows:counts", "--interval", "soon"), "no duration"),
+        (("cli_flows:counts", "--interval", "soon"), "not a duration"),
         (("cli_flows:counts",), "needs a store"),
         (("cli_flows:counts", "--store", "mongodb://a"), "no store is known for mongodb"),
         (("cli_flows:counts", "--store", "memory://weak"), "may lose acknowledged writes"),
-        (("cli_flows:counts", "--store", "memory://a", "--engine", "spark"), "which each of Spark's workers"),
+        (("cli_flows:counts", "--store", "memory://a", "--engine", "spark"), "which every worker"),
         (("cli_flows:counts", "--store", "memory://a", "--spark-conf", "x"), "expected NAME=VALUE"),
     ],
 )
@@ -425,7 +425,7 @@ def test_state_says_what_it_does_not_know(
     assert never_run.exit_code == 2
     assert "has not run" in never_run.stderr
     command(*stateful(store))
-    assert "no such states yet" in command("state", "cli_flows:counts", "per-word", "--store", store).stderr
+    assert "has no such states" in command("state", "cli_flows:counts", "per-word", "--store", store).stderr
     half = command("state", "cli_flows:counts", "per-word", "0x123", "--store", store)
     assert "hexadecimal" in half.stderr
 

@@ -34,7 +34,7 @@ def listed(command: Command, store: str) -> list[str]:
 def test_flows_are_listed_with_what_they_read_and_write(
     flows: ModuleType, feed: Feed, command: Command, store: str
 ) -> None:
-    assert "the store knows no flows" in command("flows", "list", "--store", store).stderr
+    assert "there are no flows in the store" in command("flows", "list", "--store", store).stderr
     feed("a")
     for flow in ("counts", "once"):
         command("run", f"cli_flows:{flow}", *RUN, "--store", store)

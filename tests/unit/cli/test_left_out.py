@@ -94,7 +94,7 @@ def test_what_kept_plans_leave_out_is_listed_and_counted(
     assert "words[1]@0" not in table.stdout
     assert "2 inputs left out in plans 0 to 2: 2 ValueError" in table.stderr
     assert command("excluded", "cli_flows:copies").exit_code == 2
-    assert "knows nothing of flow" in command("excluded", "cli_flows:counts", "--store", store).stderr
+    assert "the store has no flow" in command("excluded", "cli_flows:counts", "--store", store).stderr
 
 
 def test_peek_shows_why_a_letter_was_left_out_and_what_it_is(

@@ -291,7 +291,7 @@ def test_live_and_ready_answer_beside_the_metrics() -> None:
             health.event(event)
             assert asked(port, "/ready") == (200, "at work\n")
         quiet_ms[0] = STUCK_MS
-        assert asked(port, "/live") == (503, "nothing has happened for 900 s, last committed\n")
+        assert asked(port, "/live") == (503, "no progress for 900 s, last event: committed\n")
         assert asked(port, "/ready")[0] == 200
         quiet_ms[0] = STUCK_MS - 1
         assert asked(port, "/live")[0] == 200

@@ -90,7 +90,7 @@ def test_a_store_of_the_stage_alone_is_enough(found: Deployment) -> None:
 def test_what_cannot_be_answered_is_said(found: Deployment) -> None:
     with pytest.raises(ConfigurationError, match=re.escape("store={'': URL, 'other': URL}")):
         get("counts", "plain", "a", store=found.urls[""])
-    with pytest.raises(ConfigurationError, match="knows nothing of flow 'nobody'"):
+    with pytest.raises(ConfigurationError, match="has no flow 'nobody'"):
         get("nobody", "plain", "a", store=found.urls)
     with pytest.raises(ConfigurationError, match="has not run with stage 'nothing' yet"):
         get("counts", "nothing", "a", store=found.urls)

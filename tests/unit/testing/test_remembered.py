@@ -119,5 +119,5 @@ def test_what_is_no_filter_is_said() -> None:
         "sum", key=lambda _: "all", state=Int64Value, fold=lambda total, n: None
     )
     stage.changes().to("out", partitions=1)
-    with pytest.raises(ConfigurationError, match="no filter"):
+    with pytest.raises(ConfigurationError, match="not a filter"):
         Rehearsal(flow).remembered("sum")

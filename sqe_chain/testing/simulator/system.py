@@ -1,4 +1,4 @@
-"""The environment of a simulation: broker, stores and services of a world, and the steps that act on the broker."""
+"""The simulated system: broker, stores and services of a world, and the steps that act on the broker."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RecordArchive(dict[tuple[str, int], Mapping[int, MemoryMessage]]):
             self[info.topic_id.hex(), partition] = self._log.kept(topic, partition)
 
 
-class Environment:
+class SimulatedSystem:
     """Broker, stores and services of a world, and the steps that act on the broker.
 
     Args:
@@ -165,13 +165,13 @@ class Environment:
         for topic in sorted({"origin", "other", "mid", "far", "extra", *self._output_topics()}):
             for message in self.log.records(topic):
                 found.update(
-                    repr((message.place, message.content, message.timestamp_ms, message.epoch)).encode()
+                    repr((message.coordinates, message.content, message.timestamp_ms, message.epoch)).encode()
                 )
         for name, service in self.services.items():
             found.update(repr((name, sorted(service.commits().items()))).encode())
         stored = self.store.copy_all()
-        for place, part in sorted(stored.parts.items()):
-            found.update(repr((place, part.header, sorted(part.states.items()))).encode())
+        for cell, part in sorted(stored.parts.items()):
+            found.update(repr((cell, part.header, sorted(part.states.items()))).encode())
         for flow, home in sorted(stored.homes.items()):
             found.update(repr((flow, home.home, sorted(home.plans.items()))).encode())
         return found.hexdigest()
