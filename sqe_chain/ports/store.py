@@ -67,7 +67,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What each (stage, state partition) stores beside its states.
+    """What each cell of a stage (a state partition, or one of its buckets) stores in addition to its states.
 
     Attributes:
         epoch: epoch of the run that stamped it last.
@@ -75,7 +75,7 @@ class Header:
         number: number of the last plan applied in full.
         plan_id: id of that plan.
         begun_id: id of the plan that is being applied in chunks; empty when none is.
-        cursor: the last key written of the plan begun, keys going in order; None when none is begun.
+        cursor: the last key written of that plan, in key order; None when none is begun.
     """
 
     epoch: int
@@ -95,15 +95,15 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where the states and views of one stage are now, and what a reader has to know of them.
+    """Where the states and views of one stage are now, and what a reader needs to know about them.
 
     Attributes:
-        flow: name of the flow under which they are stored: another one after each rebuild.
+        flow: the name under which they are stored: another one after each rebuild.
         state_partitions: P of the stage's layout.
         buckets: buckets of each state partition.
-        kind: `aggregate`, or that of a filter or of windows, whose rows are the library's own.
-        type_name: type of the states, as envelopes say it; empty where the library alone knows what is stored.
-        view: how each state is shown beside itself; None: it is not.
+        kind: `aggregate`, or the kind of a filter or of windows, whose rows have a format of the library's own.
+        type_name: type of the states, as in envelopes; empty for rows of the library's own format.
+        view: form of the view that is written with each state; None: there is no view.
         store: name of the store that holds them; empty for the flow's home store.
     """
 
@@ -122,7 +122,7 @@ class Locations:
 
     Attributes:
         epoch: epoch of the run that wrote this.
-        number: number of the plan whose layout it says.
+        number: number of the plan whose layout this is.
         stages: stage name -> where its states are.
     """
 
@@ -132,7 +132,7 @@ class Locations:
 
     @property
     def age(self) -> tuple[int, int]:
-        """Orders them: a later run, or a later plan of one run, is newer."""
+        """For comparison: a later run, or a later plan of one run, is newer."""
         return self.epoch, self.number
 
 

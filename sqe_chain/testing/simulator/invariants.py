@@ -256,10 +256,10 @@ class Invariants:
         if not self.outputs_repeat and writer.startswith("totals/"):
             return
         content: Content = (envelope.payloads, envelope.key, envelope.type, way.of, envelope.timestamp_ms)
-        said = self._published_contents.setdefault((topic, partition, way.lane, way.position), content)
+        known = self._published_contents.setdefault((topic, partition, way.lane, way.position), content)
         again = topic.endswith(".states") and self._folded_again()
-        if said != content and not (again and _unordered(said) == _unordered(content)):
-            self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {said}")  # noqa: FBT003
+        if known != content and not (again and _unordered(known) == _unordered(content)):
+            self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {known}")  # noqa: FBT003
         self.checked["redo"] += 1
         if topic == "notes":
             name = writer.removeprefix("totals/")

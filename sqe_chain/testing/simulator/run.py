@@ -176,7 +176,7 @@ class Simulation(SimulatedSystem):
             if isinstance(error, kind):
                 self._expected_errors[kind] = lambda: (
                     None
-                )  # runs that were paused meanwhile may stop with the same error
+                )  # runs that were paused in the meantime may stop with the same error
                 self._error_handled = True
                 self.services[name].service = None
                 self.fired[f"{type(error).__name__}, handled"] += 1
@@ -240,7 +240,7 @@ class Simulation(SimulatedSystem):
         if self._copies is None or self.invariants.expected().ends == {}:
             return
         if stage is not None and self._copies[""].homes.keys() != self.store.copy_all().homes.keys():
-            return  # rebuilt meanwhile: the copy has other states
+            return  # rebuilt since: the copy has other states
         totals.service = None
         self.zombies["totals"].clear()
         totals.roll_back(self._copies, stage=stage, cells=cells)
