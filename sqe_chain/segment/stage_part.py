@@ -89,8 +89,8 @@ class StagePart:
             return len(misplaced)
         if self._waits:
             for unit in units:
-                place = unit[4].tp
-                self._waiting.setdefault((place.topic, place.partition), []).append(unit)
+                tp = unit[4].tp
+                self._waiting.setdefault((tp.topic, tp.partition), []).append(unit)
         else:
             work.apply(units)
         return len(misplaced)
