@@ -413,7 +413,7 @@ def test_the_state_of_a_window_is_not_deleted_by_its_fold() -> None:
     )
     service = Rehearsal(flow)
     service.feed("words", word("a"), key="k")
-    with pytest.raises(PoisonError, match="ends with its window"):
+    with pytest.raises(PoisonError, match="ends with the window"):
         service.run_until_caught_up()
 
 
