@@ -108,7 +108,7 @@ def test_tables_are_brought_from_version_to_version(cassandra_url: str) -> None:
     assert client.rows(("SELECT colour FROM grows.sqe_flows WHERE flow = 'flow'", ())) == [(None,)]
     assert store.home("flow") == (CLAIM, 0)
     store.close()
-    with pytest.raises(ConfigurationError, match=r"version 3, this sqe-chain knows 2"):
+    with pytest.raises(ConfigurationError, match=r"version 3, this sqe-chain supports 2"):
         store.home("flow")
     store.close()
 
