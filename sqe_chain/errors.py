@@ -13,7 +13,8 @@
     ├── ServiceStopped         going on could count a message twice or never; the text lists the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
-    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType
+    │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
+    │   │   NotCaughtUp
     │   └── Superseded         a newer run owns the flow
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
@@ -209,6 +210,10 @@ class TooManyExcluded(PoisonError):
 
 class OutputRefused(PoisonError):
     """A topic refuses an output permanently: for its time, or for a missing key. Retrying does not help."""
+
+
+class NotCaughtUp(ServiceStopped):
+    """States cannot be announced yet: receivers have newer ones, or nothing was read of inputs created again."""
 
 
 class Superseded(ServiceStopped):

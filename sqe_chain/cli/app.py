@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import dead_letters, dev, flows, move, peek, rebuild, run, show, state, store
+from sqe_chain.cli import announce, dead_letters, dev, flows, move, peek, rebuild, run, show, state, store
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -40,6 +40,7 @@ app.command("show")(show.show)
 app.command("state")(state.state)
 app.command("rebuild")(rebuild.rebuild)
 app.command("rewind")(rebuild.rewind)
+app.command("announce")(announce.announce)
 app.command("export")(move.export_states)
 app.command("import")(move.import_states)
 app.command("peek")(peek.peek)

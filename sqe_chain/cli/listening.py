@@ -12,6 +12,7 @@ from sqe_chain.cli.console import ERR
 from sqe_chain.cli.panel import LivePanel
 from sqe_chain.cli.values import store_urls
 from sqe_chain.flow import Flow
+from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.interfaces import Observer
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
@@ -75,3 +76,8 @@ def working_on(
     deployment = Deployment(kafka, kafka_config, store_urls(store or ()), choice, once=True)
     who = listening(flow, kafka, log_json=log_json)
     return prepare(flow, settings, deployment, observers=who, restore=show_cursor)
+
+
+def heartbeat_lost(found: Prepared, error: Exception) -> None:
+    """Say that the heartbeat of a command does not reach the store."""
+    found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))

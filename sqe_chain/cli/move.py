@@ -19,6 +19,7 @@ from sqe_chain.cli.options import (
     KafkaOption,
     LogJsonOption,
     StoreOption,
+    TakeoverOption,
     TracebackOption,
     WeakOption,
 )
@@ -28,10 +29,6 @@ from sqe_chain.protocol.moving import export_states as export_lines
 from sqe_chain.protocol.moving import import_states as import_lines
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.owner import this_process
-
-TakeoverOption = Annotated[
-    bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
-]
 
 
 def export_states(

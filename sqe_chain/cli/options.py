@@ -39,6 +39,9 @@ StoreOption = Annotated[
         help="redis://HOST:PORT/DB, cassandra://HOST:PORT/KEYSPACE or sqlite:///FILE; NAME= for stages that name this store. Repeatable.",
     ),
 ]
+TakeoverOption = Annotated[
+    bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
+]
 EngineOption = Annotated[
     Literal["spark", "inprocess"],
     typer.Option(

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from sqe_chain.cli.announce import announce_if_caught_up
 from sqe_chain.cli.console import ERR, reported
-from sqe_chain.cli.listening import working_on
+from sqe_chain.cli.listening import heartbeat_lost, working_on
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
@@ -22,6 +23,7 @@ from sqe_chain.cli.options import (
     MaxExcludedShareOption,
     SparkConfOption,
     StoreOption,
+    TakeoverOption,
     TracebackOption,
     WeakOption,
 )
@@ -29,7 +31,7 @@ from sqe_chain.cli.values import properties
 from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.events import Notice
+from sqe_chain.protocol.announcement import stages_to_announce
 from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
@@ -40,12 +42,15 @@ from sqe_chain.runtime.stop import Heartbeat
 
 To = Mapping[TopicPartition, int] | int | None
 
-TakeoverOption = Annotated[
-    bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
-]
 ResumeOption = Annotated[
     bool,
     typer.Option("--resume", help="Continue an attempt that was interrupted; the code must be the same."),
+]
+AnnounceOption = Annotated[
+    bool,
+    typer.Option(
+        "--announce", help="Then publish the newest state of every key once more; see sqe-chain announce."
+    ),
 ]
 RepublishOption = Annotated[
     bool,
@@ -63,6 +68,7 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     resume: ResumeOption = False,
+    announce: AnnounceOption = False,
     takeover: TakeoverOption = False,
     allow_weak_durability: WeakOption = False,
     max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
@@ -73,10 +79,12 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
     """Fold all states of a flow again from its inputs, up to its last batch.
 
     The new states are built next to the old ones, which stay unchanged until one write switches over. Nothing is
-    published again. The inputs must still hold everything since the flow began.
+    published again, unless --announce is given. The inputs must still hold everything since the flow began.
     """
     with reported(traceback=traceback, as_json=log_json):
         flow = load_flow(target)
+        if announce:
+            stages_to_announce(flow)  # otherwise it would be refused only when everything is folded
         settings = Settings(
             takeover=takeover,
             allow_weak_durability=allow_weak_durability,
@@ -86,8 +94,11 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
         )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
         with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
-            result = _again(found, None, resume=resume)
-        ERR.print(result)
+            results = [_again(found, None, resume=resume)]
+            if announce:
+                results.append(announce_if_caught_up(found, target))
+        for result in results:
+            ERR.print(result)
 
 
 def rewind(  # noqa: PLR0913 - each is an option of the command
@@ -147,7 +158,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
 
 def _again(found: Prepared, to: To, *, republish: bool = False, resume: bool = False) -> str:
     work = Rebuild(found.env, found.engine, to, republish, resume, lambda: found.stop.requested)
-    with Heartbeat(work.beat, found.stop, lambda error: _silent(found, error)):
+    with Heartbeat(work.beat, found.stop, lambda error: heartbeat_lost(found, error)):
         plan = work.run()
     name = found.env.flow.name
     return f"flow {name!r} is now at plan {plan.number}, folded again; start its service"
@@ -161,7 +172,3 @@ def _move(found: Prepared, to: Mapping[TopicPartition, int] | int) -> str:
         f"{topic}[{partition}]@{offset}" for (topic, partition), offset in sorted(offsets.items())
     )
     return f"flow {found.env.flow.name!r} continues from {partitions}; start its service"
-
-
-def _silent(found: Prepared, error: Exception) -> None:
-    found.env.emit(Notice(f"the heartbeat does not reach the store: {error}"))

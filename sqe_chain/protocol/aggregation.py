@@ -8,6 +8,7 @@ Data flows one way, and each step makes the next one safe to repeat:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -278,9 +279,10 @@ class Aggregation:
     def _recover(self, headers: dict[tuple[int, int], Header]) -> StartResult:
         env, last = self.env, self._last()
         numbers = to_redo(last, headers, self._level_of, self._fetch)
-        if numbers and any(planned.start != planned.stop for planned in last.ranges):
+        if numbers and (last.announced or not last.empty):
             check_same_code(env.flow, last)
-        verify_records(env, last, unfinished=bool(numbers))
+        needs_inputs = bool(numbers) and not (last.empty and numbers == [last.number])
+        verify_records(env, last, unfinished=needs_inputs)
         for number in numbers:
             plan = last if number == last.number else self._must_fetch(number)
             before = self._must_fetch(number - 1)
@@ -304,8 +306,7 @@ class Aggregation:
         plan, env = redo.plan, self.env
         infos = inputs.describe(env.flow, env.log)
         report = Report()
-        # An empty plan brings in a layout and has read nothing.
-        if any(planned.start != planned.stop for planned in plan.ranges):
+        if not plan.empty:  # an empty one brings in a layout, or announces states
             transition = self._transition_after(redo.before)
             batch = Batch(
                 transition, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True
@@ -343,11 +344,21 @@ class Aggregation:
             starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
         spec = env.settings.rebuild
         plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), layout, infos, starts, spec)
+        self.apply_empty(plan, news_of(env.flow, last, plan, infos))
+
+    def apply_empty(self, plan: Plan, notices: Iterable[str] = ()) -> None:
+        """Seal and finish a plan that reads nothing: it brings in a layout, or announces states.
+
+        Args:
+            plan: the next one.
+            notices: told as soon as it is sealed.
+        """
+        env, headers = self.env, self._headers_at(self._last())
         with env.step(SEAL):
             self._seal(plan)
-        for text in news_of(env.flow, last, plan, infos):
+        for text in notices:
             env.emit(Notice(text))
-        self._finish(plan, self._headers_at(last), Report(), publish=False, top_level=levels(env.flow))
+        self._finish(plan, headers, Report(), publish=True, top_level=levels(env.flow))
 
     # ------------------------------------------------------------------ seal
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.announcing import Announcer
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
@@ -17,6 +20,8 @@ from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Transition, persist
+
+T = TypeVar("T")
 
 COMMIT_WITHIN_MS = 86_400_000
 """Kafka forgets a group that commits nothing (`offsets.retention.minutes`), so an idle one commits again after a day."""
@@ -56,10 +61,16 @@ class Applier:
         env = self.env
         publish = publish and not plan.silent
         with env.step(PUBLISH):
+            outputs = 0
             if publish and report.outputs:
                 # Repeated as one: its tasks write many records, and what was published before is a replay.
-                env.retry.call("publish", self._publish)
-            env.emit(Published(plan=plan.number, outputs=report.outputs if publish else 0))
+                env.retry.call("publish", partial(self._publish, env.engine.publish))
+                outputs = report.outputs
+            announcer = Announcer(env, self.claim)
+            for part in announcer.parts(plan) if publish else ():
+                announce = partial(announcer.publish, plan, *part)
+                outputs += env.retry.call("announce states", partial(self._publish, announce))
+            env.emit(Published(plan=plan.number, outputs=outputs))
         # The last stage first: events between stages exist only while inputs are folded. Were the first stage written and
         # the second not, a redo would find the first one done, fold nothing, and the second would never get its events.
         for level in range(min(top_level, levels(env.flow)), 0, -1):
@@ -69,11 +80,11 @@ class Applier:
         with env.step(COMMIT):
             self.commit(plan)
 
-    def _publish(self) -> None:
+    def _publish(self, action: Callable[[], T]) -> T:
         """Step 5. If it fails, look whether an output topic is gone or too small now: waiting would not help."""
         env = self.env
         try:
-            env.engine.publish()
+            return action()
         except (ConfigurationError, Unavailable):
             inputs.describe(env.flow, env.ports.log)
             raise

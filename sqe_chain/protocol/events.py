@@ -112,6 +112,23 @@ class Rebuilt(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Announced(Event):
+    """The newest state of each key was published once more.
+
+    Attributes:
+        plan: number of the last plan.
+        outputs: stage -> messages published now.
+        known: stages that were announced before, and nothing has changed since.
+    """
+
+    name: ClassVar[str] = "announced"
+
+    plan: int
+    outputs: Mapping[str, int]
+    known: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped(Event):
     """The service ends in good order.
 

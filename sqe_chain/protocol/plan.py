@@ -164,6 +164,10 @@ class Plan:
         unfinished: the batch that has to be published first, exactly as it was sealed before the flow was folded again.
         attempt: number of the first plan of the attempt at folding again that sealed this plan: as long as it is the
             last plan in the attempt's home record, the attempt can be resumed; -1: the flow itself sealed it.
+        published_until: "topic/partition" -> offset up to which receivers have outputs, where the flow was rewound to publish them
+            again and has not passed it yet: its states are older than what they have.
+        announced: stage -> for each state partition a digest of what is published of its states, empty for nothing: the
+            plan reads nothing, and publishes the newest state of each key once more.
     """
 
     number: int
@@ -180,7 +184,14 @@ class Plan:
     silent_until: dict[str, int] = field(default_factory=dict)
     unfinished: Unfinished | None = None
     attempt: int = -1
+    published_until: dict[str, int] = field(default_factory=dict)
+    announced: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether it reads nothing, so that states and marks at its end are those of the plan before."""
+        return all(planned.start == planned.stop for planned in self.ranges)
 
     def with_id(self) -> Plan:
         """The same plan, with its id computed."""
@@ -215,6 +226,9 @@ class Plan:
             rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
         if self.attempt < 0:
             del plain["attempt"]
+        for name in ("published_until", "announced"):
+            if not plain[name]:
+                del plain[name]
         return {name: json.dumps(one, sort_keys=True, separators=(",", ":")) for name, one in plain.items()}
 
     @classmethod
@@ -249,6 +263,7 @@ class Plan:
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["marks"] = {name: PartitionMarks.from_json(marks) for name, marks in raw["marks"].items()}
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
+        raw["announced"] = {name: tuple(digests) for name, digests in raw.get("announced", {}).items()}
         if rest := raw.get("unfinished"):
             raw["unfinished"] = Unfinished(
                 rest["clock_ms"],

@@ -86,6 +86,7 @@ def birth_plan(
         silent_until=dict(spec.silent_until) if spec else {},
         unfinished=spec.unfinished if spec else None,
         attempt=number if spec else -1,
+        published_until=dict(spec.published_until) if spec else {},
     ).with_id()
 
 
@@ -142,6 +143,30 @@ def layout_plan(
         silent_until=last.silent_until,
         unfinished=last.unfinished,
         attempt=spec.number if spec else -1,
+        published_until=last.published_until,
+    ).with_id()
+
+
+def announcement_plan(last: Plan, claim: Claim, clock_ms: int, announced: dict[str, tuple[str, ...]]) -> Plan:
+    """A plan that reads nothing, and publishes states once more.
+
+    Args:
+        last: the last plan; nothing after it has to be silent, and nothing is unfinished.
+        claim: the run.
+        clock_ms: now.
+        announced: see `Plan.announced`.
+    """
+    return Plan(
+        last.number + 1,
+        "",
+        last.plan_id,
+        claim.epoch,
+        claim.run_id,
+        clock_ms,
+        last.layout,
+        tuple(replace(planned, start=planned.stop) for planned in last.ranges),
+        last.marks,
+        announced=announced,
     ).with_id()
 
 
@@ -181,6 +206,11 @@ def batch_plan(
         last.silent_until if part.silent else {},
         None if part.due else last.unfinished,
         spec.number if spec else -1,
+        {
+            name: last.published_until[name]
+            for name, stop in ((mark_name(*tp), stop) for tp, stop in part.stops.items())
+            if stop < last.published_until.get(name, 0)
+        },
     ).with_id()
 
 

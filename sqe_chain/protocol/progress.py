@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
@@ -24,6 +24,7 @@ class Progress:
             rewind.
         starts: first offset of each partition that it did not begin at 0.
         unfinished: the batch after `ends`, which may have been published in part.
+        published_until: `Plan.published_until` of its last plan.
     """
 
     number: int
@@ -32,6 +33,7 @@ class Progress:
     published: dict[TopicPartition, int]
     starts: dict[TopicPartition, int]
     unfinished: Unfinished | None = None
+    published_until: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
@@ -92,12 +94,12 @@ def find_progress(
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
     published = {tp: max(end, base.silent_until.get(mark_name(*tp), 0)) for tp, end in ends.items()}
-    return Progress(number, last.layout, ends, published, starts, rest)
+    return Progress(number, last.layout, ends, published, starts, rest, last.published_until)
 
 
 def _is_begun(env: Environment, plan: Plan) -> bool:
     """Whether a header has reached or begun a plan, or it is empty: persisting comes after publishing."""
-    if all(planned.start == planned.stop for planned in plan.ranges):
+    if plan.empty:
         return True
     for stage in env.flow.stages():
         stored = plan.layout.stages.get(stage.name)

@@ -135,11 +135,17 @@ class Rebuild:
                     "counted; a flow can be rewound, not moved on"
                 )
             until[tp] = max(offset, progress.starts.get(tp, 0))
-        silent_until = {}
-        if not self.republish:
-            published = {tp: progress.published.get(tp, 0) for tp in ends}
-            silent_until = {mark_name(*tp): offset for tp, offset in published.items() if offset}
-        return RebuildSpec(progress.number + 1, progress.starts, until, silent_until, progress.unfinished)
+        published = {mark_name(*tp): progress.published.get(tp, 0) for tp in ends}
+        silent_until, heard = dict[str, int](), dict(progress.published_until)
+        if self.republish:
+            heard = {name: max(offset, heard.get(name, 0)) for name, offset in published.items()}
+        else:
+            silent_until = {name: offset for name, offset in published.items() if offset}
+        reached = {mark_name(*tp): offset for tp, offset in until.items()}
+        heard = {name: offset for name, offset in heard.items() if offset > reached.get(name, offset)}
+        return RebuildSpec(
+            progress.number + 1, progress.starts, until, silent_until, progress.unfinished, heard
+        )
 
     def _target_offsets(self, ends: Offsets) -> Offsets:
         """The offsets asked for."""

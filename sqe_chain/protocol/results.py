@@ -24,6 +24,21 @@ class StartResult:
     redone: tuple[int, ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class AnnouncementResult:
+    """The result of an announcement: it is published.
+
+    Attributes:
+        plan: number of the last plan.
+        outputs: stage -> messages published now.
+        known: stages that were announced before, and nothing has changed since.
+    """
+
+    plan: int
+    outputs: Mapping[str, int] = field(default_factory=dict)
+    known: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResult:
     """The result of a batch: it is published, persisted and committed.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
@@ -34,6 +34,7 @@ class RebuildSpec:
         silent_until: "topic/partition" -> offset up to which the flow stays silent after the rebuild: what comes before
             was published already.
         unfinished: the batch that was sealed and perhaps published in part; it is the first one to be published again.
+        published_until: see `Plan.published_until`.
     """
 
     number: int
@@ -41,6 +42,7 @@ class RebuildSpec:
     until: Mapping[TopicPartition, int]
     silent_until: Mapping[str, int]
     unfinished: Unfinished | None = None
+    published_until: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ Source: KUKA's rule that flat-mapped events stay together as one collection unde
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
@@ -50,8 +50,10 @@ class _Writing:
 class _Target:
     """One output, for one shard."""
 
-    def __init__(self, flow: Flow, node: OutputNode, shard: int | None, info: TopicInfo | None) -> None:
-        self.name = f"{flow.name}/{node.name}"
+    def __init__(
+        self, flow: Flow, node: OutputNode, shard: int | None, info: TopicInfo | None, suffix: str
+    ) -> None:
+        self.name = f"{flow.name}/{node.name}{suffix}"
         self.topic = node.topic
         self.partitions = node.partitions
         self.process_id = node.process_id
@@ -107,12 +109,20 @@ class Gatherer:
         shard: the state partition that publishes; None before the first stage.
         topics: topic -> what it accepts; a topic that is absent is not checked.
         clock_ms: the batch's clock, the same in every attempt.
+        suffix: what the names of outputs have at their ends: then the records are on lanes of their own.
     """
 
-    def __init__(self, flow: Flow, shard: int | None, topics: Mapping[str, TopicInfo], clock_ms: int) -> None:
+    def __init__(
+        self,
+        flow: Flow,
+        shard: int | None,
+        topics: Mapping[str, TopicInfo],
+        clock_ms: int,
+        suffix: str = "",
+    ) -> None:
         self._clock_ms = clock_ms
         self._targets = {
-            node.index: _Target(flow, node, shard, topics.get(node.topic)) for node in flow.outputs()
+            node.index: _Target(flow, node, shard, topics.get(node.topic), suffix) for node in flow.outputs()
         }
 
     def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:
@@ -148,6 +158,26 @@ class Gatherer:
                 del outputs[before:]
                 for previous, partition, position in reversed(undo):
                     previous[partition] = position
+
+    def gather_each(self, groups: Iterable[Sequence[Made]], origin: Origin, outputs: list[Output]) -> None:
+        """Append the records for several groups of payloads of one input; groups never share an envelope.
+
+        When it raises, the gatherer is not used again.
+
+        Args:
+            groups: in their order.
+            origin: the input.
+            outputs: takes the records, output after output.
+
+        Raises:
+            PoisonError, OutputTooLarge, OutputRefused, ChainTooLong: as `gather`.
+        """
+        found: dict[int, list[Collection]] = {}
+        for made in groups:
+            for index, collections in self._collections(made, origin).items():
+                found.setdefault(index, []).extend(collections.values())
+        for index, own in found.items():
+            self._encode(self._targets[index], own, origin, outputs, [])
 
     def _collections(self, made: Sequence[Made], origin: Origin) -> dict[int, dict[bytes | None, Collection]]:
         """Payloads by output and key, both in the order of their first unit."""

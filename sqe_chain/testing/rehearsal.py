@@ -20,11 +20,13 @@ from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.moving import export_states, import_states
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.republish import Republisher
+from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages.contents import Remembered, remembered
 from sqe_chain.stages.windows import Result, results_in
@@ -284,6 +286,11 @@ class Rehearsal(Arming):
         self.service = None
         env = self._environment(None)
         Rebuild(env, partial(self._engine, env), to, republish, resume).run()
+
+    def announce(self, *stages: str) -> AnnouncementResult:
+        """Publish the newest state of each key of these stages, by default of all, once more. Ends the present run."""
+        self.service = None
+        return Announcement(self._environment(None), stages).run()
 
     def exported(self) -> list[str]:
         """Export all states, as lines of `sqe-chain export`. Ends the present run."""

@@ -13,14 +13,18 @@ from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
-from google.protobuf.wrappers_pb2 import StringValue
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from redis import Redis
 
-from sqe_chain import wrap
+from sqe_chain import read, wrap
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.server import free_port
+from sqe_chain.envelope.message import parse_head
 from sqe_chain.logs.kafka import KafkaLog
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import Range
+from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores import open_store
 
 pytestmark = pytest.mark.timeout(240)
@@ -341,6 +345,77 @@ def test_flows_are_rewound_to_offsets_and_times(deployment: Deployment) -> None:
     assert outputs(deployment, "copies") == copies + 2
     deployment.once("counts")
     assert deployment.counted() == {"a": 2, "bb": 1, "ccc": 1}
+
+
+TOLD = """
+from pathlib import Path
+from time import sleep
+
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.flow import Flow
+
+WEIGHT = int(Path("weight").read_text())
+calls = 0
+
+
+def add(total, word):
+    total.value += WEIGHT
+
+
+def held(total):
+    global calls
+    calls += 1
+    while Path("hold").exists() and calls > int(Path("hold").read_text()):
+        sleep(0.01)
+    return total
+
+
+told = Flow("NAME-told", state_partitions=2)
+told.source("NAME.words", StringValue).aggregate(
+    "per-word", key=lambda word: word.value, state=Int64Value, fold=add
+).changes().map(held).to("NAME.totals", partitions=1)
+"""
+
+
+def test_states_are_announced_once_although_the_command_is_killed(deployment: Deployment) -> None:
+    """It is killed when it has published one of two state partitions."""
+    words = [f"word-{number}" for number in range(20)]
+    files = {name: deployment.directory / name for name in ("told_flows.py", "weight", "hold")}
+    files["told_flows.py"].write_text(TOLD.replace("NAME", deployment.name), encoding="utf-8")
+    files["weight"].write_text("1", encoding="utf-8")
+    where = ("told_flows:told", "--kafka", deployment.kafka, "--store", deployment.store)
+    service = ("run", *where, "--engine", "inprocess", "--once")
+    deployment.produce(*words)
+    assert deployment.show(*service).returncode == 0
+    files["weight"].write_text("10", encoding="utf-8")
+    assert deployment.show("rebuild", *where, "--engine", "inprocess").returncode == 0
+    topic, log = f"{deployment.name}.totals", KafkaLog(deployment.kafka)
+    first = sum(partition_of(word.encode(), 2) == 0 for word in words)
+    files["hold"].write_text(str(len(words) + first), encoding="utf-8")  # all were looked at, then one part
+    run = Run(("announce", *where, "--log-json"), deployment.directory)
+    deployment.runs.append(run)
+    end = len(words) + first
+    assert wait_until(lambda: log.bounds([(topic, 0)])[topic, 0].stable_end >= end, TIMEOUT_S), run.text
+    assert run.end(signal.SIGKILL) == -signal.SIGKILL
+    assert log.bounds([(topic, 0)])[topic, 0].stable_end == end
+    files["hold"].unlink()
+    done = deployment.show("announce", *where)
+    assert done.returncode == 0, done.stderr
+    assert "announced before" in done.stderr
+    deployment.produce(words[0])
+    assert deployment.show(*service).returncode == 0
+    info = log.describe([topic])[topic]
+    bounds = log.bounds([(topic, 0)])[topic, 0]
+    marks = PartitionMarks(topic, info.topic_id, 0)
+    heard: dict[str, list[int]] = {}
+    for message in (
+        m for block in log.read(Range(topic, info.topic_id, 0, 0, bounds.stable_end)) for m in block
+    ):
+        if marks.accept(parse_head(message.value()), message.offset()):
+            total = read(message.value()).payload_as(Int64Value).value
+            heard.setdefault((message.key() or b"").decode(), []).append(total)
+    assert heard == {word: [1, 10, *([20] if word == words[0] else [])] for word in words}
 
 
 def test_states_move_to_another_store(deployment: Deployment, tmp_path: Path) -> None:

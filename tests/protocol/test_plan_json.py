@@ -53,3 +53,12 @@ def test_a_plan_of_an_older_version_has_no_silence_and_nothing_unfinished() -> N
         del raw[name]
     plan = Plan.from_bytes(json.dumps(raw).encode())
     assert (plan.silent, plan.silent_until, plan.unfinished, plan.attempt) == (False, {}, None, -1)
+
+
+def test_what_few_plans_have_stands_only_in_these() -> None:
+    raw = json.loads(STORED)
+    assert not {"announced", "published_until"} & set(raw)
+    raw |= {"announced": {"s": ["00ff", ""]}, "published_until": {"t/0": 9}}
+    plan = Plan.from_bytes(json.dumps(raw).encode())
+    assert (plan.announced, plan.published_until) == ({"s": ("00ff", "")}, {"t/0": 9})
+    assert json.loads(plan.to_bytes()) == raw

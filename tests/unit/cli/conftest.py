@@ -26,8 +26,11 @@ from sqe_chain.flow import Flow
 from sqe_chain.stages import Tumbling
 
 
+weight = 1
+
+
 def add(total, word):
-    total.value += len(word.value)
+    total.value += len(word.value) * weight
 
 
 def word_of(word):

@@ -1,0 +1,165 @@
+"""Publishing the newest state of each key once more: what a plan with `Plan.announced` does in its step 5.
+
+Such a plan reads nothing, so states before and after it are the same, and its records follow from the plan before, the
+plan's id and the states alone. It is sealed and finished as every plan is: whoever comes after a crash, or while the run
+that sealed it is only paused, publishes all of it before anything else. So what a run that wakes up late still sends is a
+replay, and no announced state arrives after a later change of its key that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqe_chain.errors import PlanMismatch, StoreInconsistent
+from sqe_chain.flow.context import Origin, TopicIdPartition
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import StateStore, TopicInfo
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.plan import Layout, Plan, PlannedRange
+from sqe_chain.segment.announcing import (
+    Given,
+    announced_origin,
+    announced_records,
+    digest_of,
+    given_by,
+)
+from sqe_chain.segment.states import Claim, check_owner
+
+CHUNK: Final = 1_000
+"""Records written before their acknowledgements are waited for."""
+
+ID_DIGITS: Final = 16
+"""Hexadecimal digits of a plan's id that make a name of an announcement."""
+
+
+def root_range(plan: Plan) -> PlannedRange | None:
+    """The partition whose last record is the root of what is announced: the first one, by name, with a record."""
+    ranges = sorted(plan.ranges, key=lambda planned: planned.tp)
+    return next((planned for planned in ranges if planned.last_offset >= 0), None)
+
+
+def origin_of(plan: Plan, root: PlannedRange) -> Origin:
+    """The origin of what is announced: the last record of a partition, with the time of the newest record read."""
+    newest_ms = max(planned.last_timestamp_ms for planned in plan.ranges)
+    tp = TopicIdPartition(root.topic, bytes.fromhex(root.topic_id), root.partition)
+    return announced_origin(tp, root.last_offset, root.last_epoch, newest_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcer:
+    """Reads states, and publishes them. One state partition is held in memory at a time.
+
+    Args:
+        env: the flow and its ports.
+        claim: this run, whose stamp all headers have.
+    """
+
+    env: Environment
+    claim: Claim
+
+    def look(
+        self, plan: Plan, stage: StageNode, part: int, topics: Mapping[str, TopicInfo]
+    ) -> tuple[str, int]:
+        """See what would be announced of one state partition, without publishing anything.
+
+        Args:
+            plan: the last plan, which every header has reached.
+            stage: the stage.
+            part: the state partition.
+            topics: topic -> what it accepts.
+
+        Returns:
+            A digest of it, empty for nothing, and the number of records.
+
+        Raises:
+            PoisonError: user code fails, or a record would not be accepted; names the key.
+            Superseded: a newer run owns the flow.
+            StoreInconsistent: a header is not at the plan.
+            Unavailable: the store does not answer.
+        """
+        given = self._given(plan, (plan.number, plan.plan_id), stage, part)
+        root = root_range(plan)
+        if root is None or not given:
+            return "", 0
+        name = _suffix("0" * ID_DIGITS)
+        records = announced_records(self.env.flow, part, given, origin_of(plan, root), name, topics)
+        return digest_of(self.env.flow, given), len(records)
+
+    def parts(self, plan: Plan) -> Iterator[tuple[StageNode, int]]:
+        """Stages and state partitions of which a plan announces something."""
+        for stage in self.env.flow.stages():
+            for part, digest in enumerate(plan.announced.get(stage.name, ())):
+                if digest:
+                    yield stage, part
+
+    def publish(self, plan: Plan, stage: StageNode, part: int) -> int:
+        """Publish what a sealed plan announces of one state partition; acknowledged when this returns.
+
+        May be repeated, by any run: it gives the same records each time.
+
+        Args:
+            plan: the plan; no header has reached it.
+            stage: the stage.
+            part: the state partition.
+
+        Returns:
+            Records published.
+
+        Raises:
+            PlanMismatch: the code gives something else than when the plan was sealed.
+            Superseded, StoreInconsistent, Unavailable: as `look`, and as writers do.
+        """
+        env, root = self.env, root_range(plan)
+        given = self._given(plan, (plan.number - 1, plan.previous_id), stage, part)
+        if root is None or digest_of(env.flow, given) != plan.announced[stage.name][part]:
+            raise PlanMismatch(
+                f"flow {env.flow.name!r}: plan {plan.number} was sealed to announce the states of stage {stage.name!r}, and of "
+                f"state partition {part} the steps after changes() give something else now: run the code that sealed it until "
+                "it has finished, or fold again with sqe-chain rebuild, which forgets this announcement"
+            )
+        origin, suffix = origin_of(plan, root), _suffix(plan.plan_id[:ID_DIGITS])
+        records = announced_records(env.flow, part, given, origin, suffix, {})
+        writer = env.ports.log.writer()
+        try:
+            for begin in range(0, len(records), CHUNK):
+                writer.write(records[begin : begin + CHUNK])
+                writer.flush()
+        finally:
+            writer.close()
+        return len(records)
+
+    def _given(self, plan: Plan, at: tuple[int, str], stage: StageNode, part: int) -> Given:
+        root = root_range(plan)
+        if root is None:
+            return []
+        rows = self._rows(plan.layout, at, stage, part)
+        return given_by(self.env.flow, stage, rows, origin_of(plan, root))
+
+    def _rows(
+        self, layout: Layout, at: tuple[int, str], stage: StageNode, part: int
+    ) -> list[tuple[bytes, bytes]]:
+        """Keys and states of a state partition in the order of keys. A scan may give a key twice."""
+        stored, store, rows = layout.stages[stage.name], self.env.ports.store(stage), dict[bytes, bytes]()
+        for cell in range(part * stored.buckets, (part + 1) * stored.buckets):
+            self._check_header(store, stored.flow, stage, cell, at)
+            rows.update(store.scan(stored.flow, stage.name, cell))
+            self._check_header(store, stored.flow, stage, cell, at)
+        return sorted(rows.items())
+
+    def _check_header(
+        self, store: StateStore, flow: str, stage: StageNode, cell: int, at: tuple[int, str]
+    ) -> None:
+        """Check that a cell stands exactly at a plan, and that nobody else has claimed it."""
+        where = f"{flow}/{stage.name}/{cell}"
+        header = check_owner(store.headers(flow, stage.name, [cell])[0], self.claim, where)
+        if (header.number, header.plan_id, header.begun_id) != (*at, ""):
+            raise StoreInconsistent(
+                f"{where}: stands at {header}, expected was plan {at[0]} ({at[1]}): the store went back in time; start again"
+            )
+
+
+def _suffix(plan: str) -> str:
+    """What an output's name has at its end. Names that users give have no slash."""
+    return f"/announced.{plan}"

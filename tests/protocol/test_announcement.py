@@ -1,0 +1,705 @@
+"""Goal: an announcement tells receivers the newest state of every key once, whatever crashes, and nothing older afterwards.
+
+Method: a flow counts words with two stages, is rebuilt with code of another weight, and announces. Receivers append all
+that they hear to a text, so whatever is counted twice, lost, or late shows. Faults happen at every call and write.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.envelope.message import read
+from sqe_chain.errors import (
+    ConfigurationError,
+    NotCaughtUp,
+    OutputTooLarge,
+    PlanMismatch,
+    PoisonError,
+    ServiceStopped,
+    Superseded,
+)
+from sqe_chain.flow import Flow
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import Output
+from sqe_chain.protocol import announcing
+from sqe_chain.protocol.announcement import Announcement
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.results import AnnouncementResult
+from sqe_chain.stores.memory import MemoryStore
+from sqe_chain.testing import Crash, Rehearsal, Settings
+from sqe_chain.testing.faults import FaultyWriter
+from tests.support.memory_pipeline import totals_pipeline
+from tests.support.word_flows import append_word, first_letter, same_key, word
+
+When = Literal["before", "after"]
+WORDS = ["ant", "fig", "bee", "ape", "fox", "cow", "auk", "ant", "bee", "gnu"]
+names = itertools.count()
+
+
+def letter_of(state: StringValue) -> str:
+    return state.value.split()[0]
+
+
+def upstream(
+    weight: int = 1,
+    *,
+    second: bool = True,
+    carrier: Literal["value", "headers"] = "value",
+    raw: bool = False,
+    tell: Callable[[StringValue], StringValue] | None = None,
+    choose: Callable[[StringValue], bool] | None = None,
+    to_key: Callable[..., str] | None = None,
+    output: str = "told",
+) -> Flow:
+    """Counts words by letter, and all of them; the state "a 3" says its own key. Code of another weight counts otherwise."""
+
+    def count(state: StringValue, value: StringValue) -> list[StringValue]:
+        before = int(state.value.split()[1]) if state.value else 0
+        state.value = f"{value.value[0]} {before + weight}"
+        return [value]
+
+    def count_all(state: StringValue, _: StringValue) -> None:
+        state.value = f"all {int(state.value.split()[1]) + weight if state.value else weight}"
+
+    flow = Flow("up", state_partitions=2)
+    letters = flow.source("words", StringValue, raw=raw).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=count, buckets=3
+    )
+    changes = letters.changes()
+    if choose is not None:
+        changes = changes.filter(choose)
+    if tell is not None:
+        changes = changes.map(tell)
+    if to_key is not None:
+        changes.to("told", name=output, key=to_key, partitions=3, carrier=carrier)
+    else:
+        changes.to("told", name=output, partitions=3, carrier=carrier)
+    if second:
+        everything = letters.aggregate("all", key=same_key, state=StringValue, fold=count_all, store="other")
+        everything.changes().to("told-all", partitions=1)
+    return flow
+
+
+def downstream() -> Flow:
+    """Remembers all that it hears, by letter."""
+    flow = Flow("down", state_partitions=2)
+
+    def hear(heard: StringValue, value: StringValue) -> None:
+        heard.value += f"{value.value.split()[1]} "
+
+    flow.source(["told", "told-all"], StringValue).aggregate(
+        "heard", key=letter_of, state=StringValue, fold=hear
+    )
+    return flow
+
+
+class World:
+    """A flow that has counted the words and was rebuilt with code of weight 10, and a receiver of its changes."""
+
+    def __init__(self, *, rebuilt: bool = True, **options: Any) -> None:
+        self.stores = {name: MemoryStore(f"announce-{next(names)}") for name in ("", "other")}
+        self.options = options
+        self.up = Rehearsal(
+            upstream(**options), partitions={"words": 2}, store=self.stores, settings=SETTINGS
+        )
+        self.down = Rehearsal(downstream(), log=self.up.log)
+        self.time_ms = 1_700_000_000_000
+        self.feed(*WORDS)
+        self.go_on()
+        if rebuilt:
+            self.up = self.of(10)
+            self.up.rebuild()
+
+    def of(self, weight: int = 10, **options: Any) -> Rehearsal:
+        """The same broker and stores, other code."""
+        flow = upstream(weight, **{**self.options, **options})
+        return Rehearsal(flow, log=self.up.log, store=self.stores, settings=SETTINGS)
+
+    def feed(self, *texts: str) -> None:
+        for text in texts:
+            self.time_ms += 1
+            self.up.feed("words", word(text), key=text[0], timestamp_ms=self.time_ms)
+
+    def go_on(self) -> None:
+        self.up.run_until_caught_up()
+        self.down.run_until_caught_up()
+
+    def heard(self) -> dict[str, list[int]]:
+        """All that the receiver has heard of each key."""
+        self.down.run_until_caught_up()
+        states = self.down.states("heard")
+        return {key.decode(): [int(one) for one in state.value.split()] for key, state in states.items()}
+
+    def newest(self) -> dict[str, int]:
+        """Each key's newest state, by the flow's stores."""
+        stages = [stage.name for stage in self.up.flow.stages()]
+        found = [state.value.split() for stage in stages for state in self.up.states(stage).values()]
+        return {key: int(number) for key, number in found}
+
+    def count(self, topic: str) -> int:
+        return len(self.up.log.records(topic))
+
+    def last_plan(self) -> Plan:
+        home, _ = self.stores[""].home("up")
+        data = home and self.stores[""].plan("up", home.number)
+        assert data
+        return Plan.from_bytes(data)
+
+
+SETTINGS = Settings(max_records=4)
+OLD = Counter(text[0] for text in WORDS)
+NEW = {letter: 10 * number for letter, number in OLD.items()} | {"all": 10 * len(WORDS)}
+
+
+def check_told_once(world: World) -> None:
+    """The receiver has heard each new state exactly once, and last."""
+    heard = world.heard()
+    assert {key: numbers[-1] for key, numbers in heard.items()} == NEW
+    assert all(numbers.count(NEW[key]) == 1 for key, numbers in heard.items())
+
+
+# ---------------------------------------------------------------------- what is announced
+
+
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+@pytest.mark.parametrize("raw", [False, True])
+def test_each_key_is_told_once_after_a_rebuild_with_other_results(carrier: str, *, raw: bool) -> None:
+    world = World(carrier=carrier, raw=raw)
+    before = world.heard()
+    assert world.newest() == NEW != {key: numbers[-1] for key, numbers in before.items()}
+    told, told_all = world.count("told"), world.count("told-all")
+    result = world.up.announce()
+    assert result.outputs == {"letters": len(OLD), "all": 1}
+    assert (world.count("told") - told, world.count("told-all") - told_all) == (len(OLD), 1)
+    assert world.heard() == {key: [*numbers, NEW[key]] for key, numbers in before.items()}
+
+
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+def test_its_chain_begins_at_the_last_record_read_and_its_name_is_the_announcements_own(carrier: str) -> None:
+    world = World(carrier=carrier)
+    ordinary = world.up.log.records("told")
+    told = Counter(message.partition() for message in ordinary)
+    partitions = {message.key(): message.partition() for message in ordinary}
+    world.up.announce()
+    news = [m for m in world.up.log.records("told") if m.offset() >= told[m.partition()]]
+    plan = world.last_plan()
+    last = min((planned for planned in plan.ranges), key=lambda planned: planned.tp)
+    by_shard: dict[int | None, list[tuple[bytes, int, int]]] = {}
+    for message in news:
+        envelope = read(message.value(), headers=message.headers(), strict=True)
+        (link,) = envelope.chain.links
+        assert (link.topic, link.partition, link.offset) == ("words", 0, last.last_offset)
+        assert (link.topic_id.hex(), link.leader_epoch) == (last.topic_id, last.last_epoch)
+        assert link.output == f"up/{world.up.flow.outputs()[0].name}/announced.{plan.plan_id[:16]}"
+        assert envelope.timestamp_ms == world.time_ms
+        key = message.key()
+        assert key is not None
+        assert partitions[key] == message.partition()
+        assert link.shard == partition_of(key, 2)
+        by_shard.setdefault(link.shard, []).append((key, link.ordinal, link.of))
+    assert len(by_shard) == 2
+    for told_there in by_shard.values():
+        of = len(told_there)
+        assert sorted(told_there) == [
+            (key, at, of) for at, key in enumerate(sorted(k for k, _, _ in told_there))
+        ]
+
+
+def test_states_that_an_output_gives_one_key_do_not_share_an_envelope() -> None:
+    """Else all of a large stage could become one message."""
+    world = World(to_key=lambda _: "same")
+    before = world.heard()
+    world.up.announce()
+    assert [len(envelope.payloads) for envelope in world.up.published("told")[-len(OLD) :]] == [1] * len(OLD)
+    assert world.heard() == {key: [*numbers, NEW[key]] for key, numbers in before.items()}
+
+
+def test_the_receiver_takes_what_comes_afterwards() -> None:
+    world = World()
+    world.up.announce()
+    world.feed("ant", "emu")
+    world.go_on()
+    heard = world.heard()
+    assert heard["a"][-2:] == [NEW["a"], NEW["a"] + 10]
+    assert heard["e"] == [10]
+    assert {key: numbers[-1] for key, numbers in heard.items()} == world.newest()
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_flows_whose_inputs_come_from_republishers_announce_too(*, in_place: bool) -> None:
+    pipeline = totals_pipeline(2, in_place)
+    pipeline.feed(30)
+    pipeline.republish()
+    pipeline.totals.run_until_caught_up()
+    before = len(pipeline.log.records("line.totals"))
+    result = pipeline.totals.announce()
+    assert result.outputs == {"per-line": 3}
+    pipeline.feed(10)
+    pipeline.republish()
+    pipeline.totals.run_until_caught_up()
+    pipeline.check()
+    news = [m for m in pipeline.log.records("line.totals") if m.offset() >= before]
+    assert [read(m.value(), strict=True).chain.root.topic for m in news[:3]] == ["mid"] * 3  # type: ignore[union-attr]
+
+
+def test_a_deleted_state_is_not_announced() -> None:
+    flow = Flow("up", state_partitions=1)
+
+    def fold(state: StringValue, value: StringValue, context: Any) -> None:
+        append_word(state, value)
+        if value.value == "fox":
+            context.delete_state()
+
+    flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=fold
+    ).changes().to("told", partitions=1)
+    found = Rehearsal(flow)
+    for text in ("ant", "fig", "fox"):
+        found.feed("words", word(text))
+    found.run_until_caught_up()
+    assert found.announce().outputs == {"letters": 1}
+
+
+def test_what_is_on_its_way_to_the_broker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, done = World(), list[str]()
+    monkeypatch.setattr(announcing, "CHUNK", 2)
+    write, flush = FaultyWriter.write, FaultyWriter.flush
+
+    def watched_write(writer: FaultyWriter, outputs: Sequence[Output]) -> None:
+        done.append(f"write {len(outputs)}")
+        write(writer, outputs)
+
+    def watched_flush(writer: FaultyWriter) -> None:
+        done.append("flush")
+        flush(writer)
+
+    monkeypatch.setattr(FaultyWriter, "write", watched_write)
+    monkeypatch.setattr(FaultyWriter, "flush", watched_flush)
+    world.up.announce()
+    assert set(done[::2]) == {"write 1", "write 2"}
+    assert set(done[1::2]) == {"flush"}
+    assert len(done) % 2 == 0
+    check_told_once(world)
+
+
+def test_one_stage_alone() -> None:
+    world = World()
+    before = world.heard()
+    assert world.up.announce("all").outputs == {"all": 1}
+    assert world.heard() == {**before, "all": [*before["all"], NEW["all"]]}
+    assert world.up.announce().known == ("all",)
+    check_told_once(world)
+
+
+# ---------------------------------------------------------------------- repeated
+
+
+def test_announcing_again_says_nothing_until_a_batch_has_been_processed() -> None:
+    world = World()
+    world.up.announce()
+    count, plan = world.count("told"), world.last_plan()
+    assert world.up.announce() == AnnouncementResult(plan.number, {}, ("letters", "all"))
+    assert (world.count("told"), world.last_plan()) == (count, plan)
+    world.feed("ant")
+    world.go_on()
+    assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
+    assert world.heard()["f"][-2:] == [NEW["f"], NEW["f"]]
+    world.up = world.of(0)
+    world.feed("ant")  # a batch that changes nothing is one
+    world.go_on()
+    assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
+
+
+def test_what_an_export_takes_along_was_announced() -> None:
+    world = World()
+    world.up.announce()
+    lines = world.up.exported()
+    world.stores = {name: MemoryStore(f"announce-{next(names)}") for name in ("", "other")}
+    world.up = world.of()
+    world.up.imported(lines)
+    assert world.up.announce().known == ("letters", "all")
+    check_told_once(world)
+    world.feed("ant")
+    world.go_on()
+    assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
+
+
+def test_corrected_steps_after_changes_are_another_announcement() -> None:
+    """Under one name, receivers would stop: other numbers of envelopes would come of one input."""
+    world = World()
+    world.up.announce()
+    world.up = world.of(choose=lambda state: not state.value.startswith("f"))
+    assert world.up.announce().outputs == {"letters": len(OLD) - 1}
+    heard = world.heard()
+    assert heard["a"][-2:] == [NEW["a"], NEW["a"]]
+    world.up = world.of()
+    assert world.up.announce().outputs == {"letters": len(OLD)}
+    assert world.heard()["a"][-3:] == [NEW["a"]] * 3
+
+
+def test_another_output_is_told_what_the_first_one_was() -> None:
+    world = World()
+    world.up.announce()
+    world.up = world.of(output="renamed")
+    assert world.up.announce() == AnnouncementResult(
+        world.last_plan().number, {"letters": len(OLD)}, ("all",)
+    )
+
+
+def test_a_second_rebuild_may_be_announced_as_well() -> None:
+    world = World()
+    world.up.announce()
+    world.up = world.of(100)
+    world.up.rebuild()
+    world.up.announce()
+    assert {key: numbers[-2:] for key, numbers in world.heard().items()} == {
+        key: [number, 10 * number] for key, number in NEW.items()
+    }
+
+
+# ---------------------------------------------------------------------- crashes
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_after_a_crash_at_any_call_each_state_is_counted_once(when: When) -> None:
+    for at in itertools.count():
+        world = World()
+        world.up.crash_at_call(at, when)
+        try:
+            world.up.announce()
+        except Crash:
+            world.heard()
+            world.up.cancel()
+            world.up.announce()
+            check_told_once(world)
+            continue
+        check_told_once(world)
+        break
+    assert at > 50
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_after_a_crash_at_any_write_the_service_may_go_on(when: When) -> None:
+    sealed = 0
+    for at in itertools.count():
+        world = World()
+        world.up.crash_at_write(at, when)
+        try:
+            world.up.announce()
+        except Crash:
+            world.heard()
+            world.feed("ant", "emu")
+            world.go_on()
+            told = {key for key, numbers in world.heard().items() if numbers.count(NEW.get(key, 0)) == 1}
+            sealed += told >= set(NEW)
+            assert told >= set(NEW) or not told & (set(NEW) - {"a", "all"}), "all of it, or nothing"
+            world.up.announce()
+            heard = world.heard()
+            assert {key: numbers[-1] for key, numbers in heard.items()} == world.newest()
+            assert heard["a"].count(NEW["a"] + 10) == 2
+            continue
+        break
+    assert 5 < sealed < at
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("of", ["broker", "store"])
+def test_an_outage_at_any_call_only_delays_it(of: Literal["broker", "store"], when: When) -> None:
+    for at in itertools.count():
+        world = World()
+        world.up.outage(of, at=at, when=when, calls=2)
+        world.up.announce()
+        check_told_once(world)
+        if world.up.script.injected:
+            break
+    assert at > 5
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_run_that_slept_tells_nothing_older_than_what_was_told_meanwhile(when: When) -> None:
+    """Wherever it is paused: another run takes over and publishes later changes; then it wakes up."""
+    superseded = 0
+    for at in itertools.count():
+        world = World()
+        sleeper, other = world.of(), world.up
+
+        def meanwhile(world: World = world) -> None:
+            world.feed(*WORDS)
+            world.go_on()
+
+        sleeper.meanwhile(meanwhile, at=at, when=when)
+        try:
+            sleeper.announce()
+        except Superseded:
+            superseded += 1
+        if sleeper.script.injected:
+            break
+        assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
+        assert other.batch() is False
+    assert superseded > 40
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_run_that_was_superseded_does_not_say_that_it_has_announced(*, known: bool) -> None:
+    """Also when there was nothing to publish."""
+    world, done = World(), list[bool]()
+    for at in itertools.count():
+        if known:
+            world.up.announce()
+        else:
+            world = World()
+        sleeper = world.of()
+        sleeper.meanwhile(world.of().start, at=at)
+        try:
+            assert bool(sleeper.announce().known) == known
+        except Superseded:
+            assert not sleeper.events("announced")
+            done.append(False)
+            continue
+        done.append(True)
+        if sleeper.script.injected:
+            break
+    begun, ended = done.index(False), len(done) - done[::-1].index(False)
+    assert not any(done[begun:ended])
+    assert len(done) - ended == 3, "it succeeds only if that happens while it gives the claim back, or never"
+
+
+def test_a_rebuild_forgets_an_announcement_that_was_not_finished() -> None:
+    world = World()
+    world.up.crash(step=5, after_passes=0)
+    with pytest.raises(Crash):
+        world.up.announce()
+    assert world.last_plan().announced
+    world.up = world.of(100)
+    world.up.rebuild()
+    world.up.announce()
+    assert {key: numbers[-1] for key, numbers in world.heard().items()} == {
+        key: 10 * number for key, number in NEW.items()
+    }
+    assert all(NEW[key] not in numbers for key, numbers in world.heard().items())
+
+
+def test_it_is_finished_although_the_input_was_created_again() -> None:
+    """It needs states alone. What is announced next begins its chain with a record of the new input."""
+    world = World(raw=True)
+    world.up.crash(step=5)
+    with pytest.raises(Crash):
+        world.up.announce()
+    world.up.log.recreate("words")
+    world.up.restart()
+    check_told_once(world)
+    with pytest.raises(NotCaughtUp, match="words was created again"):
+        world.up.announce()
+    world.feed("ant")
+    world.go_on()
+    assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
+    assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
+
+
+def test_a_store_that_lost_acknowledged_writes_announces_as_replays() -> None:
+    world = World()
+    copies = world.up.copy_stores()
+    world.up.announce()
+    told = world.count("told")
+    world.up.restart()
+    for stage in ("letters", "all"):
+        world.up.roll_back(copies, stage=stage)
+    world.up.restart()
+    assert world.count("told") == told + len(OLD)
+    check_told_once(world)
+
+
+# ---------------------------------------------------------------------- refusals
+
+
+def test_before_a_rewound_flow_has_caught_up_nothing_is_announced() -> None:
+    world = World(rebuilt=False)
+    world.up = world.of(10)
+    world.up.rebuild({("words", 0): 1, ("words", 1): 1})
+    plan = world.last_plan()
+    with pytest.raises(
+        NotCaughtUp, match=r"words\[0\] has to be read again up to \d+, it stands at 1.*start the service"
+    ):
+        world.up.announce()
+    assert world.last_plan() == plan
+    world.up.batch()  # one batch is not enough
+    with pytest.raises(NotCaughtUp):
+        world.up.announce()
+    world.go_on()
+    world.up.announce()
+    check_told_once(world)
+
+
+def test_a_flow_that_publishes_again_has_to_catch_up_first() -> None:
+    """Its receivers ignore what it publishes again, so what they hear out of turn they would keep."""
+    world = World(rebuilt=False)
+    world.up.rebuild({("words", 0): 1, ("words", 1): 1}, republish=True)
+    with pytest.raises(NotCaughtUp):
+        world.up.announce()
+    world.up.log.grow("words", 3)  # brings in a plan of its own
+    with pytest.raises(NotCaughtUp):
+        world.up.announce()
+    world.up.rebuild()
+    with pytest.raises(NotCaughtUp):
+        world.up.announce()
+    world.up.batch()
+    with pytest.raises(NotCaughtUp):
+        world.up.announce()
+    assert world.last_plan().published_until
+    world.go_on()
+    assert not world.last_plan().published_until
+    assert world.up.announce().outputs == {"letters": len(OLD), "all": 1}
+    assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
+
+
+def test_a_batch_that_was_published_in_part_comes_first() -> None:
+    world = World(rebuilt=False)
+    world.feed("ant")
+    world.up.crash(step=5, when="after")
+    world.up.run_until_crash()
+    world.up = world.of(10)
+    world.up.rebuild()
+    assert world.last_plan().unfinished is not None
+    with pytest.raises(NotCaughtUp, match="published in part"):
+        world.up.announce()
+    world.go_on()
+    world.up.announce()
+    assert {key: numbers[-1] for key, numbers in world.heard().items()} == world.newest()
+
+
+def with_context(flow: Flow, where: str) -> None:
+    stage = flow.source("words", StringValue).aggregate(
+        "letters", key=first_letter, state=StringValue, fold=append_word
+    )
+    if where == "nothing":
+        stage.to("told", partitions=1)
+        return
+    changes = stage.changes()
+    if where == "map":
+        changes.map(lambda state, context: word(f"{state} {context.offset}")).to("told", partitions=1)
+    elif where == "filter":
+        changes.filter(lambda _, context: context.offset > 3).to("told", partitions=1)
+    elif where == "key":
+        changes.to("told", key=lambda _, context: context.topic, partitions=1)
+    elif where == "sqe":
+        changes.to_sqe("told", process_id=7, partitions=1)
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("map", "map .*takes the context"),
+        ("filter", "filter .*takes the context"),
+        ("key", "output .*takes the context"),
+        ("sqe", "SQE's record keys"),
+        ("nothing", "nothing to announce"),
+    ],
+)
+def test_what_does_not_follow_from_states_alone_is_refused(where: str, text: str) -> None:
+    flow = Flow("up", state_partitions=1)
+    with_context(flow, where)
+    found = Rehearsal(flow)
+    found.feed("words", word("ant"))
+    found.run_until_caught_up()
+    home = found.stores[""].home("up")
+    with pytest.raises(ConfigurationError, match=text):
+        found.announce()
+    assert found.stores[""].home("up") == home, "refused before it claims"
+
+
+def test_a_stage_that_cannot_be_announced_does_not_stand_in_the_way_of_another() -> None:
+    flow = Flow("up", state_partitions=1)
+    with_context(flow, "map")
+    flow.source("more", StringValue).aggregate(
+        "more", key=first_letter, state=StringValue, fold=append_word
+    ).changes().to("told-more", partitions=1)
+    found = Rehearsal(flow)
+    found.feed("more", word("ant"))
+    found.run_until_caught_up()
+    assert found.announce("more").outputs == {"more": 1}
+    with pytest.raises(ConfigurationError, match=r"no stage 'mroe' .*: letters, more"):
+        found.announce("mroe")
+
+
+def test_a_flow_that_has_read_nothing_has_nothing_to_announce() -> None:
+    found = Rehearsal(upstream(second=False))
+    found.start()
+    home = found.stores[""].home("up")[0]
+    assert found.announce().outputs == {}
+    after = found.stores[""].home("up")[0]
+    assert home is not None
+    assert after is not None
+    assert home.number == after.number
+
+
+@pytest.mark.parametrize("error", [ValueError, None])
+def test_user_code_that_fails_stops_it_before_anything_is_sealed(error: type[Exception] | None) -> None:
+    def tell(state: StringValue) -> StringValue:
+        if state.value.startswith("g") and error is not None:
+            raise error("cannot be told")
+        return word(state.value + (" " * 2_000_000 if state.value.startswith("g") else ""))
+
+    world = World()
+    count, plan = world.count("told"), world.last_plan()
+    failing = world.of(tell=tell)
+    with pytest.raises(PoisonError if error else OutputTooLarge) as raised:
+        failing.announce()
+    assert "key b'g'" in str(raised.value)
+    if error:
+        assert "stage 'letters'" in str(raised.value)
+        assert "ValueError: cannot be told" in str(raised.value)
+        assert "in test_user_code_that_fails_stops_it_before_anything_is_sealed.tell (map" in str(
+            raised.value
+        )
+    assert (world.count("told"), world.last_plan()) == (count, plan)
+    world.up.announce()
+    check_told_once(world)
+
+
+def test_other_code_does_not_finish_what_was_sealed() -> None:
+    world = World()
+    world.up.crash_at_write(next(writes_before_outputs(world)), "before")
+    with pytest.raises(Crash):
+        world.up.announce()
+    assert world.last_plan().announced
+    told = world.count("told")
+    for other in (world.of(tell=lambda state: word(state.value + "0")), world.of(carrier="headers")):
+        with pytest.raises(PlanMismatch, match=r"state partition 0 .*run the code that sealed it"):
+            other.start()
+    with pytest.raises(PlanMismatch, match="declared otherwise"):
+        world.of(output="renamed").start()
+    assert world.count("told") == told
+    world.go_on()
+    check_told_once(world)
+
+
+def writes_before_outputs(world: World) -> Any:
+    """How many writes of an announcement come before its first record."""
+    twin = World(**world.options)
+    begin = len(twin.up.script.written)
+    twin.up.announce()
+    written = twin.up.script.written[begin:]
+    yield next(at for at, text in enumerate(written) if "told" in text)
+
+
+def test_asked_to_stop_it_ends_before_anything_is_sealed() -> None:
+    world = World()
+    plan = world.last_plan()
+    env = world.up._environment(None)
+    with pytest.raises(ServiceStopped, match="nothing was announced"):
+        Announcement(env, stopped=lambda: True).run()
+    assert world.last_plan() == plan
+
+
+def test_plans_that_announce_nothing_are_stored_as_before() -> None:
+    world = World()
+    assert b"announced" not in world.last_plan().to_bytes()
+    world.up.announce()
+    plan = world.last_plan()
+    assert Plan.from_bytes(plan.to_bytes()) == plan == plan.with_id()
