@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sqe_chain.errors import ChainError
-from sqe_chain.runtime.states import text_of
+from sqe_chain.flow.stored import printable_text
 
 OUT = Console(highlight=False, soft_wrap=True)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -79,7 +79,7 @@ def readable(data: bytes) -> str:
     >>> readable("Schraube №7".encode()), readable(bytes([0, 255]))
     ('Schraube №7', '0x00ff')
     """
-    text = text_of(data)
+    text = printable_text(data)
     return f"0x{data.hex()}" if text is None else text
 
 
@@ -91,5 +91,5 @@ def as_json(data: bytes | None) -> object:
     """
     if data is None:
         return None
-    text = text_of(data)
+    text = printable_text(data)
     return {"hex": data.hex()} if text is None else text

@@ -31,3 +31,12 @@ class StoredState(NamedTuple):
     state: Any | None
     span: Span | None = None
     final: bool = False
+
+
+def printable_text(data: bytes) -> str | None:
+    """These bytes as text, if they are printable UTF-8."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None

@@ -174,12 +174,3 @@ def _shown(key: bytes) -> Key:
         return key.decode()
     except UnicodeDecodeError:
         return key
-
-
-def text_of(data: bytes) -> str | None:
-    """These bytes as text, if they are printable UTF-8."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
-    return text if text.isprintable() else None

@@ -8,8 +8,7 @@ from typing import Any
 
 from sqe_chain.codecs import Codec, Field, FieldKind
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow.stored import StoredState
-from sqe_chain.runtime.states import text_of
+from sqe_chain.flow.stored import StoredState, printable_text
 
 try:
     import pyarrow as pa
@@ -62,8 +61,12 @@ def columns_of(codec: Codec[Any], *, windows: bool) -> list[Column]:
     For a type without fields (plain JSON) the state is one column, as JSON.
     """
     taken: list[Column] = [
-        ("key", pa.string(), lambda found: text_of(found.key)),
-        ("key_hex", pa.string(), lambda found: None if text_of(found.key) is not None else found.key.hex()),
+        ("key", pa.string(), lambda found: printable_text(found.key)),
+        (
+            "key_hex",
+            pa.string(),
+            lambda found: None if printable_text(found.key) is not None else found.key.hex(),
+        ),
     ]
     if windows:
         taken += [
