@@ -2,7 +2,7 @@
 
 After a rebuild with other results, receivers get a new state only when its key changes again. An announcement publishes
 all states. It is a run of the flow, which claims and recovers first, and a plan of its own; see
-`sqe_chain.protocol.announcing`.
+`sqe_chain.protocol.announcer`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, OutputNode, StageNode
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.announcing import Announcer, root_range
+from sqe_chain.protocol.announcer import Announcer, root_range
 from sqe_chain.protocol.cutting import silent_limits
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Announced
@@ -84,7 +84,7 @@ def _check(flow: Flow, stage: StageNode) -> None:
 
 
 def _after_changes(flow: Flow, stage: StageNode) -> Iterator[Node]:
-    """The steps and outputs after `changes()` of a stage."""
+    """The operators and outputs after `changes()` of a stage."""
     pending: list[Node] = [node for node in flow.children(stage.index) if isinstance(node, ChangesNode)]
     while pending:
         node = pending.pop(0)
@@ -212,7 +212,7 @@ def check_caught_up(flow: Flow, last: Plan) -> None:
         return
     if limits is not None:
         tp, until = next((tp, until) for tp, until in sorted(limits.items()) if until > offsets[tp])
-        what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it stands at {offsets[tp]}"
+        what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it has read up to {offsets[tp]}"
     else:
         what = "a batch that was published in part has to be done again"
     raise NotCaughtUp(

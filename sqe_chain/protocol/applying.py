@@ -12,7 +12,7 @@ from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Commit, Header
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.announcing import Announcer
+from sqe_chain.protocol.announcer import Announcer
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH

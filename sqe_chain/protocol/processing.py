@@ -117,7 +117,7 @@ class Processor:
             The report of the last attempt, and the inputs left out.
 
         Raises:
-            PoisonError: an input cannot be processed, or the steps after `changes()` fail.
+            PoisonError: an input cannot be processed, or the operators after `changes()` fail.
             TooManyExcluded: the poison policy would leave out more than it may.
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again while it was read.

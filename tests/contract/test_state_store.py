@@ -200,7 +200,7 @@ def test_locations_never_go_back(store: StateStore, flow: str) -> None:
     ):
         assert store.set_locations(flow, older) == newest
     assert store.locations(flow) == newest
-    # After a rollback that was accepted a later run stands at an earlier plan.
+    # After a rollback that was accepted a later run is at an earlier plan.
     later = Locations(11, 2, {"s": HERE})
     assert store.set_locations(flow, later) == later
 

@@ -27,7 +27,7 @@ from sqe_chain.errors import (
 from sqe_chain.flow import Flow
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output
-from sqe_chain.protocol import announcing
+from sqe_chain.protocol import announcer
 from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.results import AnnouncementResult
@@ -268,7 +268,7 @@ def test_a_deleted_state_is_not_announced() -> None:
 
 def test_what_is_on_its_way_to_the_broker_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     world, done = World(), list[str]()
-    monkeypatch.setattr(announcing, "CHUNK", 2)
+    monkeypatch.setattr(announcer, "CHUNK", 2)
     write, flush = FaultyWriter.write, FaultyWriter.flush
 
     def watched_write(writer: FaultyWriter, outputs: Sequence[Output]) -> None:
@@ -524,7 +524,8 @@ def test_before_a_rewound_flow_has_caught_up_nothing_is_announced() -> None:
     world.up.rebuild({("words", 0): 1, ("words", 1): 1})
     plan = world.last_plan()
     with pytest.raises(
-        NotCaughtUp, match=r"words\[0\] has to be read again up to \d+, it stands at 1.*start the service"
+        NotCaughtUp,
+        match=r"words\[0\] has to be read again up to \d+, it has read up to 1.*start the service",
     ):
         world.up.announce()
     assert world.last_plan() == plan

@@ -22,7 +22,7 @@ from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import place_in_user_code
 
 Given = list[tuple[bytes, list[Made]]]
-"""Keys of a stage, in their order, and what the steps after `changes()` made of the state of each."""
+"""Keys of a stage, in their order, and what the operators after `changes()` made of the state of each."""
 
 
 def announced_origin(tp: TopicIdPartition, offset: int, epoch: int, timestamp_ms: int) -> Origin:
@@ -41,7 +41,7 @@ def announced_origin(tp: TopicIdPartition, offset: int, epoch: int, timestamp_ms
 
 
 def given_by(flow: Flow, stage: StageNode, rows: Iterable[tuple[bytes, bytes]], origin: Origin) -> Given:
-    """What the steps after `changes()` give for stored states.
+    """What the operators after `changes()` give for stored states.
 
     Args:
         flow: the flow.

@@ -18,7 +18,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore, TopicInfo
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange
-from sqe_chain.segment.announcing import (
+from sqe_chain.segment.announced import (
     Given,
     announced_origin,
     announced_records,
@@ -116,7 +116,7 @@ class Announcer:
         if root is None or digest_of(env.flow, given) != plan.announced[stage.name][part]:
             raise PlanMismatch(
                 f"flow {env.flow.name!r}: plan {plan.number} was sealed to announce the states of stage {stage.name!r}, and of "
-                f"state partition {part} the steps after changes() give something else now: run the code that sealed it until "
+                f"state partition {part} the operators after changes() give something else now: run the code that sealed it until "
                 "it has finished, or fold again with sqe-chain rebuild, which forgets this announcement"
             )
         origin, suffix = origin_of(plan, root), _suffix(plan.plan_id[:ID_DIGITS])
@@ -151,12 +151,12 @@ class Announcer:
     def _check_header(
         self, store: StateStore, flow: str, stage: StageNode, cell: int, at: tuple[int, str]
     ) -> None:
-        """Check that a cell stands exactly at a plan, and that nobody else has claimed it."""
+        """Check that a cell is exactly at a plan, and that nobody else has claimed it."""
         where = f"{flow}/{stage.name}/{cell}"
         header = check_owner(store.headers(flow, stage.name, [cell])[0], self.claim, where)
         if (header.number, header.plan_id, header.begun_id) != (*at, ""):
             raise StoreInconsistent(
-                f"{where}: stands at {header}, expected was plan {at[0]} ({at[1]}): the store went back in time; start again"
+                f"{where}: is at {header}, expected was plan {at[0]} ({at[1]}): the store went back in time; start again"
             )
 
 
