@@ -22,7 +22,7 @@ _PACKAGE = str(Path(__file__).parents[1])
 
 
 class WindowKind:
-    """Base of `Tumbling`, `Hopping` and `Sessions` of `sqe_chain.stages`.
+    """Base of `Tumbling`, `Hopping`, `Calendar` and `Sessions` of `sqe_chain.stages`.
 
     Attributes:
         overlap: whether a record may lie in several of them.
@@ -193,7 +193,7 @@ def check_windows(found: object, where: str, *, overlap: bool) -> WindowKind:
     Raises:
         FlowError: it is not a kind of windows, or its windows overlap and must not.
     """
-    kinds = "Tumbling(...), Hopping(...) or Sessions(...)" if overlap else "Tumbling(...) or Sessions(...)"
+    kinds = f"Tumbling(...), {'Hopping(...), ' if overlap else ''}Calendar(...) or Sessions(...)"
     if not isinstance(found, WindowKind) or (found.overlap and not overlap):
         raise FlowError(f"{where}: windows={found!r}; {kinds} of sqe_chain.stages")
     return found

@@ -207,7 +207,7 @@ class FilterSteps(Generic[Value, Filtered]):
 
         Args:
             name: stage name; permanent.
-            windows: `Tumbling` or `Sessions` of `sqe_chain.stages.windowing`.
+            windows: `Tumbling`, `Calendar` or `Sessions` of `sqe_chain.stages`.
             grace_ms: how long after its end a window is still remembered.
             late: what becomes of later records.
             guard: as for `deduplicate_by_key`, but it can only drop or stop. "standard": 31 days, and `drop`.

@@ -122,7 +122,7 @@ class WindowSteps(Generic[Value, Windowed]):
 
         Args:
             name: stage name; permanent.
-            windows: `Tumbling`, `Hopping` or `Sessions` of `sqe_chain.stages.windowing`.
+            windows: `Tumbling`, `Hopping`, `Calendar` (days of a time zone) or `Sessions` of `sqe_chain.stages`.
             state: type of a window's state, as for `aggregate`; a new window begins with ``state()``.
             fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
             key: ``value -> bytes | str``; without it the stream's key is kept.

@@ -43,11 +43,12 @@ from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
-from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling
+from sqe_chain.stages.windowing import Calendar, Hopping, Sessions, Tumbling
 from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
 
 __all__ = [
     "NOWHERE",
+    "Calendar",
     "DeclaredFunction",
     "Deduplicate",
     "Distinct",

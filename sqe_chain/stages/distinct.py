@@ -34,6 +34,7 @@ from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
     WINDOW_GUARD,
+    Calendar,
     Sessions,
     Tumbling,
     bucket_of,
@@ -94,7 +95,7 @@ class Distinct:
         self,
         table: Table,
         *,
-        windows: Tumbling | Sessions,
+        windows: Tumbling | Calendar | Sessions,
         grace_ms: int,
         identity: Identity = by_key,
         late: Literal["drop", "forward"] = "drop",

@@ -1,18 +1,25 @@
-"""Kinds of windows of event time, as in Kafka Streams: tumbling, hopping, sessions.
+"""Kinds of windows of event time: tumbling, hopping and sessions as in Kafka Streams, and days, weeks and months of a time zone.
 
 >>> Hopping(size_ms=10, advance_ms=5).spans(12)
 [Span(start_ms=5, end_ms=15), Span(start_ms=10, end_ms=20)]
 >>> Tumbling(size_ms=10).spans(12)
 [Span(start_ms=10, end_ms=20)]
+>>> (day,) = Calendar("day", "Europe/Berlin").spans(1_743_300_000_000)  # the clocks are put forward
+>>> (day.end_ms - day.start_ms) // 3_600_000
+23
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, TypeVar
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import ClassVar, Final, Literal, Protocol, TypeVar
+from zoneinfo import ZoneInfo
 
-from sqe_chain.flow.declaration import WindowKind, caller_line, check_duration, check_int
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.declaration import WindowKind, caller_line, check_choice, check_duration, check_int
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.stored import Span
 from sqe_chain.stages.stream_time import JumpGuard
@@ -29,11 +36,13 @@ class Hopping(WindowKind):
     """Windows of one size that begin at every multiple of the advance (since 1970), and overlap.
 
     A record lies in all that begin at or before it and end after it: at most size / advance of them. As
-    in Kafka Streams, a record from 1970 or later lies in no window that begins before 1970.
+    in Kafka Streams, a record from 1970 or later lies in no window that begins before 1970; with an offset, in none
+    that begins before the last one that began in 1969.
 
     Attributes:
         size_ms: length, 1 to 10**15.
         advance_ms: from one beginning to the next; at most the size, and at least 1 and a millionth of the size.
+        offset_ms: by how much later than multiples of the advance they begin; 0 to below the advance.
 
     Raises:
         FlowError: a length is out of its bounds.
@@ -41,19 +50,24 @@ class Hopping(WindowKind):
 
     size_ms: int
     advance_ms: int
+    offset_ms: int = 0
     overlap: ClassVar = True
 
     def __post_init__(self) -> None:
         check_duration("size_ms", self.size_ms, where := caller_line(), 1)
         check_int("advance_ms", self.advance_ms, 1, self.size_ms, where)
         check_int("size_ms / advance_ms", self.size_ms // self.advance_ms, 1, MAX_OVERLAP, where)
+        check_int("offset_ms", self.offset_ms, 0, self.advance_ms - 1, where)
 
     def spans(self, timestamp_ms: int) -> list[Span]:
         """The windows that a record of this time lies in, in the order of their beginnings."""
-        last_ms = timestamp_ms - timestamp_ms % self.advance_ms
-        count = (self.size_ms - 1 - timestamp_ms % self.advance_ms) // self.advance_ms + 1
-        starts = (last_ms - back * self.advance_ms for back in reversed(range(count)))
-        return [Span(at_ms, at_ms + self.size_ms) for at_ms in starts if at_ms >= 0 or timestamp_ms < 0]
+        since_ms = (timestamp_ms - self.offset_ms) % self.advance_ms
+        count = (self.size_ms - 1 - since_ms) // self.advance_ms + 1
+        starts = (timestamp_ms - since_ms - back * self.advance_ms for back in reversed(range(count)))
+        first_ms = self.offset_ms - self.advance_ms if self.offset_ms else 0
+        return [
+            Span(at_ms, at_ms + self.size_ms) for at_ms in starts if at_ms >= first_ms or timestamp_ms < 0
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +76,19 @@ class Tumbling(WindowKind):
 
     Attributes:
         size_ms: length, 1 to 10**15.
+        offset_ms: by how much later than multiples of the size they begin; 0 to below the size. For days of a time zone
+            take `Calendar`: an offset does not follow the clocks when they are put forward or back.
 
     Raises:
-        FlowError: the length is out of its bounds.
+        FlowError: the length or the offset is out of its bounds.
     """
 
     size_ms: int
+    offset_ms: int = 0
 
     def __post_init__(self) -> None:
-        check_duration("size_ms", self.size_ms, caller_line(), 1)
+        check_duration("size_ms", self.size_ms, where := caller_line(), 1)
+        check_int("offset_ms", self.offset_ms, 0, self.size_ms - 1, where)
 
     @property
     def advance_ms(self) -> int:
@@ -79,8 +97,91 @@ class Tumbling(WindowKind):
 
     def spans(self, timestamp_ms: int) -> list[Span]:
         """The window that a record of this time lies in."""
-        start_ms = timestamp_ms - timestamp_ms % self.size_ms
+        start_ms = timestamp_ms - (timestamp_ms - self.offset_ms) % self.size_ms
         return [Span(start_ms, start_ms + self.size_ms)]
+
+
+CalendarUnit = Literal["day", "week", "month"]
+_LONGEST_MS: Final[dict[CalendarUnit, int]] = {"day": 2 * DAY_MS, "week": 8 * DAY_MS, "month": 32 * DAY_MS}
+"""An upper bound: time zones have skipped or repeated up to a day."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Calendar(WindowKind):
+    """Days, weeks (from Monday) or months of a time zone, one after the other.
+
+    A day in Berlin has 23, 24 or 25 hours. Which, the time zone data of the machine say; all machines of a service
+    need the same.
+
+    Attributes:
+        unit: "day", "week" or "month".
+        time_zone: its name in the IANA database, such as "Europe/Berlin".
+
+    Raises:
+        FlowError: there is no such unit, or the machine knows no such time zone.
+    """
+
+    unit: CalendarUnit
+    time_zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        where = caller_line()
+        check_choice("unit", self.unit, tuple(_LONGEST_MS), where)
+        try:
+            _zone(self.time_zone)
+        except (LookupError, ValueError, TypeError, OSError) as error:
+            raise FlowError(
+                f"{where}: time_zone={self.time_zone!r} is not known here; names are like 'Europe/Berlin'. A machine without "
+                "time zone data needs the package 'tzdata'"
+            ) from error
+
+    @property
+    def longest_ms(self) -> int:
+        """No window is longer than this."""
+        return _LONGEST_MS[self.unit]
+
+    def spans(self, timestamp_ms: int) -> list[Span]:
+        """The window that a record of this time lies in.
+
+        Raises:
+            PoisonError: the time lies outside the calendar: before the year 1, or after 9999.
+        """
+        zone = _zone(self.time_zone)
+        try:
+            day = (_EPOCH + timestamp_ms * _MILLISECOND).astimezone(zone).date()
+            first = self._first_day(day)
+            after = self._next(first)
+            if timestamp_ms >= _begin_ms(
+                after, zone
+            ):  # after midnight the clocks were put back to before midnight
+                first, after = after, self._next(after)
+            return [Span(_begin_ms(first, zone), _begin_ms(after, zone))]
+        except (OverflowError, ValueError) as error:
+            raise PoisonError(
+                f"event time {timestamp_ms} ms lies outside the calendar, years 1 to 9999"
+            ) from error
+
+    def _first_day(self, day: date) -> date:
+        if self.unit == "week":
+            return day - timedelta(days=day.weekday())
+        return day.replace(day=1) if self.unit == "month" else day
+
+    def _next(self, first: date) -> date:
+        if self.unit == "month":
+            return (first + timedelta(days=31)).replace(day=1)
+        return first + timedelta(days=7 if self.unit == "week" else 1)
+
+
+_zone = lru_cache(maxsize=64)(ZoneInfo)
+
+
+@lru_cache(maxsize=1024)
+def _begin_ms(day: date, zone: ZoneInfo) -> int:
+    """The first millisecond of a day: midnight, the first one of two, or where there is none, what comes in its place."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
+    return (midnight.astimezone(UTC) - _EPOCH) // _MILLISECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +205,7 @@ class Sessions(WindowKind):
         check_duration("gap_ms", self.gap_ms, caller_line())
 
 
-Windowing = Tumbling | Hopping | Sessions
+Windowing = Tumbling | Hopping | Calendar | Sessions
 
 
 def closes_ms(windowing: Windowing, span: Span, grace_ms: int) -> int:
@@ -125,7 +226,9 @@ def closes_ms(windowing: Windowing, span: Span, grace_ms: int) -> int:
 
 def life_ms(windowing: Windowing, grace_ms: int) -> int:
     """Longest time, in stream time, for which a window stays open if no further record extends it."""
-    return grace_ms + (windowing.gap_ms + 1 if isinstance(windowing, Sessions) else windowing.size_ms)
+    if isinstance(windowing, Sessions):
+        return grace_ms + windowing.gap_ms + 1
+    return grace_ms + (windowing.longest_ms if isinstance(windowing, Calendar) else windowing.size_ms)
 
 
 def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
@@ -134,9 +237,10 @@ def bucket_of(windowing: Windowing, grace_ms: int) -> tuple[int, int]:
     About 64 of them in the life of a window, or one for each advance if there are fewer.
     """
     length_ms = bucket_length(life_ms(windowing, grace_ms))
-    if isinstance(windowing, Sessions):
+    if isinstance(windowing, Sessions | Calendar):
         return length_ms, 0
-    return -(-length_ms // windowing.advance_ms) * windowing.advance_ms, grace_ms + windowing.size_ms
+    phase_ms = grace_ms + windowing.size_ms + windowing.offset_ms
+    return -(-length_ms // windowing.advance_ms) * windowing.advance_ms, phase_ms
 
 
 class HasSpan(Protocol):

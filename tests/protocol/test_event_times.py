@@ -11,7 +11,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain.envelope.message import MAX_TIMESTAMP_MS
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.stages import Hopping, Sessions, Tumbling
+from sqe_chain.stages import Calendar, Hopping, Sessions, Tumbling, WindowResult
 from sqe_chain.testing import Rehearsal
 
 NOW_MS = 1_700_000_000_000
@@ -80,6 +80,32 @@ def test_under_stop_they_are_named(raw: bool, at_ms: int) -> None:
     with pytest.raises(PoisonError, match=rf"in\[0\]@0.*event time is {at_ms} ms"):
         found.run_until_caught_up()
     assert found.events("sealed") == []
+
+
+HOUR_MS = 3_600_000
+
+
+def test_days_of_a_time_zone_are_counted_as_long_as_they_are() -> None:
+    flow = Flow("days", state_partitions=1, poison="dead_letter")
+    days = flow.source("in", StringValue).windowed(
+        "per-day", Calendar("day", "Europe/Berlin"), state=Int64Value, fold=add, guard=None
+    )
+    days.to("out", partitions=1)
+    found = Rehearsal(flow)
+    begin_ms = 1_761_429_600_000  # 2025-10-26 in Berlin, on which the clocks are put back
+    for hour in range(-1, 27):  # one a hour, from the day before to the day after
+        feed(found, raw=False, at_ms=begin_ms + hour * HOUR_MS)
+    feed(found, raw=False, at_ms=MAX_TIMESTAMP_MS)  # in a year that no calendar has
+    found.run_until_caught_up()
+    results = [one.payload_as(WindowResult) for one in found.published("out")]
+    counted = [
+        ((one.start_ms - begin_ms) // HOUR_MS, Int64Value.FromString(one.state).value) for one in results
+    ]
+    assert counted == [(-24, 1), (0, 25)]
+    (window,) = found.windows("per-day")
+    assert ((window.span.start_ms - begin_ms) // HOUR_MS, window.state.value) == (25, 2), "still open"
+    (letter,) = found.log.records("days.dead-letters")
+    assert dict(letter.headers() or [])["sqe-error"] == b"PoisonError"
 
 
 def test_a_filter_behind_a_shuffled_aggregate_sees_event_times() -> None:
