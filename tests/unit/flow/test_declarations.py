@@ -19,6 +19,7 @@ from sqe_chain.errors import FlowError
 from sqe_chain.flow import Filter, Flow, Stage, Stream
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.stages import (
+    Calendar,
     Deduplicate,
     Distinct,
     Hopping,
@@ -201,8 +202,9 @@ SOURCE: dict[str, Any] = {
     "nulls": Choice("skip"),
 }
 KINDS: dict[type, dict[str, Any]] = {
-    Tumbling: {"size_ms": Positive(5)},
-    Hopping: {"size_ms": Positive(5), "advance_ms": Positive(5)},
+    Tumbling: {"size_ms": Positive(5), "offset_ms": Duration(4)},
+    Calendar: {"unit": Choice("day"), "time_zone": Name("UTC")},
+    Hopping: {"size_ms": Positive(5), "advance_ms": Positive(5), "offset_ms": Duration(4)},
     Sessions: {"gap_ms": Duration(5)},
     JumpGuard: {"max_jump_ms": Positive(5), "confirmations": Positive(5), "policy": Choice("hold")},
 }
@@ -412,7 +414,7 @@ def test_numbers_that_would_leave_64_bits_or_never_end_are_refused() -> None:
 def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
     stream = Flow("flow").source("words", StringValue)
     hold = JumpGuard(policy="hold")
-    with pytest.raises(FlowError, match=r"Tumbling\(\.\.\.\) or Sessions"):
+    with pytest.raises(FlowError, match=r"Calendar\(\.\.\.\) or Sessions"):
         stream.distinct("stage", Hopping(10, 5))
     with pytest.raises(FlowError, match="sessions need merge="):
         stream.windowed("stage", Sessions(5), state=Int64Value, fold=two)
