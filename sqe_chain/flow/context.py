@@ -67,7 +67,7 @@ class Origin(_OriginFields):
         position: its position on the lane.
         head: its envelope; None for a raw message, and after a shuffle.
         message: its record; None after a shuffle.
-        carried: what was kept of it through a shuffle; None before.
+        carried: what was kept of it through a shuffle; before, None, or the event time that the source gave a raw message.
     """
 
     __slots__ = ()
@@ -96,9 +96,9 @@ class Origin(_OriginFields):
         """The event's time; a republished envelope keeps it."""
         if self.head is not None:
             return self.head.timestamp_ms
-        if self.message is not None:
-            return self.message.timestamp()[1]
-        return self.carried.timestamp_ms if self.carried is not None else -1
+        if self.carried is not None:
+            return self.carried.timestamp_ms
+        return self.message.timestamp()[1] if self.message is not None else -1
 
     @property
     def key(self) -> bytes | None:
@@ -119,11 +119,18 @@ class Origin(_OriginFields):
     @property
     def event_id(self) -> bytes:
         """16 bytes; of a republished message derived from lane and position."""
-        if self.carried is not None:
+        if self.carried is not None and self.message is None:
             return self.carried.event_id
         if self.head is None:
             return event_id(self.lane, self.position)
         return self.head.event_id or event_id(self.head.lane, self.position)
+
+    def at(self, timestamp_ms: int) -> Origin:
+        """The same input with another event time, for an input before any shuffle."""
+        if self.head is None:
+            return self._replace(carried=Carried(timestamp_ms=timestamp_ms))
+        self.head.timestamp_ms = timestamp_ms  # the envelope belongs to this input alone
+        return self
 
     def __str__(self) -> str:
         """As error texts name it."""

@@ -14,10 +14,12 @@ from sqe_chain.flow.declaration import (
     check_bool,
     check_choice,
     check_topic,
+    declared,
     payload_codec,
     wants_context,
 )
-from sqe_chain.flow.functions import Made, Payload, UserFunction
+from sqe_chain.flow.event_time import NoTimestamp
+from sqe_chain.flow.functions import Made, Payload, TimeOf, UserFunction
 from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream
@@ -53,6 +55,8 @@ class Flow(Topology):
         codec: Codec[Payload] | str | None = None,
         raw: bool = False,
         nulls: Literal["poison", "skip"] = "poison",
+        timestamp: TimeOf[Payload] | None = None,
+        no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Payload]: ...
 
     @overload
@@ -63,6 +67,8 @@ class Flow(Topology):
         *,
         raw: bool = False,
         nulls: Literal["poison", "skip"] = "poison",
+        timestamp: TimeOf[Made] | None = None,
+        no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Made]: ...
 
     @overload
@@ -73,6 +79,8 @@ class Flow(Topology):
         *,
         raw: bool = False,
         nulls: Literal["poison", "skip"] = "poison",
+        timestamp: TimeOf[Made] | None = None,
+        no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Made]: ...
 
     @overload
@@ -83,6 +91,8 @@ class Flow(Topology):
         *,
         raw: bool = False,
         nulls: Literal["decode"],
+        timestamp: TimeOf[Made] | None = None,
+        no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Made]: ...
 
     def source(
@@ -93,6 +103,8 @@ class Flow(Topology):
         codec: Codec[Any] | str | None = None,
         raw: bool = False,
         nulls: Nulls = "poison",
+        timestamp: UserFunction | None = None,
+        no_timestamp: NoTimestamp = "poison",
     ) -> Stream[Any]:
         """Read one or more topics.
 
@@ -105,6 +117,12 @@ class Flow(Topology):
             raw: the messages carry no envelope: their own coordinates are the root.
             nulls: what becomes of null values: "decode" passes them to the decoder, "skip" ignores them, "poison" treats
                 them as poison.
+            timestamp: ``value -> time``, or with the context as second argument: the event time of a value, as milliseconds
+                since 1970, text in ISO 8601, or a datetime (both with their time zone). Windows and filters go by it,
+                and outputs keep it. Without it, event time is the record's time, or the envelope's. The values of one
+                collection must have one time.
+            no_timestamp: what becomes of a value for which `timestamp` gives None, or what is no time: it is "poison",
+                or keeps the time of its "record". What the function raises is poison.
 
         Raises:
             FlowError: a topic is read twice, or a name or type is wrong.
@@ -123,6 +141,11 @@ class Flow(Topology):
         check_choice("nulls", nulls, ("poison", "skip", "decode"), where)
         if nulls == "decode" and found is not None:
             raise FlowError(f"{where}: nulls='decode' needs a decoder function that accepts None")
+        check_choice("no_timestamp", no_timestamp, ("poison", "record"), where)
+        if timestamp is None and no_timestamp != "poison":
+            raise FlowError(
+                f"{where}: no_timestamp={no_timestamp!r} says what becomes of values without timestamp(value); give that"
+            )
         function = None if found else payload
         node = self.add(
             SourceNode,
@@ -133,6 +156,8 @@ class Flow(Topology):
             takes_context=wants_context(function, 1, where),
             raw=raw,
             nulls=nulls,
+            timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
+            no_timestamp=no_timestamp,
         )
         return Stream(self, node)
 

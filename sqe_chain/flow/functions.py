@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never
 
 from sqe_chain.flow.context import Context
@@ -47,6 +48,8 @@ OutputKeyOf = Callable[[Value], Key | None]
 OutputKeyInContext = Callable[[Value, Context], Key | None]
 IdOf = Callable[[Value], Key | None] | Callable[[Value, Context], Key | None]
 NumberOf = Callable[[Value], int | None] | Callable[[Value, Context], int | None]
+Time = int | str | datetime | None
+TimeOf = Callable[[Value], Time] | Callable[[Value, Context], Time]
 Condition = Callable[[Value], bool] | Callable[[Value, Context], bool]
 Fold = Callable[[State, Value], Iterable[Emitted] | None]
 FoldInContext = Callable[[State, Value, Context], Iterable[Emitted] | None]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from sqe_chain.codecs import Codec
-from sqe_chain.flow.functions import UserFunction
+from sqe_chain.flow.event_time import NoTimestamp
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind
 from sqe_chain.ports import ViewKind
 
@@ -103,6 +104,8 @@ class SourceNode(Node):
         takes_context: whether the decoder wants the context.
         raw: its messages carry no envelope.
         nulls: what it does with null values.
+        timestamp: the user's function that gives the event time of a value; None: the record's, or the envelope's.
+        no_timestamp: what becomes of a value for which it gives none.
     """
 
     word = "source"
@@ -113,6 +116,8 @@ class SourceNode(Node):
     takes_context: bool
     raw: bool
     nulls: Nulls
+    timestamp: DeclaredFunction | None = None
+    no_timestamp: NoTimestamp = "poison"
 
     @property
     def name(self) -> str:
@@ -122,7 +127,7 @@ class SourceNode(Node):
     @property
     def functions(self) -> tuple[UserFunction, ...]:
         """See `Node`."""
-        return _given(self.decoder)
+        return _given(self.decoder, self.timestamp.function if self.timestamp else None)
 
     @property
     def maker(self) -> UserFunction | None:
@@ -132,7 +137,7 @@ class SourceNode(Node):
     @property
     def called(self) -> str:
         """See `Node`."""
-        return f"decoder of source {self.name!r}"
+        return f"source {self.name!r}" if self.timestamp else f"decoder of source {self.name!r}"
 
     @property
     def label(self) -> tuple[str, str]:

@@ -63,7 +63,7 @@ class FastPath:
         source, stage = inputs.node, children[0]
         if not isinstance(stage, StageNode) or stage.key is None or stage.key_takes_context:
             return None
-        if source.codec is None or source.raw:
+        if source.codec is None or source.raw or source.timestamp is not None:
             return None
         plain = level.plain_fold(stage.index)
         return None if plain is None else cls(inputs, level, stage, plain)

@@ -8,9 +8,18 @@ from typing import TYPE_CHECKING, Any, Final
 from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.envelope.carrier import CHAIN_HEADER, envelopes_of, find_head
 from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, payloads_of
-from sqe_chain.errors import EmptyValue, EnvelopeError, OutputTooLarge, ServiceStopped, WrongPayloadType
+from sqe_chain.errors import (
+    EmptyValue,
+    EnvelopeError,
+    OutputTooLarge,
+    PoisonError,
+    ServiceStopped,
+    WrongPayloadType,
+)
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin, TopicIdPartition, new_origin
+from sqe_chain.flow.event_time import event_ms
+from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
@@ -91,7 +100,7 @@ class SourcePartition:
 
     def take(self, messages: Sequence[Message]) -> int:
         """`feed` without the counting. Returns how many of the records were replays."""
-        codec = self.node.codec if not self.node.raw else None
+        codec = self.node.codec if not self.node.raw and self.node.timestamp is None else None
         if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
             return sum(self._extraordinary(message) for message in messages)
         envelopes, carried = envelopes_of(messages)
@@ -222,24 +231,37 @@ class SourcePartition:
         if known is not None and not self._trial:
             self._leave_out(origin, known)
             return int(not fresh)
+        self._process(origin, known)
+        return int(not fresh)
+
+    def _process(self, origin: Origin, known: Exclusion | None) -> None:
+        """Push the values of one input, and gather what they give.
+
+        Args:
+            origin: the input.
+            known: why it is on trial; None: it is not.
+        """
         made = self.collector.made
         try:
-            self._push_all(origin)
-            if known is not None:  # on trial: stages try it and take it back, nothing of it is published
+            values = self._decoded(origin)
+            if self.node.timestamp is not None:
+                origin = self._timed(origin, self.node.timestamp, values)
+            for index, own, value in values:
+                self._push(value, own, number(index), origin)
+            if known is not None:  # stages try it and take it back, nothing of it is published
                 made.clear()
                 self._leave_out(origin, known)
             elif made:
                 self._gather(made, origin, self.outputs)
         except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
             self._exclude(origin, error)
-        return int(not fresh)
 
-    def _push_all(self, origin: Origin) -> None:
-        """Decode every payload of an input and push it."""
+    def _decoded(self, origin: Origin) -> list[tuple[int, bytes | None, object]]:
+        """Every payload of an input, decoded: its index, key and value."""
         node, head, message = self.node, origin.head, origin.message
         if message is None:
             raise AssertionError("a message read has its record")
-        if head is None:
+        if head is None and (node.timestamp is None or node.no_timestamp == "record"):
             check_timestamp(message.timestamp()[1])  # of an envelope it is checked with all the rest
         payloads: Sequence[bytes | None] = [message.value()]
         key = message.key()
@@ -249,6 +271,7 @@ class SourcePartition:
                 raise WrongPayloadType(
                     f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
                 )
+        found: list[tuple[int, bytes | None, object]] = []
         for index, payload in enumerate(payloads):
             if payload is None and node.nulls != "decode":
                 if node.nulls == "skip":
@@ -256,7 +279,33 @@ class SourcePartition:
                 raise EmptyValue(
                     "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
                 )
-            self._push(self._decode(payload, key, origin), key, number(index), origin)
+            found.append((index, key, self._decode(payload, key, origin)))
+        return found
+
+    def _timed(
+        self, origin: Origin, function: DeclaredFunction, values: Sequence[tuple[int, bytes | None, object]]
+    ) -> Origin:
+        """The input, with the event time that the user's function gives for its values.
+
+        Raises:
+            PoisonError: it gives none, and the source does not allow that; or several values have several times.
+            Exception: whatever the function raises.
+        """
+        times: set[int] = set()
+        call = function.function
+        for _, own, value in values:
+            given = call(value, Context(origin, own, self._now_ms)) if function.takes_context else call(value)
+            try:
+                times.add(event_ms(given))
+            except PoisonError:
+                if self.node.no_timestamp == "poison":
+                    raise
+                times.add(origin.timestamp_ms)
+        if len(times) > 1:
+            raise PoisonError(
+                f"its {len(values)} payloads have several event times, {min(times)} to {max(times)} ms: an input has one"
+            )
+        return origin.at(times.pop()) if times else origin
 
     def _decode(self, payload: bytes | None, key: bytes | None, origin: Origin) -> object:
         node = self.node

@@ -50,6 +50,8 @@ def decoded_or_null(data: bytes | None) -> StringValue:
 
 flow = Flow("right")
 words = flow.source("words", StringValue)
+flow.source("times", Int64Value, raw=True, timestamp=lambda number: number.value)
+flow.source("texts", dict, raw=True, timestamp=lambda order: str(order["time"]), no_timestamp="record")
 assert_type(words, Stream[StringValue])
 assert_type(flow.source("raw", decoded, raw=True), Stream[StringValue])
 assert_type(flow.source("nulls", decoded_or_null, nulls="decode"), Stream[StringValue])

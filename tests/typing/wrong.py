@@ -32,8 +32,14 @@ def add(total: Int64Value, word: StringValue) -> None:
     total.value += len(word.value)
 
 
+def time_of_text(text: StringValue) -> int:
+    return int(text.value)
+
+
 flow = Flow("wrong")
 words = flow.source("words", StringValue)
+flow.source("t1", Int64Value, timestamp=time_of_text)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+flow.source("t2", Int64Value, timestamp=lambda number: 1.5)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 flow.source("a", 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]

@@ -200,6 +200,8 @@ SOURCE: dict[str, Any] = {
     "codec": Choice("protobuf"),
     "raw": True,
     "nulls": Choice("skip"),
+    "timestamp": one,
+    "no_timestamp": Choice("record"),
 }
 KINDS: dict[type, dict[str, Any]] = {
     Tumbling: {"size_ms": Positive(5), "offset_ms": Duration(4)},

@@ -1,0 +1,188 @@
+"""Goal: event time is what a source's function says, through stages, shuffles, outputs and crashes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.chain import event_id, read_lane, root_position
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.stages import Tumbling, WindowResult
+from sqe_chain.testing import Rehearsal
+
+HOUR_MS = 3_600_000
+LATER_MS = 1_900_000_000_000
+"""The time of all records: hours and hours after what their values say."""
+
+
+def add(state: Int64Value, _: object) -> None:
+    state.value += 1
+
+
+def hours_of(flow: Flow, source: Any) -> None:
+    source.windowed(
+        "per-hour", Tumbling(HOUR_MS), key=lambda order: order["id"][:1], state=Int64Value, fold=add
+    ).to("hours", partitions=1)
+    source.aggregate("orders", key=lambda order: order["id"][:1], state=Int64Value, fold=add).changes().to(
+        "changes", partitions=1
+    )
+
+
+def reasons(found: Rehearsal) -> list[str]:
+    """The texts of the dead letters."""
+    letters = found.log.records("orders.dead-letters")
+    return [(dict(one.headers() or [])["sqe-text"] or b"").decode() for one in letters]
+
+
+def counted(found: Rehearsal) -> list[tuple[int, int]]:
+    results = [one.payload_as(WindowResult) for one in found.published("hours")]
+    return [(one.start_ms // HOUR_MS, Int64Value.FromString(one.state).value) for one in results]
+
+
+@pytest.mark.parametrize("partitions", [1, 3])
+@pytest.mark.parametrize("raw", [True, False])
+def test_windows_and_outputs_go_by_the_time_of_the_value(raw: bool, partitions: int) -> None:
+    flow = Flow("orders", state_partitions=partitions)
+    hours_of(flow, flow.source("in", dict, raw=raw, timestamp=lambda order: order["at"]))
+    found = Rehearsal(flow)
+    for number, at in enumerate(
+        ("1970-01-01T00:10:00Z", HOUR_MS - 1, "1970-01-01T02:00:00+01:00", 2 * HOUR_MS)
+    ):
+        found.feed("in", {"id": f"a{number}", "at": at}, key="k", timestamp_ms=LATER_MS)
+        found.run_until_caught_up()
+    assert counted(found) == [(0, 2), (1, 1)]
+    times = [one.timestamp_ms for one in found.published("changes")]
+    assert times == [600_000, HOUR_MS - 1, HOUR_MS, 2 * HOUR_MS], "outputs keep it"
+
+
+def test_a_crash_at_any_step_changes_nothing() -> None:
+    for step in range(1, 8):
+        flow = Flow("orders", state_partitions=2)
+        hours_of(flow, flow.source("in", dict, raw=True, timestamp=lambda order: order["at"]))
+        found = Rehearsal(flow)
+        for number, at in enumerate((5, HOUR_MS, 2 * HOUR_MS + 1, HOUR_MS + 7)):
+            found.feed("in", {"id": f"a{number}", "at": at}, timestamp_ms=LATER_MS)
+        found.crash(step=step, when="before")
+        found.run_until_caught_up()
+        found.restart()
+        found.feed("in", {"id": "a9", "at": 9 * HOUR_MS}, timestamp_ms=LATER_MS)
+        found.run_until_caught_up()
+        once = sorted(set(counted(found)))  # published twice, the second is a replay
+        assert once == [(0, 1), (1, 1), (2, 1)], step
+
+
+@pytest.mark.parametrize(
+    "time",
+    [None, "yesterday", "2026-11-22T10:00:00", datetime(2026, 11, 22), 1.5, True, -2, 1 << 48, b"1"],  # noqa: DTZ001 - one without a zone
+)
+@pytest.mark.parametrize("policy", ["poison", "record"])
+def test_a_value_without_a_time_is_poison_or_keeps_its_records(time: object, policy: Any) -> None:
+    flow = Flow("orders", state_partitions=1, poison="dead_letter")
+    times: dict[str, Any] = {"a1": time, "a2": 7}
+    source = flow.source(
+        "in",
+        dict,
+        raw=True,
+        timestamp=lambda order: times[order["id"]],
+        no_timestamp=policy,
+    )
+    hours_of(flow, source)
+    found = Rehearsal(flow)
+    for name in times:
+        found.feed("in", {"id": name}, timestamp_ms=LATER_MS)
+    found.run_until_caught_up()
+    letters = reasons(found)
+    published = [one.timestamp_ms for one in found.published("changes")]
+    if policy == "record":
+        assert (letters, published) == ([], [7])  # one batch: the newest state, of the second
+        assert found.states("orders")[b"a"].value == 2
+    else:
+        assert published == [7]
+        (letter,) = letters
+        assert "event time" in letter
+
+
+@pytest.mark.parametrize("stage", [True, False])
+@pytest.mark.parametrize("carrier", ["value", "headers"])
+def test_long_runs_of_ordinary_messages_have_it_too(stage: bool, carrier: Any) -> None:
+    upstream = Flow("wrapped")
+    upstream.source("raw", int, raw=True).to(
+        "in", partitions=1, key=lambda number: f"k{number % 3}", carrier=carrier
+    )
+    flow = Flow("orders", state_partitions=1)
+    numbers = flow.source("in", int, timestamp=lambda number: number * 7)
+    if stage:
+        totals = numbers.aggregate("per-key", key=lambda number: f"k{number % 3}", state=Int64Value, fold=add)
+        totals.changes().to("out", partitions=1)
+    else:
+        numbers.to("out", partitions=1)
+    wrapped = Rehearsal(upstream)
+    found = Rehearsal(flow, log=wrapped.log)
+    for number in range(200):
+        wrapped.feed("raw", number, timestamp_ms=LATER_MS)
+        if number in (99, 199):  # lanes are known from the second batch on
+            wrapped.run_until_caught_up()
+            found.run_until_caught_up()
+    times = [one.timestamp_ms // 7 for one in found.published("out")]
+    assert sorted(times) == ([97, 98, 99, 197, 198, 199] if stage else list(range(200)))
+
+
+def test_what_the_function_raises_is_poison_and_names_it() -> None:
+    flow = Flow("orders", state_partitions=1)
+    hours_of(
+        flow, flow.source("in", dict, raw=True, timestamp=lambda order: order["when"], no_timestamp="record")
+    )
+    found = Rehearsal(flow)
+    found.feed("in", {"id": "a"})
+    with pytest.raises(PoisonError, match=r"in\[0\]@0 cannot be processed: KeyError: 'when'.*source 'in'"):
+        found.run_until_caught_up()
+
+
+def test_the_context_is_at_hand_and_shows_the_new_time_afterwards() -> None:
+    seen: list[tuple[int, int]] = []
+    ids: list[bytes] = []
+
+    def time_of(order: dict[str, int], context: Any) -> datetime:
+        seen.append((context.timestamp_ms, 0))
+        return datetime.fromtimestamp(order["at"], UTC)
+
+    def keep(order: dict[str, int], context: Any) -> bool:
+        seen.append((context.timestamp_ms, order["at"]))
+        ids.append(context.event_id)
+        return True
+
+    flow = Flow("orders")
+    flow.source("in", dict, raw=True, timestamp=time_of).filter(keep).to("out", partitions=1)
+    found = Rehearsal(flow)
+    found.feed("in", {"at": 12}, timestamp_ms=LATER_MS)
+    found.run_until_caught_up()
+    assert seen == [(LATER_MS, 0), (12_000, 12)]
+    (output,) = found.published("out")
+    assert output.timestamp_ms == 12_000
+    topic_id = found.log.describe(["in"])["in"].topic_id
+    assert ids == [event_id(read_lane(0, "in", topic_id, 0), root_position(1, 0))], "the same as without"
+
+
+def test_a_collection_has_one_time() -> None:
+    upstream = Flow("split")
+    upstream.source("lists", list, raw=True).flat_map(lambda numbers: numbers).to("in", partitions=1)
+    flow = Flow("orders", poison="dead_letter")
+    flow.source("in", int, timestamp=lambda number: number).to("out", partitions=1)
+    split = Rehearsal(upstream)
+    found = Rehearsal(flow, log=split.log)
+    for numbers in ([5, 5], [5, 6]):
+        split.feed("lists", numbers, timestamp_ms=LATER_MS)
+    split.run_until_caught_up()
+    found.run_until_caught_up()
+    assert [one.timestamp_ms for one in found.published("out")] == [5]
+    (letter,) = reasons(found)
+    assert "several event times, 5 to 6 ms" in letter
+
+
+def test_a_policy_without_a_function_is_refused() -> None:
+    with pytest.raises(FlowError, match=r"no_timestamp='record' says what .* without timestamp"):
+        Flow("orders").source("in", dict, raw=True, no_timestamp="record")
