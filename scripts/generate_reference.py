@@ -32,7 +32,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context"),
     "sqe_chain.stages": (
-        *("Tumbling", "Hopping", "Sessions", "JumpGuard", "SqeKey"),
+        *("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard", "SqeKey"),
         *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable"),
         *(
             "SqeReplays",
