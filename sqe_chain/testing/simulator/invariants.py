@@ -249,7 +249,7 @@ class Invariants:
         if headers and headers[-1][0] == "sqe-text":
             self._on_dead_letter(topic, dict(headers), (key, value))
             return
-        envelope = read(value or b"")
+        envelope = read(value, headers=headers)
         links = envelope.chain.links
         way = lane_position_of(links)
         writer = links[-1].output

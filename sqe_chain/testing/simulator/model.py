@@ -15,11 +15,12 @@ from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.chain import Link
+from sqe_chain.envelope.carrier import CHAIN_HEADER
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import EnvelopeError
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
-from sqe_chain.ports import TopicPartition
+from sqe_chain.ports import Headers, TopicPartition
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
@@ -124,7 +125,7 @@ class Model:
         self._world = world
         self._records = records
         self._malformed = malformed
-        self._inputs: dict[bytes, Input] = {}
+        self._inputs: dict[tuple[bytes, bytes | None], Input] = {}
         self._raw = world.raw and not world.hops
         self._picks = world.kind in {"deduplicate", "distinct"}
 
@@ -156,12 +157,13 @@ class Model:
     def input_of(self, message: MemoryMessage) -> Input:
         """Decode a record."""
         value = message.value() or b""
-        found = self._inputs.get(value)
+        chain = next((content for name, content in message.headers() or () if name == CHAIN_HEADER), None)
+        found = self._inputs.get((value, chain))
         if found is None:
-            found = self._inputs[value] = self._decoded(value)
+            found = self._inputs[value, chain] = self._decoded(value, message.headers())
         return found
 
-    def _decoded(self, value: bytes) -> Input:
+    def _decoded(self, value: bytes, headers: Headers | None) -> Input:
         nowhere = LanePosition((), (), (), 0)
         if value in self._malformed:
             return Input(nowhere, None, 0)
@@ -169,7 +171,7 @@ class Model:
             units = tuple(unit_of(text) for text in units_of(value.decode()))
             return Input(nowhere, units, -1)
         try:
-            envelope = read(value)
+            envelope = read(value, headers=headers)
         except EnvelopeError:
             return Input(nowhere, None, 0)
         texts = [payload.value for payload in envelope.payloads_as(StringValue) if payload is not None]

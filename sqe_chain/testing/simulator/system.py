@@ -9,7 +9,7 @@ from typing import Any
 
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.envelope.message import wrap
+from sqe_chain.envelope.message import is_enveloped, wrap
 from sqe_chain.errors import ChainError, RecreatedTopic
 from sqe_chain.logs.memory import MemoryLog, MemoryMessage
 from sqe_chain.logs.memory import MemoryTransaction as Transaction
@@ -128,7 +128,8 @@ class SimulatedSystem:
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
         values = [message.value() for message in self.log.records(topic)]
-        sound = [value for value in values if value not in self.malformed | self._odd_times][-1:]
+        strange = self.malformed | self._odd_times
+        sound = [value for value in values if is_enveloped(value) and value not in strange][-1:]
         value = malformed.malformed_message(kind, sound[0] if sound else None, self._fed)
         self.malformed.add(value)
         count = self.log.describe([topic])[topic].partitions

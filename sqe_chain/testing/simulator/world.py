@@ -11,6 +11,7 @@ from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.flow import Flow, Stage, Stream
+from sqe_chain.flow.nodes import Carrier
 from sqe_chain.stages.windowing import Tumbling
 from sqe_chain.testing.simulator import facts
 
@@ -56,6 +57,7 @@ class World:
         rows: rows that one write of a store takes.
         records: records of one batch of any service.
         keep_plans: sealed plans that are kept.
+        carrier: where republishers and `totals` put the chain.
     """
 
     hops: int = 2
@@ -78,6 +80,7 @@ class World:
     rows: int = 5_000
     records: int = 400_000
     keep_plans: int = 20
+    carrier: Carrier = "value"
 
     def origins(self) -> list[str]:
         """Topics that producers write."""
@@ -133,6 +136,7 @@ def random_world(draw: random.Random) -> World:
         rows=draw.choice([1, 1, 2, 5_000]),
         records=draw.choice([3, 5, 400_000]) if not doors else 400_000,
         keep_plans=draw.choice([2, 3, 20]),
+        carrier=draw.choice(["value", "value", "headers"]),
     )
 
 
@@ -164,7 +168,7 @@ def _hop(world: World, name: str, source: str, target: str, *, first: bool, last
         stream = stream.map(facts.refuse_in_hop)
     # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
     key = facts.route if world.recreated == "stop" else lambda value: value.value
-    stream.to(target, key=key, partitions=world.partitions)
+    stream.to(target, key=key, partitions=world.partitions, carrier=world.carrier)
     return flow
 
 
@@ -204,7 +208,7 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
             fold=cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST)),
             lateness_ms=DAY_MS,
             heartbeat=facts.is_beat,
-        ).to("closed", partitions=2)
+        ).to("closed", partitions=2, carrier=world.carrier)
         return flow
     state: type[Any] = Value if world.view else StringValue
     fold: Any = facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold")
@@ -216,10 +220,10 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         buckets=world.buckets,
         view="json" if world.view else None,
     )
-    first.to("notes", key=facts.group, partitions=2)
+    first.to("notes", key=facts.group, partitions=2, carrier=world.carrier)
     changes = first.changes()
     (changes.map(facts.refuse_open_doors) if world.doors == "changes" else changes).to(
-        "first.states", partitions=2
+        "first.states", partitions=2, carrier=world.carrier
     )
     if world.limits:
         first.to(COMPACTED, key=facts.compacted_key, partitions=1)
@@ -231,8 +235,10 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
             fold=facts.fold_text(facts.SECOND),
             buckets=world.buckets,
         )
-        second.map(facts.refuse_after).to("notes", name="second.notes", key=facts.key, partitions=2)
-        second.changes().to("second.states", partitions=1)
+        second.map(facts.refuse_after).to(
+            "notes", name="second.notes", key=facts.key, partitions=2, carrier=world.carrier
+        )
+        second.changes().to("second.states", partitions=1, carrier=world.carrier)
     return flow
 
 
