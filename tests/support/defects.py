@@ -128,7 +128,7 @@ DEFECTS: Final = (
         ),
     ),
     defect(
-        "steps after `changes()` end the service for states that an attempt only tried",
+        "operators after `changes()` end the service for states that an attempt only tried",
         (
             "segment/level.py",
             "            where = place_in_user_code(self._flow, error)\n",
@@ -198,7 +198,7 @@ DEFECTS: Final = (
         ),
     ),
     defect(
-        "two runs of a republisher say things in turns, and a reader that enters there stops",
+        "two runs of a republisher publish in turns, and a reader that enters there stops",
         (
             "replays/marks.py",
             "if self.entered_in_middle and not (mark and mark.excused):",
