@@ -38,7 +38,10 @@ def malformed_message(kind: str, like: bytes | None, number: int) -> bytes:
         )
         return sealed(like[:-5] + _field(tag, content))
     if kind == "more":
-        return _with(like, {_MORE: _field(_MORE, b"\x0a\x01x" + own)})
+        known = b"".join(field for tag, field in _fields(like[len(PREFIX) : -5]) if tag == _MORE)
+        return _with(
+            like, {_MORE: known + _field(_MORE, b"\x0a\x01x" + own)}
+        )  # one more than it says, of a collection too
     if kind == "chain":
         return _with(like, {_CHAIN: _field(_CHAIN, b"\x0a\x03\x0a\x01" + own)})
     if not links:  # of the origin

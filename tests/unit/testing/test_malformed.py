@@ -18,9 +18,19 @@ ROOT = Coordinates(topic="origin", topic_id=b"r" * 16, partition=0, offset=3, le
 REPUBLISHED = republish(
     None, ROOT, StringValue(value="1 a a - g1 1"), output="hop/far", previous=b"", timestamp_ms=5, key=b"a"
 )
+COLLECTION = republish(
+    None,
+    ROOT,
+    [StringValue(value="1 a a - g1 1"), StringValue(value="1 b a - g1 1")],
+    output="hop/far",
+    timestamp_ms=5,
+    key=b"a",
+)
 
 
-@pytest.mark.parametrize("like", [ORIGIN, REPUBLISHED], ids=["origin", "republished"])
+@pytest.mark.parametrize(
+    "like", [ORIGIN, REPUBLISHED, COLLECTION], ids=["origin", "republished", "collection"]
+)
 def test_every_kind_is_refused_for_what_it_is(like: bytes) -> None:
     parse_head(like)
     reasons = set()
