@@ -21,6 +21,7 @@ from sqe_chain.protocol.cutting import Part, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
+from sqe_chain.protocol.in_step import keep_in_step
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.plan import Plan
@@ -185,6 +186,8 @@ class Aggregation:
             if part.due is not None:
                 verify_rest(env, part.due, bounds)
                 clock_ms, left_out = part.due.clock_ms, part.due.exclusions
+            else:
+                part = keep_in_step(env, part, bounds)
             transition = self._transition_after(last)
             sealed_before = part.due is not None  # and perhaps published in part, before a rebuild
             batch = Batch(

@@ -1,0 +1,119 @@
+"""Goal: while a backlog is worked off, records in the order of their times are never late, however batches are cut."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Hopping, Sessions, Tumbling, WindowResult
+from sqe_chain.testing import Rehearsal
+
+PARTITIONS = 4
+BEGIN_MS = 1_700_000_000_000
+
+
+def add(state: Int64Value, _: object) -> None:
+    state.value += 1
+
+
+def merge(state: Int64Value, later: Int64Value) -> None:
+    state.value += later.value
+
+
+def partitions_of(seed: int) -> list[list[int]]:
+    """Event times of each partition, in order; all begin and end at about the same time, with very different rates."""
+    draw = random.Random(seed)
+    found = []
+    for partition in range(PARTITIONS):
+        count = draw.choice([5, 40, 200]) if partition else 300
+        found.append(sorted(BEGIN_MS + draw.randrange(10_000_000) for _ in range(count)))
+    return found
+
+
+def fed(flow: Flow, times: list[list[int]], records: int) -> Rehearsal:
+    found = Rehearsal(flow, settings=Settings(max_records=records), partitions={"in": PARTITIONS})
+    for partition, own in enumerate(times):
+        for number, at_ms in enumerate(own):
+            found.log.append(
+                "in", partition, b'{"n": %d}' % number, b"k%d" % (number % 3), timestamp_ms=at_ms
+            )
+    return found
+
+
+WINDOWS: dict[str, dict[str, Any]] = {
+    "tumbling": {"windows": Tumbling(60_000)},
+    "hopping": {"windows": Hopping(90_000, 30_000)},
+    "sessions": {"windows": Sessions(20_000), "merge": merge},
+}
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("state_partitions", [PARTITIONS, 3])
+@pytest.mark.parametrize("records", [50, 10_000])
+def test_nothing_is_late_in_a_backlog(kind: str, state_partitions: int, records: int) -> None:
+    times = partitions_of(records + state_partitions)
+    flow = Flow("hours", state_partitions=state_partitions)
+    hours = flow.source("in", dict, raw=True).windowed(
+        "windows", **WINDOWS[kind], key=lambda value: f"k{value['n'] % 3}", state=Int64Value, fold=add
+    )
+    hours.to("out", partitions=1)
+    hours.dropped().to("late", partitions=1)
+    found = fed(flow, times, records)
+    found.run_until_caught_up()
+    assert found.published("late") == []
+    closed = Counter[str]()
+    for envelope in found.published("out"):
+        for result in envelope.payloads_as(WindowResult):
+            assert result is not None
+            closed[result.key.decode()] += Int64Value.FromString(result.state).value
+    for window in found.windows("windows"):
+        closed[window.key.decode()] += window.state.value
+    overlap = 3 if kind == "hopping" else 1
+    wanted = Counter(f"k{number % 3}" for own in times for number in range(len(own)))
+    assert closed == {key: count * overlap for key, count in wanted.items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_records_in_any_order_are_all_read(seed: int) -> None:
+    times = partitions_of(seed)
+    for own in times:
+        random.Random(seed).shuffle(own)
+    flow = Flow("hours", state_partitions=3)
+    flow.source("in", dict, raw=True).windowed(
+        "windows",
+        Tumbling(60_000),
+        key=lambda value: f"k{value['n'] % 3}",
+        state=Int64Value,
+        fold=add,
+        retention_ms=5,
+    )
+    found = fed(flow, times, 20)
+    found.run_until_caught_up()
+    ends = {
+        tp: bound.stable_end
+        for tp, bound in found.log.bounds([("in", at) for at in range(PARTITIONS)]).items()
+    }
+    assert {tp: commit.offset for tp, commit in found.commits().items()} == ends
+
+
+def test_times_of_values_are_not_compared_with_those_of_records() -> None:
+    flow = Flow("hours", state_partitions=3)
+    flow.source("in", dict, raw=True, timestamp=lambda value: value["n"]).windowed(
+        "windows",
+        Tumbling(60_000),
+        key=lambda value: f"k{value['n'] % 3}",
+        state=Int64Value,
+        fold=add,
+        retention_ms=5,
+    )
+    found = fed(flow, partitions_of(1), 40)
+    asked: list[int] = []
+    found.log.offsets_at = lambda partitions, at_ms: asked.append(at_ms)  # type: ignore[assignment,method-assign,return-value]
+    found.run_until_caught_up()
+    assert asked == []
