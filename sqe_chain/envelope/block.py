@@ -13,6 +13,7 @@ from sqe_chain.envelope.columns import Columns, Ints, Rows
 from sqe_chain.envelope.head import EnvelopeHead
 from sqe_chain.ports import Message
 
+# Big-endian, so that positions compare as bytes.
 _ROOT: Final = np.dtype([("epoch", ">u4"), ("offset", ">u8")])
 _parse_head: Final = EnvelopeHead.FromString
 

@@ -67,9 +67,11 @@ class Columns:
         sizes = np.fromiter(map(len, kept), np.int64, count)
         ends = sizes.cumsum()
         self.size = int(ends[-1])
+        # Padded, so that rows of a fixed size can be taken at every index, also of a value that ends too early.
         self._bytes = np.frombuffer(b"".join((*kept, bytes(len(type_name) + MAX_POSITION_LENGTH))), np.uint8)
         self.start: Ints = ends - sizes
         self._at: Ints = self.start + len(PREFIX)
+        # The CRC of content and checksum together is the same for every sound message, so none has to be cut off.
         ordinary = np.fromiter(map(crc32, kept), np.uint32, count) == RESIDUE
         ordinary &= sizes >= _SHORTEST
         ordinary &= self._equal(self.start, PREFIX)
@@ -132,6 +134,7 @@ class Columns:
         return np.fromiter((row == wanted for row in found.tolist()), np.bool_, len(found))
 
     def _here(self, tag: int) -> Flags:
+        # Clipped: an index past the end belongs to a message whose walk ends in the wrong place.
         here: Flags = self._bytes.take(self._at, mode="clip") == tag
         return here
 

@@ -226,7 +226,7 @@ class OutputTemplate:
                 partition in this batch; b"" for the first. Such fields compare like their positions.
         """
         start, time, end, witness = frame
-        if type != self._type:
+        if type != self._type:  # an output has one, as a rule
             name = type.encode()
             self._type, self._type_bytes = type, b"\x32" + varint(len(name)) + name if name else b""
         if of < _FEW and ordinal < of:
@@ -234,7 +234,7 @@ class OutputTemplate:
         else:
             counts, last = _LINK_COUNTS.pack(0x45, ordinal, 0x4D, of), _ORDINAL.pack(ordinal)
         payload = payloads[0] if len(payloads) == 1 else None
-        if payload:
+        if payload:  # protobuf leaves an empty one out; that, null and collections are rare
             length = len(payload)
             filled = b"\x3a" + (_LENGTHS[length] if length < _SHORT else varint(length)) + payload
             deleted = b""

@@ -134,7 +134,7 @@ class Aggregation:
         with env.step(SEAL):
             self._seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
-        env.engine.release()
+        env.engine.release()  # outputs and states are stored elsewhere now
         result = BatchResult.of(
             report,
             exclusions,
@@ -147,7 +147,7 @@ class Aggregation:
         if report.dropped:
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
             env.emit(Filtered(plan.number, counts))
-        if result.inputs:
+        if result.inputs:  # the next batch is cut by what this one weighed
             size = sum(end.size for end in report.ends) + report.output_size
             self._bytes_per_record = max(16.0, size / result.inputs)
         return result
@@ -293,7 +293,7 @@ class Aggregation:
             claimed = self._claim()
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
             headers = {tp: h if h.number >= number else done for tp, h in headers.items()}
-        if len(numbers) > 1:
+        if len(numbers) > 1:  # a crash leaves one unfinished plan, never two
             env.emit(
                 Notice(
                     f"the store had lost acknowledged writes; plans {numbers[0]} to {numbers[-1]} were redone"

@@ -107,7 +107,7 @@ class Applier:
             if stage.name not in plan.layout.stages:  # it is new, and enters with a plan of its own
                 continue
             header = headers.get((stage.index, part)) or self._create_header(stage, part, plan)
-            if header.number >= plan.number:
+            if header.number >= plan.number:  # persisted by the run that crashed
                 continue
             # Repeated as one: `persist` works on a bare store, as it does within tasks, and finds what it has done.
             bare = env.ports.store(stage)

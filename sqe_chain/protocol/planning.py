@@ -123,6 +123,7 @@ def layout_plan(
         for (topic, partition), (offset, _) in starts.items()
     ]
     ranges = [replace(planned, start=planned.stop) for planned in kept] + entering
+    # What was read of a topic that was created again cannot be read again: a rebuild has to know.
     gone = {planned.topic for planned in last.ranges} - {planned.topic for planned in kept}
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *gone})))
     marks = dict(last.marks)

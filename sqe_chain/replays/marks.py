@@ -279,6 +279,7 @@ class PartitionMarks:
         of = last_of(head.chain) if chain else 0
         path = path_hash(chain, self.topic, self.topic_id, self.partition)
         counted = max(self._paths.get(path, ()), key=lambda mark: mark.position, default=None)
+        # Another lane of the same path: a topic on the way was created again, and what it brings may have been counted.
         if counted is not None and self.recreated != "count":
             if self.recreated == "skip":
                 return self._accept_again(head, position, offset, chain, counted)

@@ -96,6 +96,7 @@ class Compiler:
             raise AssertionError(f"{node.declared_at}: checked when declared")
         if not isinstance(node, FunctionNode):
             return down
+        # Paths give units their order in a stage; payloads for outputs are in order as they come.
         if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
             return _flat_map_to_outputs(node.function, down)
         plain, with_context = _OPERATORS[type(node)]
@@ -339,6 +340,7 @@ def _flat_map_in_context(function: UserFunction, down: Push, now_ms: int) -> Pus
 def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin) -> None:
     before = None
     for index, item in enumerate(items):
+        # A stage keeps units until it folds them: changed in between, all of them would be the last one.
         if item is before and item.__class__ not in _IMMUTABLE:
             raise PoisonError(SAME_OBJECT)
         before = item

@@ -60,7 +60,7 @@ class Shuffle:
         rows: list[UnitRow] = []
         for unit in units:
             key, value, tag, path, origin = unit
-            if origin is not last:
+            if origin is not last:  # units of one input follow each other: pack it once
                 carried, last = marshal.dumps(origin.pack(need)), origin  # type: ignore[arg-type]
             tp = origin.tp
             rows.append(
@@ -170,6 +170,7 @@ class Level:
     def finish(self) -> Iterator[Block]:
         """After the last unit: changed states, and the outputs of `changes()`."""
         for index, work in self._stages.items():
+            # First the outputs of the last input: what comes next belongs to no single one.
             self._before_input(None)
             rows = work.changed()
             self._before_input(None)
@@ -247,6 +248,7 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
     stage = -1
     decode = _Decoder()
     for row in rows:
+        # Rows are sorted: a state partition is finished when the next one begins.
         if row[0] != part or row[1] != stage or len(pending) >= BLOCK:
             if current is not None and pending:
                 current.fold(stage, pending)

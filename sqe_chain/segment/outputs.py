@@ -58,9 +58,11 @@ class _Target:
         self.partitions = node.partitions
         self.process_id = node.process_id
         self.carrier = node.carrier
+        # Without information a redo is at work: it publishes what was published, whatever the topic accepts now.
         self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
         self.info = info
         self.needs_key = info is not None and info.compacted
+        # What a stage publishes comes from many inputs, and whose headers should it have?
         self.headers = node.headers and shard is None
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
@@ -142,10 +144,11 @@ class Gatherer:
             OutputRefused: its topic refuses a record for another reason.
             ChainTooLong: the input has 32 links already.
         """
+        # An input that fails leaves no trace: what it wrote last on each partition is forgotten as well.
         undo: list[tuple[dict[int, bytes], int, bytes]] = []
         before, done = len(outputs), False
         try:
-            if len(made) == 1:
+            if len(made) == 1:  # nearly always, and then there is nothing to group
                 index, key, type_name, payload = made[0]
                 self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
             else:
@@ -234,6 +237,7 @@ class Gatherer:
             if key is None:
                 if target.needs_key:  # a time is no reason: the envelope has its own
                     target.check(origin, key, None, self._clock_ms)
+                # By the input's partition: the same in every attempt, and each lane has one output partition.
                 partition, field = tp.partition % target.partitions, b""
             else:
                 partition, field = keys.get(key) or target.key(key)
@@ -241,7 +245,7 @@ class Gatherer:
             value, own = encode_in(frame, ordinal, of, field, type_name, payloads, before)
             if len(value) + len(field) > room:
                 raise target.too_large(origin, len(value))
-            if own > before:
+            if own > before:  # not for a replay that is passed on: its position lies further back
                 undo.append((previous, partition, before))
                 previous[partition] = own
             outputs.append((topic, partition, key, value, headers, timestamp_ms))

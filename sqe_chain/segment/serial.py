@@ -45,6 +45,7 @@ def run_serially(
             yield from kept(reading.read(portion, read(portion.read)))
         yield from kept(reading.finish())
     for level in range(1, min(levels(flow), job.top_level) + 1):
+        # By state partition, stage, topic, partition, offset and path: the order of units, as Spark sorts them.
         rows = sorted(units.pop(level, ()))
         if rows:
             yield from kept(run_level(flow, job, level, rows, stores))

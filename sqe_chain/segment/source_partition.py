@@ -115,6 +115,7 @@ class SourcePartition:
             replays: how many of them were replays.
             size: bytes of their values.
         """
+        # They wait until the brake has looked at the whole partition, unless that takes too much memory.
         if len(self._letters) > _LETTERS_HELD:
             self._release_letters()
         end, last = self._end, messages[-1]
@@ -328,6 +329,7 @@ class SourcePartition:
 
     def _undecodable(self, message: Message, offset: int, epoch: int, error: EnvelopeError) -> None:
         origin = Origin(self.tp, offset, epoch, 0, b"", None, message)
+        # It may have been any lane's: a gap that the next message of one shows is excused by it.
         self.marks.undecodable(offset)
         if offset in self.skipped:
             self._leave_out(origin, self.skipped[offset])
@@ -338,6 +340,7 @@ class SourcePartition:
         """Leave out, at once, an input that failed before the first stage."""
         self.collector.made.clear()
         for units in self.collector.units.values():
+            # What it has put in before it failed is last: a stage has not seen any of it yet.
             while units and units[-1][4] is origin:
                 units.pop()
         exclusion = exclusion_of(self.flow, origin, error)

@@ -265,6 +265,7 @@ def persist(
     while True:
         size = chunk_size(store, remaining, views)
         chunk = remaining[:size]
+        # The header says how far the chunks have come; only the last chunk moves it to the plan itself.
         after = last if size == len(remaining) else replace(before, begun_id=plan_id, cursor=chunk[-1][0])
         stored = store.write(transition.store_flow(stage), stage, part, before, after, chunk, views)
         if stored == after:
@@ -276,6 +277,7 @@ def persist(
         stored = check_owner(stored, transition.claim, where)
         if stored.number == number and stored.plan_id == plan_id:  # an earlier attempt has written all of it
             return written
+        # An earlier call, whose reply was lost, may have written further than this one knows.
         ahead = stored.begun_id == plan_id and stored.number == before.number and stored.cursor is not None
         if not ahead or (before.cursor is not None and stored.cursor <= before.cursor):  # type: ignore[operator]
             raise StoreInconsistent(

@@ -103,7 +103,7 @@ class Aggregate(StageWork):
             ):  # an earlier attempt wrote it: to fold again would count twice
                 entries[key] = None
             else:
-                data = table.take(key)
+                data = table.take(key)  # the live state replaces it: no need to hold its bytes as well
                 entries[key] = LiveState(codec.new() if data is None else codec.decode(data))
 
     def _fold_all(self, units: Sequence[Unit]) -> None:
@@ -146,7 +146,7 @@ class Aggregate(StageWork):
         self._revert_suspect()
         table = self.task.table
         for key, entry in sorted(self.entries.items()):
-            if entry is None or entry.origin is None:
+            if entry is None or entry.origin is None:  # written already, or not changed
                 continue
             if entry.deleted:
                 table.delete(key)
@@ -180,6 +180,7 @@ class Aggregate(StageWork):
         touched = [
             (entry.origin, key, entry) for key, entry in self.entries.items() if entry and entry.origin
         ]
+        # By input, so that each gives its outputs in one go; by key, so that every attempt gives them in the same order.
         touched.sort(key=lambda one: (one[0].order, one[1]))
         self._input = None
         for origin, key, entry in touched:
@@ -230,7 +231,7 @@ class Aggregate(StageWork):
         self, emissions: Iterable[object], key: bytes, path: bytes, origin: Origin, emit: Push | None
     ) -> None:
         for index, emission in enumerate(emissions):
-            if emit is not None:
+            if emit is not None:  # a generator is run to its end all the same: it changes the state
                 emit(emission, key, path + number(index), origin)
 
     def _revert(self) -> None:

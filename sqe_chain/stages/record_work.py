@@ -183,6 +183,7 @@ class RecordWork(StageWork):
     def apply(self, units: Sequence[Unit]) -> None:
         """Process a block of units, whose rows are loaded together; see `StageWork`."""
         records = [self._record(unit) for unit in units]
+        # The store may refuse such a key when it is asked for it, and then the whole block would fail.
         readable = [one for one in records if one is not None and len(one.key or b"") <= LONGEST_KEY]
         self._task.table.load(self._wanted(readable))
         before_input, failed = self._task.before_input, self._task.failed
@@ -215,6 +216,7 @@ class RecordWork(StageWork):
 
     def _beat(self, unit: Unit) -> None:
         """Move event time by a heartbeat, but not beyond the service's clock; it does nothing else."""
+        # Not beyond the clock: one heartbeat from a wrong clock would close every window.
         self._kind.advance(self._stage, min(unit[4].timestamp_ms, self._task.now_ms))
         if self._gives:
             self._give(unit)
