@@ -98,9 +98,8 @@ class Aggregate(StageWork):
         table.load(keys)
         untouched = table.untouched
         for key in keys:
-            if not untouched and table.settled(
-                key
-            ):  # an earlier attempt wrote it: to fold again would count twice
+            # An earlier attempt wrote it: to fold again would count twice.
+            if not untouched and table.settled(key):
                 entries[key] = None
             else:
                 data = table.take(key)  # the live state replaces it: no need to hold its bytes as well
