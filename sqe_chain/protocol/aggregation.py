@@ -159,7 +159,7 @@ class Aggregation:
             infos = inputs.describe(env.flow, env.log)
             # A topic that was created again enters as a new root, or stops the service.
             self._bring_up_to_date(infos)
-            offsets = {tp: planned.stop for tp, planned in self._last().ends().items()}
+            offsets = self._last().next_offsets()
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
             bounds = env.retry.call("look for new records", look)
@@ -225,7 +225,7 @@ class Aggregation:
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
         spec = self.env.settings.rebuild
-        offsets = {tp: planned.stop for tp, planned in self._last().ends().items()}
+        offsets = self._last().next_offsets()
         bounds = self.env.ports.log.bounds(offsets)
         return inputs.lag(offsets, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
 
@@ -292,7 +292,7 @@ class Aggregation:
             self._redo(redo_of(plan, before, headers, self._level_of), headers)
             claimed = self._claim()
             done = Header(claimed.epoch, claimed.run_id, plan.number, plan.plan_id)
-            headers = {tp: h if h.number >= number else done for tp, h in headers.items()}
+            headers = {cell: h if h.number >= number else done for cell, h in headers.items()}
         if len(numbers) > 1:  # a crash leaves one unfinished plan, never two
             env.emit(
                 Notice(

@@ -17,7 +17,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import ChangesNode, FunctionNode, KeyedNode, Node, OutputNode, StageNode
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
-from sqe_chain.protocol.announcer import Announcer, root_range
+from sqe_chain.protocol.announcer import Announcer, origin_of
 from sqe_chain.protocol.cutting import silent_limits
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Announced
@@ -150,7 +150,7 @@ class Announcement:
     ) -> AnnouncementResult:
         env, announcer = self.env, Announcer(self.env, mine)
         digests, outputs, known = Digests(), dict[str, int](), list[str]()
-        if root_range(last) is None and last.layout.gone:
+        if origin_of(last) is None and last.layout.gone:
             raise NotCaughtUp(
                 f"flow {env.flow.name!r}: {', '.join(last.layout.gone)} was created again and nothing has been read since, so "
                 "what is announced has no record to begin its chain with. Nothing was announced; let the service read "
@@ -206,7 +206,7 @@ def check_caught_up(flow: Flow, last: Plan) -> None:
     Raises:
         NotCaughtUp: after a rebuild or a rewind, inputs have to be read again whose outputs receivers have.
     """
-    offsets = {tp: planned.stop for tp, planned in last.ends().items()}
+    offsets = last.next_offsets()
     limits = silent_limits(offsets, last.silent_until) or silent_limits(offsets, last.published_until)
     if limits is None and last.unfinished is None:
         return

@@ -17,7 +17,7 @@ from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore, TopicInfo
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange
+from sqe_chain.protocol.plan import Layout, Plan
 from sqe_chain.segment.announced import (
     Given,
     announced_origin,
@@ -34,14 +34,15 @@ ID_DIGITS: Final = 16
 """Hexadecimal digits of a plan's id that make a name of an announcement."""
 
 
-def root_range(plan: Plan) -> PlannedRange | None:
-    """The partition whose last record is the root of what is announced: the first one, by name, with a record."""
+def origin_of(plan: Plan) -> Origin | None:
+    """The origin of what is announced; None while nothing has been read.
+
+    It is the last record of the first partition, by name, that has one, with the time of the newest record read.
+    """
     ranges = sorted(plan.ranges, key=lambda planned: planned.tp)
-    return next((planned for planned in ranges if planned.last_offset >= 0), None)
-
-
-def origin_of(plan: Plan, root: PlannedRange) -> Origin:
-    """The origin of what is announced: the last record of a partition, with the time of the newest record read."""
+    root = next((planned for planned in ranges if planned.last_offset >= 0), None)
+    if root is None:
+        return None
     newest_ms = max(planned.last_timestamp_ms for planned in plan.ranges)
     tp = TopicIdPartition(root.topic, bytes.fromhex(root.topic_id), root.partition)
     return announced_origin(tp, root.last_offset, root.last_epoch, newest_ms)
@@ -79,13 +80,12 @@ class Announcer:
             StoreInconsistent: a header is not at the plan.
             Unavailable: the store does not answer.
         """
-        given = self._given(plan, (plan.number, plan.plan_id), stage, part)
-        root = root_range(plan)
-        if root is None or not given:
+        flow, origin = self.env.flow, origin_of(plan)
+        given = self._given(plan, (plan.number, plan.plan_id), stage, part, origin)
+        if origin is None or not given:
             return "", 0
-        name = _suffix("0" * ID_DIGITS)
-        records = announced_records(self.env.flow, part, given, origin_of(plan, root), name, topics)
-        return digest_of(self.env.flow, given), len(records)
+        records = announced_records(flow, part, given, origin, _suffix("0" * ID_DIGITS), topics)
+        return digest_of(flow, given), len(records)
 
     def parts(self, plan: Plan) -> Iterator[tuple[StageNode, int]]:
         """Stages and state partitions of which a plan announces something."""
@@ -111,16 +111,15 @@ class Announcer:
             PlanMismatch: the code gives something else than when the plan was sealed.
             Superseded, StoreInconsistent, Unavailable: as `look`, and as writers do.
         """
-        env, root = self.env, root_range(plan)
-        given = self._given(plan, (plan.number - 1, plan.previous_id), stage, part)
-        if root is None or digest_of(env.flow, given) != plan.announced[stage.name][part]:
+        env, origin = self.env, origin_of(plan)
+        given = self._given(plan, (plan.number - 1, plan.previous_id), stage, part, origin)
+        if origin is None or digest_of(env.flow, given) != plan.announced[stage.name][part]:
             raise PlanMismatch(
                 f"flow {env.flow.name!r}: plan {plan.number} was sealed to announce the states of stage {stage.name!r}, and of "
                 f"state partition {part} the operators after changes() give something else now: run the code that sealed it until "
                 "it has finished, or fold again with sqe-chain rebuild, which forgets this announcement"
             )
-        origin, suffix = origin_of(plan, root), _suffix(plan.plan_id[:ID_DIGITS])
-        records = announced_records(env.flow, part, given, origin, suffix, {})
+        records = announced_records(env.flow, part, given, origin, _suffix(plan.plan_id[:ID_DIGITS]), {})
         writer = env.ports.log.writer()
         try:
             for begin in range(0, len(records), CHUNK):
@@ -130,12 +129,13 @@ class Announcer:
             writer.close()
         return len(records)
 
-    def _given(self, plan: Plan, at: tuple[int, str], stage: StageNode, part: int) -> Given:
-        root = root_range(plan)
-        if root is None:
+    def _given(
+        self, plan: Plan, at: tuple[int, str], stage: StageNode, part: int, origin: Origin | None
+    ) -> Given:
+        if origin is None:
             return []
         rows = self._rows(plan.layout, at, stage, part)
-        return given_by(self.env.flow, stage, rows, origin_of(plan, root))
+        return given_by(self.env.flow, stage, rows, origin)
 
     def _rows(
         self, layout: Layout, at: tuple[int, str], stage: StageNode, part: int

@@ -52,7 +52,7 @@ def next_part(
         limit: records, over all partitions.
         spec: what is rebuilt, silently and as far as asked for; None: the flow goes on.
     """
-    offsets = {tp: planned.stop for tp, planned in last.ends().items()}
+    offsets = last.next_offsets()
     limits, rest = silent_limits(offsets, last.silent_until), last.unfinished
     if spec is not None:
         return _part(last, cut(offsets, bounds, limit), silent=True)

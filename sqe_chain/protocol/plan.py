@@ -276,6 +276,10 @@ class Plan:
         """The range of each partition; its `stop` is where the next batch begins."""
         return {planned.tp: planned for planned in self.ranges}
 
+    def next_offsets(self) -> dict[TopicPartition, int]:
+        """Where the next batch begins in each partition."""
+        return {planned.tp: planned.stop for planned in self.ranges}
+
 
 _NAMES = {
     cls: tuple(one.name for one in fields(cls) if one.init)

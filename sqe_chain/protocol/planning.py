@@ -131,6 +131,32 @@ def layout_plan(
         marks[mark_name(topic, partition)] = inputs.new_marks(
             infos[topic], partition, entered_in_middle=middle
         )
+    plan = _plan_after(
+        last,
+        claim,
+        clock_ms,
+        _with_starts(layout, starts),
+        tuple(sorted(ranges, key=lambda planned: planned.tp)),
+        marks,
+    )
+    return replace(
+        plan,
+        silent_until=last.silent_until,
+        unfinished=last.unfinished,
+        attempt=spec.number if spec else -1,
+        published_until=last.published_until,
+    ).with_id()
+
+
+def _plan_after(
+    last: Plan,
+    claim: Claim,
+    clock_ms: int,
+    layout: Layout,
+    ranges: tuple[PlannedRange, ...],
+    marks: dict[str, PartitionMarks],
+) -> Plan:
+    """The beginning of the plan after another one, still without an id; nothing else of that one is carried over."""
     return Plan(
         last.number + 1,
         "",
@@ -138,14 +164,10 @@ def layout_plan(
         claim.epoch,
         claim.run_id,
         clock_ms,
-        _with_starts(layout, starts),
-        tuple(sorted(ranges, key=lambda planned: planned.tp)),
+        layout,
+        ranges,
         marks,
-        silent_until=last.silent_until,
-        unfinished=last.unfinished,
-        attempt=spec.number if spec else -1,
-        published_until=last.published_until,
-    ).with_id()
+    )
 
 
 def announcement_plan(last: Plan, claim: Claim, clock_ms: int, announced: dict[str, tuple[str, ...]]) -> Plan:
@@ -157,18 +179,9 @@ def announcement_plan(last: Plan, claim: Claim, clock_ms: int, announced: dict[s
         clock_ms: now.
         announced: see `Plan.announced`.
     """
-    return Plan(
-        last.number + 1,
-        "",
-        last.plan_id,
-        claim.epoch,
-        claim.run_id,
-        clock_ms,
-        last.layout,
-        tuple(replace(planned, start=planned.stop) for planned in last.ranges),
-        last.marks,
-        announced=announced,
-    ).with_id()
+    ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
+    plan = _plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
+    return replace(plan, announced=announced).with_id()
 
 
 def batch_plan(
@@ -192,24 +205,19 @@ def batch_plan(
         spec: what is rebuilt; None: the flow goes on.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
-    return Plan(
-        last.number + 1,
-        "",
-        last.plan_id,
-        claim.epoch,
-        claim.run_id,
-        clock_ms,
-        last.layout,
-        tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges),
-        marks_after(last, report),
-        exclusions,
-        part.silent,
-        last.silent_until if part.silent else {},
-        None if part.due else last.unfinished,
-        spec.number if spec else -1,
-        {
+    ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
+    plan = _plan_after(last, claim, clock_ms, last.layout, ranges, marks_after(last, report))
+    stops = {mark_name(*tp): stop for tp, stop in part.stops.items()}
+    return replace(
+        plan,
+        exclusions=exclusions,
+        silent=part.silent,
+        silent_until=last.silent_until if part.silent else {},
+        unfinished=None if part.due else last.unfinished,
+        attempt=spec.number if spec else -1,
+        published_until={
             name: last.published_until[name]
-            for name, stop in ((mark_name(*tp), stop) for tp, stop in part.stops.items())
+            for name, stop in stops.items()
             if stop < last.published_until.get(name, 0)
         },
     ).with_id()

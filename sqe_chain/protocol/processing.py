@@ -90,8 +90,8 @@ class Suspects:
             innocent = self.known.keys() - found.keys() - self._acquitted
         elif fresh and len(self.known) < ONE_BY_ONE:
             found = {min(fresh): found[min(fresh)]}
-        for tp in innocent:
-            del self.known[tp]
+        for coordinates in innocent:
+            del self.known[coordinates]
         self._acquitted |= innocent
         self.known |= found
         return not fresh and not innocent

@@ -17,6 +17,7 @@ from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node
+from sqe_chain.ports import Output
 from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
 from sqe_chain.stages.user_code import UserCodeError
 
@@ -46,6 +47,36 @@ def exclusion_of(flow: Flow, origin: Origin, error: Exception) -> Exclusion:
     where = f", at {Path(frame[0]).name}:{frame[1]} in {frame[2]}" if frame else ""
     kept = text[: TEXT_LIMIT - len(where)] + where
     return Exclusion(tp.topic, tp.partition, origin.offset, flow.poison, name, kept[:TEXT_LIMIT])
+
+
+def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
+    """The record that keeps an excluded input: key and value unchanged, the reason in headers.
+
+    Args:
+        flow: the flow that leaves it out.
+        origin: the input.
+        exclusion: why.
+    """
+    message = origin.message
+    if message is None:
+        raise AssertionError("a dead letter is made where its message was read")
+    tp = origin.tp
+    reasons = {
+        "sqe-flow": flow.name,
+        "sqe-topic": tp.topic,
+        "sqe-topic-id": tp.topic_id.hex(),
+        "sqe-partition": str(tp.partition),
+        "sqe-offset": str(origin.offset),
+        "sqe-lane": f"{origin.lane:016x}",
+        "sqe-position": origin.position.hex(),
+        "sqe-timestamp": str(message.timestamp()[1]),
+        "sqe-error": exclusion.error,
+        "sqe-text": exclusion.text,
+    }
+    headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
+    partition = tp.partition % flow.dead_letter_partitions
+    timestamp_ms = message.timestamp()[1]
+    return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
 
 
 def place_in_user_code(flow: Flow, error: BaseException) -> str:

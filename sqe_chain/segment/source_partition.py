@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
@@ -26,7 +26,7 @@ from sqe_chain.ports import Message, Output
 from sqe_chain.segment.compiler import Collector, Compiler
 from sqe_chain.segment.exclusion import Exclusion, record_crc
 from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
-from sqe_chain.segment.poison import exclusion_of
+from sqe_chain.segment.poison import dead_letter, exclusion_of
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
 
 if TYPE_CHECKING:
@@ -244,8 +244,9 @@ class SourcePartition:
         """
         made = self.collector.made
         try:
-            values = self._decoded(origin)
+            values: Iterable[tuple[int, bytes | None, object]] = self._decoded(origin)
             if self.node.timestamp is not None:
+                values = list(values)
                 origin = self._timed(origin, self.node.timestamp, values)
             for index, own, value in values:
                 self._push(value, own, number(index), origin)
@@ -257,7 +258,7 @@ class SourcePartition:
         except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
             self._exclude(origin, error)
 
-    def _decoded(self, origin: Origin) -> list[tuple[int, bytes | None, object]]:
+    def _decoded(self, origin: Origin) -> Iterator[tuple[int, bytes | None, object]]:
         """Every payload of an input, decoded: its index, key and value."""
         node, head, message = self.node, origin.head, origin.message
         if message is None:
@@ -272,7 +273,6 @@ class SourcePartition:
                 raise WrongPayloadType(
                     f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
                 )
-        found: list[tuple[int, bytes | None, object]] = []
         for index, payload in enumerate(payloads):
             if payload is None and node.nulls != "decode":
                 if node.nulls == "skip":
@@ -280,8 +280,7 @@ class SourcePartition:
                 raise EmptyValue(
                     "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
                 )
-            found.append((index, key, self._decode(payload, key, origin)))
-        return found
+            yield index, key, self._decode(payload, key, origin)
 
     def _timed(
         self, origin: Origin, function: DeclaredFunction, values: Sequence[tuple[int, bytes | None, object]]
@@ -373,33 +372,3 @@ def wants_message_key(flow: Flow, source: Node) -> bool:
         if node.keeps_key:
             pending += flow.children(node.index)
     return False
-
-
-def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
-    """The record that keeps an excluded input: key and value unchanged, the reason in headers.
-
-    Args:
-        flow: the flow that leaves it out.
-        origin: the input.
-        exclusion: why.
-    """
-    message = origin.message
-    if message is None:
-        raise AssertionError("a dead letter is made where its message was read")
-    tp = origin.tp
-    reasons = {
-        "sqe-flow": flow.name,
-        "sqe-topic": tp.topic,
-        "sqe-topic-id": tp.topic_id.hex(),
-        "sqe-partition": str(tp.partition),
-        "sqe-offset": str(origin.offset),
-        "sqe-lane": f"{origin.lane:016x}",
-        "sqe-position": origin.position.hex(),
-        "sqe-timestamp": str(message.timestamp()[1]),
-        "sqe-error": exclusion.error,
-        "sqe-text": exclusion.text,
-    }
-    headers = [*(message.headers() or []), *((name, text.encode()) for name, text in reasons.items())]
-    partition = tp.partition % flow.dead_letter_partitions
-    timestamp_ms = message.timestamp()[1]
-    return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms

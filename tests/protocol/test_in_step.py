@@ -79,13 +79,10 @@ def test_nothing_is_late_in_a_backlog(kind: str, state_partitions: int, records:
     assert closed == {key: count * overlap for key, count in wanted.items()}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_records_in_any_order_are_all_read(seed: int) -> None:
-    times = partitions_of(seed)
-    for own in times:
-        random.Random(seed).shuffle(own)
+def counted(**source: Any) -> Flow:
+    """A flow with windows that are only kept."""
     flow = Flow("hours", state_partitions=3)
-    flow.source("in", dict, raw=True).windowed(
+    flow.source("in", dict, raw=True, **source).windowed(
         "windows",
         Tumbling(60_000),
         key=lambda value: f"k{value['n'] % 3}",
@@ -93,7 +90,15 @@ def test_records_in_any_order_are_all_read(seed: int) -> None:
         fold=add,
         retention_ms=5,
     )
-    found = fed(flow, times, 20)
+    return flow
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_records_in_any_order_are_all_read(seed: int) -> None:
+    times = partitions_of(seed)
+    for own in times:
+        random.Random(seed).shuffle(own)
+    found = fed(counted(), times, 20)
     found.run_until_caught_up()
     ends = {
         tp: bound.stable_end
@@ -103,16 +108,7 @@ def test_records_in_any_order_are_all_read(seed: int) -> None:
 
 
 def test_times_of_values_are_not_compared_with_those_of_records() -> None:
-    flow = Flow("hours", state_partitions=3)
-    flow.source("in", dict, raw=True, timestamp=lambda value: value["n"]).windowed(
-        "windows",
-        Tumbling(60_000),
-        key=lambda value: f"k{value['n'] % 3}",
-        state=Int64Value,
-        fold=add,
-        retention_ms=5,
-    )
-    found = fed(flow, partitions_of(1), 40)
+    found = fed(counted(timestamp=lambda value: value["n"]), partitions_of(1), 40)
     asked: list[int] = []
     found.log.offsets_at = lambda partitions, at_ms: asked.append(at_ms)  # type: ignore[assignment,method-assign,return-value]
     found.run_until_caught_up()
