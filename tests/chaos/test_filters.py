@@ -22,7 +22,7 @@ from sqe_chain.replays.sqe_key import SqeKey
 from tests.support.filter_flows import BRANCHES, HEARTBEAT_PREFIX, HOUR_MS
 from tests.support.service_processes import Deployment
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 AT = ("recovered,sealed", "claimed,published", "recovered,sealed,persisted", "recovered,committed")
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")

@@ -151,7 +151,7 @@ def test_sigterm_finishes_the_batch_and_the_next_run_starts_at_once(deployment: 
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""
     for at in ("recovered,sealed", "claimed,published", "claimed,persisted"):

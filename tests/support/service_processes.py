@@ -23,7 +23,9 @@ from sqe_chain.logs.kafka import KafkaLog
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("sqe-chain")
-TIMEOUT_S = 180
+TIMEOUT_S = 480
+"""Far more than anything here takes, even where other work slows a machine down for minutes: what is not there by then hangs."""
+STACKS_WITHIN_S = 3
 KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
 
 Line = dict[str, Any]
@@ -69,6 +71,8 @@ class ServiceProcess:
     def wait(self) -> int:
         """Wait until it has exited; returns its exit status, negative for a signal."""
         ended = wait_until(lambda: self.status() is not None, TIMEOUT_S)
+        if not ended:
+            self._show_stacks()
         assert ended, f"it still runs after {TIMEOUT_S} s\n{self.text}"
         self._kill_children()
         return self._popen.wait()
@@ -104,6 +108,16 @@ class ServiceProcess:
         stat = Path(f"/proc/{self.identity.pid}/stat").read_text(encoding="utf-8", errors="replace")
         return stat[stat.rindex(")") + 2 :].startswith("T")
 
+    def _show_stacks(self) -> None:
+        """Let each process write into the log where it is: first the JVM, which goes on; Python ends by that."""
+        members = members_of_session(self.identity.pid)
+        java = {pid for pid in members if _name_of(pid) == "java"}
+        for pids, signal_number in ((java, signal.SIGQUIT), (set(members) - java, signal.SIGABRT)):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal_number)
+            wait_until(lambda: self.status() is not None, STACKS_WITHIN_S)
+
     def _kill_children(self) -> None:
         for pid in members_of_session(self.identity.pid):  # Spark's workers have a process group of their own
             with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
@@ -114,6 +128,13 @@ class ServiceProcess:
         if self.status() is None:
             self.identity.send(signal.SIGKILL)
         self.wait()
+
+
+def _name_of(pid: int) -> str:
+    """The name of a process's program; empty if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip()
+    return ""
 
 
 class Deployment:
@@ -150,6 +171,7 @@ class Deployment:
             "PYTHONPATH": str(ROOT),
             "CHAOS_PREFIX": self.name,
             "CHAOS_OPTIONS": json.dumps(self.options),
+            "PYTHONFAULTHANDLER": "1",  # see _show_stacks
         }
         if signal_at:
             environment["CHAOS_SIGNAL"] = signal_at
