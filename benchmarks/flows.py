@@ -43,6 +43,20 @@ def aggregation(name: str, source: str) -> Flow:
     return flow
 
 
+def windows(name: str, source: str) -> Flow:
+    """Sums by robot and minute."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    flow.source(source, Fastening).windowed(
+        "per-minute",
+        Tumbling(60_000),
+        key=robot_of,
+        state=LineTotal,
+        fold=add,
+        retention_ms=3_600_000,
+    )
+    return flow
+
+
 def two_stages(name: str, source: str, target: str) -> Flow:
     """Sums by robot, the changes for its line, sums by line after a shuffle, and their changes."""
     flow = Flow(name, state_partitions=PARTITIONS)

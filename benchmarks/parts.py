@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
-from benchmarks.flows import add, aggregation, both_robots, republisher
+from benchmarks.flows import add, aggregation, both_robots, republisher, windows
 from services._proto.fastening_pb2 import Fastening, LineTotal
 from services.fastening import robot_of
 from sqe_chain.envelope.message import EnvelopeHead
@@ -21,6 +21,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Header, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion
 from sqe_chain.segment.states import Claim, Transition
@@ -53,10 +54,11 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
     everything = list(log.read(wanted))
     yield "consume, threads of the client included", (time.process_time() - began) / stop * 1e9
     blocks = everything[:BLOCKS]
-    portion = Portion(wanted, PartitionMarks(topic, topic_id, 0))
 
     def segment(flow: Flow, *, in_place: bool) -> Callable[[], None]:
         store: Any = _Empty()
+        times = EventTimes(0) if flow.timed else None
+        portion = Portion(wanted, PartitionMarks(topic, topic_id, 0), times=times)
 
         def run() -> None:
             job = Job(Transition(flow.name, Claim(1, "run"), 0, "0"), 1, in_place)
@@ -74,6 +76,7 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
         "parse the envelope": lambda: _parse(blocks),
         "aggregate: plain work (parse twice, fold)": lambda: _plain_aggregate(blocks),
         "aggregate: all of ours": segment(aggregation("parts", topic), in_place=True),
+        "windows: all of ours": segment(windows("parts", topic), in_place=True),
         "republish: plain work (parse twice, make and serialize two)": lambda: _plain_republish(blocks),
         "republish: all of ours": segment(republisher("parts", topic, "parts-out"), in_place=False),
     }

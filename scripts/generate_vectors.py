@@ -62,6 +62,9 @@ def envelopes() -> dict[str, bytes]:
         "shard 0 is not no shard": republish(
             read(hop), at_middle, first, output="totals/lines", key="line-1", shard=0
         ),
+        "with a watermark": republish(
+            read(origin), at_raw, first, output="standard/robot.ok", key="robot-7", watermark_ms=TIME_MS - 1
+        ),
     }
 
 
@@ -93,6 +96,7 @@ def described(value: bytes) -> dict[str, object]:
         "lane": envelope.lane.to_bytes(8, "little").hex(),
         "position": envelope.position.hex(),
         "previous": envelope.previous.hex(),
+        "watermark_ms": envelope.watermark_ms,
         "read_from_lines_3": {
             "lane": read_lane(envelope.lane, "lines", LAST_ID, 3).to_bytes(8, "little").hex(),
             "path": path_hash(chain, "lines", LAST_ID, 3).to_bytes(8, "little").hex(),

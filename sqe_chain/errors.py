@@ -14,7 +14,7 @@
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
-    │   │   NotCaughtUp
+    │   │   NotCaughtUp, TooManyHeld
     │   └── Superseded         a newer run owns the flow
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
@@ -214,6 +214,10 @@ class OutputRefused(PoisonError):
 
 class NotCaughtUp(ServiceStopped):
     """States cannot be announced yet: receivers have newer ones, or nothing was read of inputs created again."""
+
+
+class TooManyHeld(ServiceStopped):
+    """More records wait for event time than may: one input partition holds the others back."""
 
 
 class Superseded(ServiceStopped):

@@ -52,6 +52,7 @@ class Envelope(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     PREVIOUS_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
+    WATERMARK_MS_FIELD_NUMBER: _builtins.int
     CRC32_FIELD_NUMBER: _builtins.int
     magic: _builtins.int
     """Always 0xFF455153."""
@@ -88,6 +89,11 @@ class Envelope(_message.Message):
     """The highest position that this writer wrote before on the same lane and output partition in
     the same batch; absent in its first. As long as `position`.
     """
+    watermark_ms: _builtins.int
+    """Milliseconds since 1970, as timestamp_ms: the writer's promise that whatever it writes later under the same output
+    name, to any partition, has this time or a later one. Absent if it promises nothing. A replay may bear another
+    one than the first time.
+    """
     crc32: _builtins.int
     """The checksum; see rule 3."""
     @_builtins.property
@@ -120,11 +126,12 @@ class Envelope(_message.Message):
         position: _builtins.bytes = ...,
         previous: _builtins.bytes = ...,
         deleted: _abc.Iterable[_builtins.int] | None = ...,
+        watermark_ms: _builtins.int = ...,
         crc32: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "chain", b"chain", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "chain", b"chain", "crc32", b"crc32", "deleted", b"deleted", "event_id", b"event_id", "key", b"key", "lane", b"lane", "magic", b"magic", "more", b"more", "payload", b"payload", "position", b"position", "previous", b"previous", "size", b"size", "timestamp_ms", b"timestamp_ms", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "chain", b"chain", "crc32", b"crc32", "deleted", b"deleted", "event_id", b"event_id", "key", b"key", "lane", b"lane", "magic", b"magic", "more", b"more", "payload", b"payload", "position", b"position", "previous", b"previous", "size", b"size", "timestamp_ms", b"timestamp_ms", "type", b"type", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
     _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015

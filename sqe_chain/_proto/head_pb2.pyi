@@ -37,6 +37,7 @@ class EnvelopeHead(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     PREVIOUS_FIELD_NUMBER: _builtins.int
     DELETED_FIELD_NUMBER: _builtins.int
+    WATERMARK_MS_FIELD_NUMBER: _builtins.int
     CRC32_FIELD_NUMBER: _builtins.int
     magic: _builtins.int
     chain: _builtins.bytes
@@ -49,6 +50,7 @@ class EnvelopeHead(_message.Message):
     lane: _builtins.int
     position: _builtins.bytes
     previous: _builtins.bytes
+    watermark_ms: _builtins.int
     crc32: _builtins.int
     @_builtins.property
     def more(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
@@ -70,11 +72,12 @@ class EnvelopeHead(_message.Message):
         position: _builtins.bytes = ...,
         previous: _builtins.bytes = ...,
         deleted: _abc.Iterable[_builtins.int] | None = ...,
+        watermark_ms: _builtins.int = ...,
         crc32: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "key", b"key"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "chain", b"chain", "crc32", b"crc32", "deleted", b"deleted", "event_id", b"event_id", "key", b"key", "lane", b"lane", "magic", b"magic", "more", b"more", "payload", b"payload", "position", b"position", "previous", b"previous", "size", b"size", "timestamp_ms", b"timestamp_ms", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_key", b"_key", "chain", b"chain", "crc32", b"crc32", "deleted", b"deleted", "event_id", b"event_id", "key", b"key", "lane", b"lane", "magic", b"magic", "more", b"more", "payload", b"payload", "position", b"position", "previous", b"previous", "size", b"size", "timestamp_ms", b"timestamp_ms", "type", b"type", "watermark_ms", b"watermark_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__key: _TypeAlias = _typing.Literal["key"]  # noqa: Y015
     _WhichOneofArgType__key: _TypeAlias = _typing.Literal["_key", b"_key"]  # noqa: Y015

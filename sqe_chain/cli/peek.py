@@ -136,6 +136,7 @@ def _as_object(message: Message) -> dict[str, object]:
         "lane": f"{found.lane:016x}",
         "position": found.position.hex(),
         "previous": found.previous.hex(),
+        "watermark_ms": found.watermark_ms,
         "chain": [_link(link) for link in found.chain],
     }
     return {**shown, "envelope": envelope}

@@ -46,6 +46,14 @@ def run(  # noqa: PLR0913 - each is an option of the command
             help="How often a batch is made: 500ms, 5s, 1m. Flows without stages never wait for it.",
         ),
     ] = "5s",
+    idle: Annotated[
+        str,
+        typer.Option(
+            metavar="DURATION",
+            envvar="SQE_CHAIN_IDLE",
+            help="How long an input partition must be silent before stages that go by event time no longer wait for it.",
+        ),
+    ] = "5s",
     start: Annotated[
         Literal["earliest", "latest"] | None,
         typer.Option(
@@ -122,6 +130,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
     with reported(traceback=traceback, as_json=log_json):
         settings = Settings(
             interval_ms=duration_ms(interval),
+            idle_ms=duration_ms(idle),
             start=start,
             takeover=takeover,
             max_records=max_records,

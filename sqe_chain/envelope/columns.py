@@ -27,7 +27,7 @@ Flags = npt.NDArray[np.bool_]
 Rows = npt.NDArray[Any]
 
 _CHAIN, _EVENT_ID, _TIME, _KEY, _TYPE, _PAYLOAD = 0x12, 0x1A, 0x20, 0x2A, 0x32, 0x3A
-_LANE, _POSITION, _PREVIOUS = 0x51, 0x5A, 0x62
+_LANE, _POSITION, _PREVIOUS, _WATERMARK = 0x51, 0x5A, 0x62, 0x70
 _LANE_SIZE = 9
 _LONGEST_TIME = 7
 """Bytes of a time of 48 bits; in the last one 6 of them."""
@@ -80,7 +80,7 @@ class Columns:
         chain, size = self._field(_CHAIN)
         self.chain_end, chain_size = chain + size, size
         _, id_size = self._field(_EVENT_ID)
-        self._time()
+        self._timestamp = self._time(_TIME)
         self._field(_KEY)
         name, size = self._field(_TYPE)
         ordinary &= size == len(type_name)
@@ -91,6 +91,7 @@ class Columns:
         self.lane = self._lane()
         self.position, self.position_size = self._field(_POSITION)
         self.previous, self.previous_size = self._field(_PREVIOUS)
+        self._watermark = self._time(_WATERMARK)
         ordinary &= (self._at == ends - _SEAL) & self._here(CHECKSUM_TAG)
         ordinary &= self._agree(chain_size, id_size)
         self.ordinary: Flags = ordinary & ~self._strange
@@ -158,14 +159,41 @@ class Columns:
             self._at = np.where(here, begin + size, self._at)
         return begin, size
 
-    def _time(self) -> None:
-        here = self._here(_TIME)
+    @property
+    def timestamp_ms(self) -> Ints:
+        """Event times; 0 for none."""
+        return self._number(self._timestamp)
+
+    @property
+    def watermark_ms(self) -> Ints:
+        """Watermarks stated; 0 for none."""
+        return self._number(self._watermark)
+
+    def _number(self, at: Ints | None) -> Ints:
+        """The varints that begin at these indexes; 0 where there is none."""
+        if at is None:
+            return self._none
+        digits = self.rows(at, _LONGEST_TIME).view(np.uint8).reshape(len(at), -1).astype(np.int64)
+        # A digit belongs to the number if all before it say that more follow.
+        more = np.cumprod(digits >= _MORE, axis=1)
+        digits[:, 1:] *= more[:, :-1]
+        shifts = 7 * np.arange(_LONGEST_TIME)
+        found: Ints = ((digits & (_MORE - 1)) << shifts).sum(axis=1)
+        return found * (at >= 0)
+
+    def _time(self, tag: int) -> Ints | None:
+        """Walk past a time. Returns where each number begins, -1 where there is none; None if none has one."""
+        here = self._here(tag)
+        if not here.any():
+            return None
+        began = np.where(here, self._at + 1, -1)
         digits = self.rows(self._at + 1, _LONGEST_TIME).view(np.uint8).reshape(len(here), -1)
         ends = digits < _MORE
         self._strange |= here & (
             ~ends.any(axis=1) | ~(digits[:, :-1] < _MORE).any(axis=1) & (digits[:, -1] >= _LAST_OF_TIME)
         )
         self._at = np.where(here, self._at + 2 + ends.argmax(axis=1), self._at)
+        return began
 
     def _lane(self) -> npt.NDArray[np.uint64]:
         here = self._here(_LANE)

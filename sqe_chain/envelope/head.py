@@ -153,6 +153,8 @@ def check_values(head: EnvelopeHead) -> None:
                 f"offset at most {MAX_OFFSET}, and the last ordinal below the {of} envelopes made from the input"
             )
     check_timestamp(head.timestamp_ms)
+    if head.watermark_ms:
+        check_timestamp(head.watermark_ms)
 
 
 def check_timestamp(timestamp_ms: int) -> None:

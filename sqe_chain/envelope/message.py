@@ -83,6 +83,8 @@ class Envelope:
         previous: the highest position written before on this lane and output partition in the same
             batch; b"" for the first.
         chain_bytes: the chain, serialized.
+        watermark_ms: the writer's promise: whatever it writes later under this output's name has this time or a later one,
+            milliseconds since 1970; 0 without a promise.
     """
 
     event_id: bytes
@@ -94,6 +96,7 @@ class Envelope:
     position: bytes = b""
     previous: bytes = b""
     chain_bytes: bytes = field(default=b"", repr=False)
+    watermark_ms: int = 0
 
     @property
     def chain(self) -> Chain:
@@ -274,6 +277,7 @@ def read(value: bytes | None, *, headers: Headers | None = None, strict: bool = 
         position=head.position,
         previous=head.previous,
         chain_bytes=head.chain,
+        watermark_ms=head.watermark_ms,
     )
 
 

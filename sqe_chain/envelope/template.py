@@ -86,6 +86,7 @@ class OutputTemplate:
         "_position_length",
         "_type",
         "_type_bytes",
+        "_watermark",
         "lane",
         "output",
     )
@@ -99,6 +100,7 @@ class OutputTemplate:
         partition: int,
         output: str,
         shard: int | None = None,
+        watermark_ms: int = 0,
     ) -> None:
         """Prepare the bytes that stay the same.
 
@@ -109,6 +111,8 @@ class OutputTemplate:
             partition: the partition the inputs are read from.
             output: permanent name of flow and output.
             shard: the state partition that publishes; None when no keyed stage precedes.
+            watermark_ms: promise that whatever this output writes from now on, to any partition, has this time or a later
+                one; 0 promises nothing.
 
         Raises:
             OutOfBounds: an argument is outside the format's bounds.
@@ -133,6 +137,7 @@ class OutputTemplate:
         self._high_time_bytes = b""
         self._type = ""
         self._type_bytes = b""
+        self._watermark = b"\x70" + varint(watermark_ms) if watermark_ms else b""
 
     def encode(  # noqa: PLR0913, PLR0917 - the fields of an envelope
         self,
@@ -252,6 +257,7 @@ class OutputTemplate:
                 last,
                 previous,
                 deleted,
+                self._watermark,
                 b"\x7d",
             )
         )
@@ -285,6 +291,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
     ordinal: int = 0,
     of: int = 1,
     previous: bytes = b"",
+    watermark_ms: int = 0,
     timestamp_ms: int | None = None,
     codec: Codec[Any] | str | None = None,
 ) -> bytes:
@@ -305,6 +312,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         of: how many envelopes are made from this input by this output and shard.
         previous: highest position written before on the same lane and output partition in the same
             batch (see `Envelope.previous`); with b"" readers cannot notice a missing message.
+        watermark_ms: see `Envelope.watermark_ms`.
         timestamp_ms: by default the input's; required for a raw input.
         codec: as for `wrap`.
 
@@ -329,6 +337,7 @@ def republish(  # noqa: PLR0913 - keyword-only, each with a default that is righ
         partition=at.partition,
         output=output,
         shard=shard,
+        watermark_ms=watermark_ms,
     )
     name, payloads = serialized(payload, codec)
     root = root_position(at.leader_epoch, at.offset)

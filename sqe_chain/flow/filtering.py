@@ -7,7 +7,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from sqe_chain.flow.declaration import caller_line, check_choice, check_duration, check_guard, declared
 from sqe_chain.flow.functions import IdOf, NumberOf, Value
 from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 Filtered = TypeVar("Filtered")
 """Type of a declared filter: a stream of the same values."""
@@ -15,9 +15,6 @@ Filtered = TypeVar("Filtered")
 DAY_MS = 86_400_000
 MAX_WINDOW: Final = 65_536
 """Of sequence numbers remembered one by one: 8 KiB for each scope."""
-
-STANDARD: Final = "standard"
-"""The guard that a stage has by default."""
 
 
 class FilterSteps(Generic[Value, Filtered]):

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Origin
@@ -36,6 +36,9 @@ order. Stages that compare event times need "times": with "units", a batch that 
 second partition an hour late."""
 Side = Literal["", "changes", "dropped"]
 """Which output of a stage a node takes: the usual one, or that of `changes()` or `dropped()`."""
+
+STANDARD: Final = "standard"
+"""The guard that a stage has by default."""
 
 NOTHING, ENVELOPE, CONTEXT = 0, 1, 2
 """What a node needs to know of the input that a unit comes from: its coordinates alone; also what an envelope is made of
@@ -213,6 +216,11 @@ class StageKind(ABC):
     def maker(self) -> UserFunction | None:
         """The user's function that makes the output values; None: they are the input values, or the kind makes them."""
         return None
+
+    @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - a `TimeGuard`, "standard" or None
+        """What keeps one wrong clock from moving event time: a guard, "standard", or None to believe every time."""
+        return STANDARD
 
     @property
     def states_by_key(self) -> bool:

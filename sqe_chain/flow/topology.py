@@ -24,9 +24,15 @@ FoundNode = TypeVar("FoundNode", bound=Node)
 PoisonPolicy = Literal["stop", "dead_letter", "skip"]
 
 DEFAULT_STATE_PARTITIONS = 8
+DEFAULT_MAX_HELD = 1_000_000
 MAX_PARTITIONS = 100_000
 """Of an output; more than any Kafka cluster can have, so a larger number is a typing error."""
-_MOST = {"state_partitions": 65_536, "dead_letter_partitions": MAX_PARTITIONS, "max_lanes": 10_000_000}
+_MOST = {
+    "state_partitions": 65_536,
+    "dead_letter_partitions": MAX_PARTITIONS,
+    "max_lanes": 10_000_000,
+    "max_held": 1_000_000_000,
+}
 
 
 @dataclass
@@ -43,6 +49,7 @@ class Topology:
     dead_letter_partitions: int = 1
     state_partitions: int = DEFAULT_STATE_PARTITIONS
     max_lanes: int = DEFAULT_MAX_LANES
+    max_held: int = DEFAULT_MAX_HELD
     recreated: Recreated = "stop"
     allow_compacted: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
@@ -126,6 +133,25 @@ class Topology:
             return 1 if upstream is None else 1 + self.level(upstream)
 
         return self._once(("level", stage.index), counted)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether any stage takes its records in the order of their times."""
+        return self._once("by time", lambda: any(one.stage_kind.order == "times" for one in self.stages()))
+
+    @property
+    def timed(self) -> bool:
+        """Whether event time is followed in the inputs: for such stages, or for those who read what the flow writes."""
+        return self.by_time or bool(self.outputs())
+
+    def topics_before(self, node: Node) -> frozenset[str]:
+        """The input topics whose messages reach a node."""
+        if isinstance(node, SourceNode):
+            return frozenset(node.topics)
+        return self._once(
+            ("topics before", node.index),
+            lambda: frozenset().union(*(self.topics_before(self.nodes[parent]) for parent in node.parents)),
+        )
 
     def check(self) -> None:
         """Check what can only be checked once the flow is complete.

@@ -8,10 +8,9 @@ from typing import Any, Generic, TypeVar, overload
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import caller_line, check_callable, declared, state_codec
-from sqe_chain.flow.filtering import STANDARD
 from sqe_chain.flow.functions import Condition, KeyInContext, KeyOf, State, UserFunction, Value
 from sqe_chain.flow.kinds import kind_named
-from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.flow.stage_kind import STANDARD, StageKind
 
 Windowed = TypeVar("Windowed")
 """Type of a declared windowed stage: a stream of the windows' results."""

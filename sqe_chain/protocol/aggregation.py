@@ -9,7 +9,7 @@ Data flows one way, and each step makes the next one safe to repeat:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
@@ -17,14 +17,16 @@ from sqe_chain.ports import Bounds, Header, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import claim, release, stamp
-from sqe_chain.protocol.cutting import Part, next_part
+from sqe_chain.protocol.cutting import Part, ends_silence, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import everybody_in, releases, waits
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
+from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.in_step import keep_in_step
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.locations import locations_of, write_locations
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
     batch_plan,
@@ -77,12 +79,14 @@ class Aggregation:
     last: Plan | None = None
     open_plan: int | None = None
     _processor: Processor = field(init=False)
+    _idle: IdleWriters = field(init=False)
     _tools: _Tools | None = None
     _bytes_per_record: float = 100.0
     _level_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._processor = Processor(self.env)
+        self._idle = IdleWriters(self.env)
 
     def start(self) -> StartResult:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
@@ -106,8 +110,11 @@ class Aggregation:
             raise
         return result
 
-    def batch(self) -> BatchResult:
-        """Steps 3 to 7 for what is new in the inputs.
+    def batch(self, *, at_end: bool = False) -> BatchResult:
+        """Steps 3 to 7 for what is new in the inputs, and for what has waited for event time long enough.
+
+        Args:
+            at_end: no more input is expected: what waits for event time need not wait for silent partitions.
 
         Returns:
             What became of it; `worked` is False when there was nothing new, and then nothing was done.
@@ -124,13 +131,15 @@ class Aggregation:
         if spec is not None:
             bounds = inputs.limit_bounds(bounds, spec.until)
         started_ms = env.clock.now_ms()
-        found = self._process(last, bounds, infos)  # nothing outside has changed yet
+        found = self._process(last, bounds, infos, at_end=at_end)  # nothing outside has changed yet
         if found is None:
-            self._ready().applier.commit_again_daily(last)
+            self._ready().applier.commit_again(last, now=at_end)
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         clock_ms, part, report, exclusions = found
         plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, spec)
+        if env.flow.by_time and not self._processor.runs_in_place(infos, shuffled=last.shuffled):
+            plan = replace(plan, shuffled=True).with_id()
         with env.step(SEAL):
             self._seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
@@ -141,6 +150,7 @@ class Aggregation:
             plan=plan.number,
             outputs=0 if plan.silent else report.outputs,
             lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
+            held=sum(one.units for one in plan.waiting.values()) if env.flow.by_time else None,
             batch_ms=env.clock.now_ms() - started_ms,
         )
         env.emit(Committed.of(result))
@@ -167,7 +177,12 @@ class Aggregation:
                 return infos, bounds
 
     def _process(
-        self, last: Plan, bounds: dict[TopicPartition, Bounds], infos: dict[str, TopicInfo]
+        self,
+        last: Plan,
+        bounds: dict[TopicPartition, Bounds],
+        infos: dict[str, TopicInfo],
+        *,
+        at_end: bool,
     ) -> tuple[int, Part, Report, tuple[Exclusion, ...]] | None:
         """Step 3: the clock, the ranges, the report and the exclusions of the next batch; None when nothing is new.
 
@@ -175,19 +190,25 @@ class Aggregation:
             last: the last plan.
             bounds: of its partitions, as far as they may be read.
             infos: the flow's topics.
+            at_end: see `batch`.
         """
         env = self.env
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         while True:  # bounded: each round halves the batch
             part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
-            if part.empty:
+            if part.empty and (part.silent or not waits(last)):
                 return None
             clock_ms, left_out = env.clock.now_ms(), tuple[Exclusion, ...]()
             if part.due is not None:
                 verify_rest(env, part.due, bounds)
                 clock_ms, left_out = part.due.clock_ms, part.due.exclusions
+                part = replace(part, caught_up=part.due.caught_up)
             else:
                 part = keep_in_step(env, part, bounds)
+                part = self._with_idle(last, part, bounds, clock_ms, at_end=at_end)
+                in_place = self._processor.runs_in_place(infos, shuffled=last.shuffled)
+                if part.empty and not releases(env.flow, last, part.caught_up, clock_ms, in_place=in_place):
+                    return None
             transition = self._transition_after(last)
             sealed_before = part.due is not None  # and perhaps published in part, before a rebuild
             batch = Batch(
@@ -199,6 +220,10 @@ class Aggregation:
                 levels(env.flow),
                 left_out,
                 sealed=sealed_before,
+                caught_up=part.caught_up,
+                shuffled=last.shuffled,
+                silent=part.silent,
+                last_silent=ends_silence(last, part.stops, silent=part.silent),
             )
             try:
                 with env.step(PROCESS):
@@ -210,6 +235,22 @@ class Aggregation:
                         "more of its inputs fail now than one plan can list; run the code that sealed it"
                     ) from None
                 limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
+
+    def _with_idle(
+        self, last: Plan, part: Part, bounds: dict[TopicPartition, Bounds], clock_ms: int, *, at_end: bool
+    ) -> Part:
+        """The part, with the partitions that it reads to their end, and writers that are not waited for there."""
+        if not self.env.flow.timed:
+            return part
+        if not part.silent:
+            found = self._idle.find(last.times, part.stops, bounds, clock_ms, last.clock_ms, at_end=at_end)
+            return replace(part, caught_up=found)
+        # After a rebuild nothing more comes of a partition that is read as far as silence lasts.
+        spec = self.env.settings.rebuild
+        limits = {tp: last.silent_until.get(mark_name(*tp), 0) for tp in part.stops}
+        limits = limits if spec is None else dict(spec.until)
+        ended = [tp for tp, stop in part.stops.items() if stop >= limits.get(tp, 0)]
+        return replace(part, caught_up=everybody_in(last.times, ended, clock_ms, last.clock_ms))
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
@@ -312,7 +353,17 @@ class Aggregation:
         if not plan.empty:  # an empty one brings in a layout, or announces states
             transition = self._transition_after(redo.before)
             batch = Batch(
-                transition, plan.ranges, redo.before, plan.clock_ms, infos, redo.top_level, sealed=True
+                transition,
+                plan.ranges,
+                redo.before,
+                plan.clock_ms,
+                infos,
+                redo.top_level,
+                sealed=True,
+                caught_up=plan.caught_up,
+                shuffled=plan.shuffled,
+                silent=plan.silent,
+                last_silent=ends_silence(redo.before, plan.next_offsets(), silent=plan.silent),
             )
             report = self._processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)

@@ -23,8 +23,9 @@ from sqe_chain.segment.states import Claim, Transition, persist
 
 T = TypeVar("T")
 
-COMMIT_WITHIN_MS = 86_400_000
-"""Kafka forgets a group that commits nothing (`offsets.retention.minutes`), so an idle one commits again after a day."""
+COMMIT_AGAIN_MS = 30_000
+"""How often an idle service commits again. Kafka forgets a group that commits nothing (`offsets.retention.minutes`); and a
+run that slept may have set the commit back, so that readers would wait for what they have already."""
 
 
 @dataclass(slots=True)
@@ -147,7 +148,12 @@ class Applier:
         start = plan.layout.starts.get(mark_name(*planned.tp), 0)
         return json.dumps(known | {"start": start} if start else known)
 
-    def commit_again_daily(self, last: Plan) -> None:
-        """Commit the last plan again if the last commit is a day old: Kafka forgets idle groups."""
-        if self.env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
+    def commit_again(self, last: Plan, *, now: bool = False) -> None:
+        """Commit the last plan again, if the last commit is `COMMIT_AGAIN_MS` old.
+
+        Args:
+            last: the plan.
+            now: do it whatever the time is.
+        """
+        if now or self.env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS:
             self.commit(last)

@@ -9,7 +9,7 @@ inputs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.inputs import cut, limit_bounds
@@ -28,12 +28,14 @@ class Part:
         stops: their ends.
         silent: its outputs are not published.
         due: the batch that was sealed before a rebuild, which this one repeats; None: it is new.
+        caught_up: see `Plan.caught_up`.
     """
 
     ranges: tuple[PlannedRange, ...]
     stops: Offsets
     silent: bool = False
     due: Unfinished | None = None
+    caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -70,6 +72,17 @@ def next_part(
 def _part(last: Plan, stops: Offsets, *, silent: bool = False, due: Unfinished | None = None) -> Part:
     ranges = tuple(replace(planned, start=planned.stop, stop=stops[planned.tp]) for planned in last.ranges)
     return Part(ranges, stops, silent, due)
+
+
+def ends_silence(last: Plan, stops: Offsets, *, silent: bool) -> bool:
+    """Whether the batches after a silent one may be published.
+
+    Args:
+        last: the plan before it.
+        stops: where it ends in each partition.
+        silent: whether it is silent.
+    """
+    return silent and silent_limits(stops, last.silent_until) is None
 
 
 def silent_limits(offsets: Mapping[TopicPartition, int], silent_until: Mapping[str, int]) -> Offsets | None:

@@ -237,6 +237,7 @@ class Committed(Event):
         outputs: messages published.
         lag: offsets that were there when the batch began, and are not in it.
         lag_by_partition: the same for each "topic/partition".
+        held: records that wait for event time after the batch; None where no stage goes by it.
         event_time_ms: newest timestamp among the last records read of each partition, milliseconds since 1970; -1 none.
         batch_ms: how long the batch took, milliseconds.
     """
@@ -252,6 +253,7 @@ class Committed(Event):
     outputs: int
     lag: int
     lag_by_partition: Mapping[str, int]
+    held: int | None = None
     event_time_ms: int
     batch_ms: int
 
@@ -278,6 +280,7 @@ class Committed(Event):
             outputs=result.outputs,
             lag=result.lag,
             lag_by_partition=result.lag_by_partition,
+            held=result.held,
             event_time_ms=result.event_time_ms,
             batch_ms=result.batch_ms,
         )

@@ -7,6 +7,7 @@ id is a digest over its content and the id of the plan before. It is computed on
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
 
 
@@ -136,11 +138,26 @@ class Unfinished:
         clock_ms: the batch's clock.
         ranges: of the input partitions.
         exclusions: inputs left out.
+        caught_up: see `Plan.caught_up`.
     """
 
     clock_ms: int
     ranges: tuple[PlannedRange, ...]
     exclusions: tuple[Exclusion, ...] = ()
+    caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How far event time has come.
+
+    Attributes:
+        times: see `Plan.times`.
+        waiting: see `Plan.waiting`.
+    """
+
+    times: dict[str, EventTimes]
+    waiting: dict[str, WaitingUnits]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +185,14 @@ class Plan:
             again and has not passed it yet: its states are older than what they have.
         announced: stage -> for each state partition a digest of what is published of its states, empty for nothing: the
             plan reads nothing, and publishes the newest state of each key once more.
+        times: "topic/partition" -> event time at the end of the batch, where the flow goes by it; nobody changes it.
+        caught_up: "topic/partition", where the batch reads everything that was there when it began -> writers that are
+            not waited for (`sqe_chain.segment.event_times`).
+        waiting: "stage/state partition" -> what waits there for event time after the batch.
+        shuffled: for flows that go by event time, whether keys did not lie where level 1 could run in the reading tasks: what
+            a state partition waits for depends on it, so it stays so.
+        reached: how far event time had come where the plans *after* this one may cease to be silent: what had been released
+            there was published, and what had not must be.
     """
 
     number: int
@@ -186,12 +211,17 @@ class Plan:
     attempt: int = -1
     published_until: dict[str, int] = field(default_factory=dict)
     announced: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    times: dict[str, EventTimes] = field(default_factory=dict)
+    caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    waiting: dict[str, WaitingUnits] = field(default_factory=dict)
+    shuffled: bool = False
+    reached: Reached | None = None
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
 
     @property
     def empty(self) -> bool:
-        """Whether it reads nothing, so that states and marks at its end are those of the plan before."""
-        return all(planned.start == planned.stop for planned in self.ranges)
+        """Whether it does nothing to states and marks: it reads nothing, and nothing is released that waited."""
+        return not self.caught_up and all(planned.start == planned.stop for planned in self.ranges)
 
     def with_id(self) -> Plan:
         """The same plan, with its id computed."""
@@ -216,6 +246,9 @@ class Plan:
             del layout[name]
         plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
         plain["marks"] = {name: marks.to_json() for name, marks in self.marks.items()}
+        plain["times"] = _plain_times(self.times)
+        if self.reached is not None:
+            plain["reached"] = [_plain_times(self.reached.times), self.reached.waiting]
         plain["ranges"] = [_plain_range(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
         if self.unfinished is None:
@@ -224,9 +257,11 @@ class Plan:
             plain["unfinished"] = rest = _plain(self.unfinished)
             rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
             rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
+            if not rest["caught_up"]:
+                del rest["caught_up"]
         if self.attempt < 0:
             del plain["attempt"]
-        for name in ("published_until", "announced"):
+        for name in ("published_until", "announced", "times", "caught_up", "waiting", "shuffled", "reached"):
             if not plain[name]:
                 del plain[name]
         return {name: json.dumps(one, sort_keys=True, separators=(",", ":")) for name, one in plain.items()}
@@ -264,11 +299,17 @@ class Plan:
         raw["marks"] = {name: PartitionMarks.from_json(marks) for name, marks in raw["marks"].items()}
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
         raw["announced"] = {name: tuple(digests) for name, digests in raw.get("announced", {}).items()}
+        raw["times"] = _times_from(raw.get("times", {}))
+        raw["caught_up"] = {name: tuple(idle) for name, idle in raw.get("caught_up", {}).items()}
+        raw["waiting"] = _waiting_from(raw.get("waiting", {}))
+        if reached := raw.get("reached"):
+            raw["reached"] = Reached(_times_from(reached[0]), _waiting_from(reached[1]))
         if rest := raw.get("unfinished"):
             raw["unfinished"] = Unfinished(
                 rest["clock_ms"],
                 tuple(PlannedRange(**one) for one in rest["ranges"]),
                 tuple(Exclusion(**one) for one in rest["exclusions"]),
+                {name: tuple(idle) for name, idle in rest.get("caught_up", {}).items()},
             )
         return cls(**raw)
 
@@ -299,6 +340,21 @@ def _object_of(members: dict[str, str]) -> bytes:
     return ("{" + ",".join(f'"{name}":{members[name]}' for name in sorted(members)) + "}").encode()
 
 
+def _plain_times(times: Mapping[str, EventTimes]) -> dict[str, TimesRecord]:
+    return {name: one.to_json() for name, one in times.items()}
+
+
+def _times_from(raw: Mapping[str, TimesRecord]) -> dict[str, EventTimes]:
+    return {name: EventTimes.from_json(one) for name, one in raw.items()}
+
+
+def _waiting_from(raw: Mapping[str, Any]) -> dict[str, WaitingUnits]:
+    return {
+        name: WaitingUnits(units, None if frontier is None else Frontier(*frontier))
+        for name, (units, frontier) in raw.items()
+    }
+
+
 def _plain_range(one: PlannedRange) -> dict[str, Any]:
     plain = _plain(one)
     if one.last_crc < 0:
@@ -309,6 +365,12 @@ def _plain_range(one: PlannedRange) -> dict[str, Any]:
 def mark_name(topic: str, partition: int) -> str:
     """The name under which a plan keeps a partition's marks."""
     return f"{topic}/{partition}"
+
+
+def at_name(name: str) -> tuple[str, int]:
+    """What `mark_name` made a name of."""
+    first, _, number = name.rpartition("/")
+    return first, int(number)
 
 
 def as_range(planned: PlannedRange, leader_epoch: int) -> Range:

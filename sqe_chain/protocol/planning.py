@@ -10,11 +10,13 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
-from sqe_chain.protocol.cutting import Part
+from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
+from sqe_chain.protocol.event_times import times_at
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.results import PartitionEnd, Portion, Report
 from sqe_chain.segment.states import Claim
@@ -87,6 +89,7 @@ def birth_plan(
         unfinished=spec.unfinished if spec else None,
         attempt=number if spec else -1,
         published_until=dict(spec.published_until) if spec else {},
+        reached=spec.reached if spec else None,
     ).with_id()
 
 
@@ -145,6 +148,7 @@ def layout_plan(
         unfinished=last.unfinished,
         attempt=spec.number if spec else -1,
         published_until=last.published_until,
+        reached=last.reached,
     ).with_id()
 
 
@@ -157,6 +161,8 @@ def _plan_after(
     marks: dict[str, PartitionMarks],
 ) -> Plan:
     """The beginning of the plan after another one, still without an id; nothing else of that one is carried over."""
+    kept = {mark_name(*one.tp): one.topic_id for one in ranges}
+    ids = {one.topic_id for one in last.ranges}
     return Plan(
         last.number + 1,
         "",
@@ -167,6 +173,9 @@ def _plan_after(
         layout,
         ranges,
         marks,
+        times={name: one for name, one in last.times.items() if kept.get(name, "") in ids},
+        waiting=last.waiting,
+        shuffled=last.shuffled,
     )
 
 
@@ -211,6 +220,12 @@ def batch_plan(
     return replace(
         plan,
         exclusions=exclusions,
+        times=last.reached.times
+        if last.reached is not None and ends_silence(last, part.stops, silent=part.silent)
+        else times_after(last, report),
+        reached=last.reached if part.silent else None,
+        caught_up=part.caught_up,
+        waiting=last.waiting | {mark_name(*at): one for at, one in report.waiting.items()},
         silent=part.silent,
         silent_until=last.silent_until if part.silent else {},
         unfinished=None if part.due else last.unfinished,
@@ -224,19 +239,64 @@ def batch_plan(
 
 
 def portions_of(
-    ranges: Sequence[PlannedRange], before: Plan, exclusions: Sequence[Exclusion]
+    flow: Flow,
+    ranges: Sequence[PlannedRange],
+    before: Plan,
+    exclusions: Sequence[Exclusion],
+    caught_up: Mapping[str, tuple[str, ...]],
+    clock_ms: int,
 ) -> list[Portion]:
-    """What the tasks read: the ranges that are not empty, with marks, witnesses and exclusions."""
+    """What the tasks read, with marks, witnesses and exclusions.
+
+    A stage that goes by event time asks all input partitions how far they have come, so there empty ranges count too.
+
+    Args:
+        flow: the flow.
+        ranges: of all partitions.
+        before: the plan before.
+        exclusions: inputs that are left out.
+        caught_up: see `Plan.caught_up`.
+        clock_ms: the batch's clock.
+    """
     known = before.ends()
-    return [
-        Portion(
-            as_range(planned, known[planned.tp].last_epoch),
-            before.marks[mark_name(planned.topic, planned.partition)],
-            tuple(one for one in exclusions if (one.topic, one.partition) == planned.tp),
+    found: list[Portion] = []
+    for planned in ranges:
+        if planned.start == planned.stop and not flow.by_time:
+            continue
+        read = as_range(planned, known[planned.tp].last_epoch)
+        marks = before.marks[mark_name(planned.topic, planned.partition)]
+        own = tuple(one for one in exclusions if (one.topic, one.partition) == planned.tp)
+        times = (
+            times_at(before.times, planned.tp, caught_up, clock_ms, before.clock_ms) if flow.timed else None
         )
-        for planned in ranges
-        if planned.start < planned.stop
-    ]
+        found.append(Portion(read, marks, own, times))
+        # Units of earlier batches may have waited, and fail only now.
+        early = [one for one in own if one.offset < planned.start and one.policy == "dead_letter"]
+        for one in early:
+            alone = replace(read, start=one.offset, stop=one.offset + 1)
+            found.append(Portion(alone, marks, (one,), letters=True))
+    return found
+
+
+def left_out_of(
+    ranges: Sequence[PlannedRange], exclusions: Sequence[Exclusion]
+) -> frozenset[tuple[str, int, int]]:
+    """Inputs that are left out though an earlier batch has read them."""
+    starts = {planned.tp: planned.start for planned in ranges}
+    return frozenset(
+        (one.topic, one.partition, one.offset)
+        for one in exclusions
+        if one.offset < starts[one.topic, one.partition]
+    )
+
+
+def times_after(before: Plan, report: Report) -> dict[str, EventTimes]:
+    """Event time at the end of a batch."""
+    return before.times | {
+        mark_name(end.topic, end.partition): end.times.settled()
+        for end in report.ends
+        if end.times is not None
+    }
 
 
 def marks_after(before: Plan, report: Report) -> dict[str, PartitionMarks]:

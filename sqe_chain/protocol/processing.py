@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import progress_at, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
-from sqe_chain.protocol.plan import Plan, PlannedRange
-from sqe_chain.protocol.planning import portions_of
+from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
+from sqe_chain.protocol.planning import left_out_of, portions_of
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.results import Job, Report
+from sqe_chain.segment.poison import no_letter
+from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.segment.states import Transition
 
 MAX_EXCLUSIONS = 2_000
@@ -45,6 +47,10 @@ class Batch:
         top_level: the last level whose stages are wanted.
         exclusions: inputs that were left out when the batch was sealed, and are left out again.
         sealed: its plan is sealed: it publishes what it published then, so what its topics accept now is not asked.
+        caught_up: see `Plan.caught_up`.
+        shuffled: see `Plan.shuffled`.
+        silent: see `Plan.silent`.
+        last_silent: the batches after it may be published.
     """
 
     transition: Transition
@@ -55,6 +61,10 @@ class Batch:
     top_level: int
     exclusions: Sequence[Exclusion] = ()
     sealed: bool = False
+    caught_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    shuffled: bool = False
+    silent: bool = False
+    last_silent: bool = False
 
 
 class Suspects:
@@ -164,17 +174,30 @@ class Processor:
             suspects: inputs on trial: each is processed and taken back.
         """
         env, infos = self._env, batch.infos
-        portions = portions_of(batch.ranges, batch.before, (*exclusions, *suspects))
+        every = (*exclusions, *suspects)
+        portions = portions_of(env.flow, batch.ranges, batch.before, every, batch.caught_up, batch.clock_ms)
+        self._check_letters(portions)
+        waiting = {at_name(name): one for name, one in batch.before.waiting.items()}
+        before, clock_ms = batch.before, batch.clock_ms
+        known = [planned.tp for planned in batch.ranges] if env.flow.timed else []
+        progress = progress_at(before.times, known, batch.caught_up, clock_ms, before.clock_ms)
+        limits = batch.before.reached.waiting if batch.silent and batch.before.reached else {}
+        reached = {at_name(name): one.frontier for name, one in limits.items()}
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         while True:  # at most twice: the second time not in place
             job = Job(
                 batch.transition,
                 batch.clock_ms,
-                self._in_place and self._fits_in_place(infos),
+                self.runs_in_place(infos, shuffled=batch.shuffled),
                 batch.top_level,
                 {} if batch.sealed else infos,
                 inputs.compacted_topics(infos),
                 tried,
+                waiting=waiting,
+                left_out=left_out_of(batch.ranges, every),
+                reached=reached,
+                watermarks=watermarks_of(env.flow, progress, before.waiting),
+                last_silent=batch.last_silent,
             )
             try:
                 # Repeated as one: its tasks read records and states with many calls, and write nothing.
@@ -188,6 +211,29 @@ class Processor:
                 stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)
                 env.emit(Shuffled(stages, report.misplaced))
             self._in_place = False
+
+    def _check_letters(self, portions: Sequence[Portion]) -> None:
+        """Check that the records of which letters have to be made are still there.
+
+        Raises:
+            PoisonError: one is not.
+        """
+        letters = [portion for portion in portions if portion.letters]
+        bounds = (
+            self._env.log.bounds({(one.read.topic, one.read.partition) for one in letters}) if letters else {}
+        )
+        for one in letters:
+            if one.read.start < bounds[one.read.topic, one.read.partition].begin:
+                raise no_letter(self._env.flow, one.exclusions[0])
+
+    def runs_in_place(self, infos: Mapping[str, TopicInfo], *, shuffled: bool) -> bool:
+        """Whether the next attempt runs level 1 in the reading tasks.
+
+        Args:
+            infos: the flow's topics.
+            shuffled: see `Plan.shuffled`.
+        """
+        return self._in_place and not shuffled and self._fits_in_place(infos)
 
     def _fits_in_place(self, infos: Mapping[str, TopicInfo]) -> bool:
         """Whether every input has as many partitions as there are state partitions, and no stage has heartbeats.

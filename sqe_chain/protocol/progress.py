@@ -9,7 +9,7 @@ from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, Plan, Unfinished, mark_name
+from sqe_chain.protocol.plan import Layout, Plan, Reached, Unfinished, mark_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class Progress:
         starts: first offset of each partition that it did not begin at 0.
         unfinished: the batch after `ends`, which may have been published in part.
         published_until: `Plan.published_until` of its last plan.
+        reached: how far event time had come at `ends`.
     """
 
     number: int
@@ -34,6 +35,7 @@ class Progress:
     starts: dict[TopicPartition, int]
     unfinished: Unfinished | None = None
     published_until: Mapping[str, int] = field(default_factory=dict)
+    reached: Reached | None = None
 
 
 def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
@@ -88,13 +90,15 @@ def find_progress(
             f"flow {name!r}: plan {last.number - 1} is not kept any more, so it is not known what was published of the last "
             f"one; {START_OVER}"
         )
-    rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)
+    unfinished = Unfinished(last.clock_ms, last.ranges, last.exclusions, last.caught_up)
+    rest = base.unfinished if base is last else unfinished
     names = {mark_name(*tp): tp for tp in last.ends()}
     starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
     published = {tp: max(end, base.silent_until.get(mark_name(*tp), 0)) for tp, end in ends.items()}
-    return Progress(number, last.layout, ends, published, starts, rest, last.published_until)
+    reached = base.reached or (Reached(base.times, base.waiting) if base.times else None)
+    return Progress(number, last.layout, ends, published, starts, rest, last.published_until, reached)
 
 
 def _is_begun(env: Environment, plan: Plan) -> bool:

@@ -143,8 +143,9 @@ class Rebuild:
             silent_until = {name: offset for name, offset in published.items() if offset}
         reached = {mark_name(*tp): offset for tp, offset in until.items()}
         heard = {name: offset for name, offset in heard.items() if offset > reached.get(name, offset)}
+        event_time = progress.reached if silent_until else None
         return RebuildSpec(
-            progress.number + 1, progress.starts, until, silent_until, progress.unfinished, heard
+            progress.number + 1, progress.starts, until, silent_until, progress.unfinished, heard, event_time
         )
 
     def _target_offsets(self, ends: Offsets) -> Offsets:

@@ -16,14 +16,18 @@ from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.errors import START_OVER, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.applying import COMMIT_WITHIN_MS
+from sqe_chain.protocol.applying import COMMIT_AGAIN_MS
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.event_times import progress_at, times_at, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
+from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
+from sqe_chain.protocol.plan import mark_name
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.results import Job, Portion, Report
 from sqe_chain.segment.states import Claim, Transition
 
@@ -37,12 +41,15 @@ class InputProgress:
         topic_id: of the topic.
         epoch: leader epoch plus one of the last record read; 0 unknown.
         marks: what was seen so far, or since a run had to enter the partition in the middle of its lanes.
+        times: event time, as far as this run has read; None: it has read nothing. Nobody keeps it: until a new run knows it
+            again, outputs promise nothing.
     """
 
     offset: int
     topic_id: bytes
     epoch: int
     marks: PartitionMarks
+    times: EventTimes | None = None
 
 
 Recreated = dict[tuple[str, str], dict[TopicPartition, int]]
@@ -62,8 +69,12 @@ class Republisher:
     _bytes_per_record: float = 100.0
     _committed_ms: int = 0
     _brake: Brake = field(init=False)
+    _idle: IdleWriters = field(init=False)
+    _started_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._idle = IdleWriters(self.env)
+        self._started_ms = self.env.clock.now_ms()
         self._brake = Brake(self.env.settings.max_excluded, self.env.settings.max_excluded_share)
 
     @property
@@ -91,8 +102,11 @@ class Republisher:
         env.emit(Recovered.of(result))
         return result
 
-    def batch(self) -> BatchResult:
+    def batch(self, *, at_end: bool = False) -> BatchResult:
         """Read, transform, publish and commit what is new.
+
+        Args:
+            at_end: no more input is expected.
 
         Returns:
             What became of it; `worked` is False when there was nothing new.
@@ -109,21 +123,25 @@ class Republisher:
         )
         stops = inputs.cut(offsets, bounds, limit)
         if stops == offsets:
-            if env.clock.now_ms() - self._committed_ms > COMMIT_WITHIN_MS:
+            if at_end or env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS:
                 self._commit(list(self._inputs))
             env.emit(CaughtUp())
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
+        times = {mark_name(*tp): one.times for tp, one in self._inputs.items() if one.times is not None}
+        idle = self._idle.find(times, stops, bounds, started_ms, self._started_ms)
+        progress = progress_at(times, stops, idle, started_ms, self._started_ms)
         portions = [
             Portion(
-                Range(tp[0], progress.topic_id, tp[1], progress.offset, stops[tp], progress.epoch),
-                progress.marks,
+                Range(tp[0], one.topic_id, tp[1], one.offset, stops[tp], one.epoch),
+                one.marks,
+                times=times_at(times, tp, idle, started_ms, self._started_ms),
             )
-            for tp, progress in self._inputs.items()
-            if stops[tp] > progress.offset
+            for tp, one in self._inputs.items()
+            if stops[tp] > one.offset
         ]
         with env.step(PUBLISH):
-            report = self._publish(portions, started_ms, infos)
+            report = self._publish(portions, started_ms, infos, watermarks_of(env.flow, progress, {}))
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)
@@ -199,11 +217,22 @@ class Republisher:
             if bounds is not None:
                 return infos, offsets, bounds
 
-    def _publish(self, portions: list[Portion], clock_ms: int, infos: dict[str, TopicInfo]) -> Report:
+    def _publish(
+        self,
+        portions: list[Portion],
+        clock_ms: int,
+        infos: dict[str, TopicInfo],
+        watermarks: Mapping[str, int],
+    ) -> Report:
         env = self.env
         transition = Transition(env.flow.name, Claim(0, ""), 0, "")
         job = Job(
-            transition, clock_ms, topics=infos, compacted=inputs.compacted_topics(infos), brake=self._brake
+            transition,
+            clock_ms,
+            topics=infos,
+            compacted=inputs.compacted_topics(infos),
+            brake=self._brake,
+            watermarks=watermarks,
         )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))
@@ -229,6 +258,7 @@ class Republisher:
         for end in report.ends:
             progress = self._inputs[end.topic, end.partition]
             progress.marks = end.marks
+            progress.times = end.times and end.times.settled()
             progress.epoch = end.last_epoch or progress.epoch
         records = sum(end.records for end in report.ends)
         if records:

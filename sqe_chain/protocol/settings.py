@@ -8,7 +8,7 @@ from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
-from sqe_chain.protocol.plan import Unfinished
+from sqe_chain.protocol.plan import Reached, Unfinished
 
 _LEAST = {
     "interval_ms": 0,
@@ -18,6 +18,7 @@ _LEAST = {
     "max_excluded": 0,
     "standby_ms": 0,
     "back_off_ms": 0,
+    "idle_ms": 0,
 }
 """Settings that are whole numbers, and the least that each may be."""
 _MOST = 10**15
@@ -35,6 +36,7 @@ class RebuildSpec:
             was published already.
         unfinished: the batch that was sealed and perhaps published in part; it is the first one to be published again.
         published_until: see `Plan.published_until`.
+        reached: see `Plan.reached`.
     """
 
     number: int
@@ -43,6 +45,7 @@ class RebuildSpec:
     silent_until: Mapping[str, int]
     unfinished: Unfinished | None = None
     published_until: Mapping[str, int] = field(default_factory=dict)
+    reached: Reached | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Settings:
         in_place: run level 1 in the reading tasks where the partitions allow it.
         standby_ms: how long the other run's heartbeat must have stopped before a standby takes over.
         back_off_ms: longest wait between two attempts to reach a broker or store.
+        idle_ms: how long an input partition must have been silent before stages that go by event time no longer wait for it.
         owner: who this run is (JSON), for the claim.
         rebuild: fold this again, silently, and then end; None: go on.
     """
@@ -84,6 +88,7 @@ class Settings:
     in_place: bool = True
     standby_ms: int = 6_000
     back_off_ms: int = 10_000
+    idle_ms: int = 5_000
     owner: str = "{}"
     rebuild: RebuildSpec | None = None
 

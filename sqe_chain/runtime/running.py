@@ -120,6 +120,8 @@ class RunningService:
     def wait_until_caught_up(self, timeout_s: float = 60.0) -> None:
         """Wait until all messages that are in the inputs now are processed, persisted and committed.
 
+        Where stages go by event time, also until no record waits for it: `idle` after the inputs have fallen silent.
+
         Args:
             timeout_s: how long at most, in seconds.
 
@@ -133,13 +135,14 @@ class RunningService:
             if not self.alive:
                 raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
             left = self._left(ends)
-            if self._bell.recovered and not left:
+            if self._bell.recovered and not left and not self._bell.held:
                 return
             rest_s = deadline - monotonic()
             if rest_s <= 0:
+                held = f"; {self._bell.held} records wait for event time" if self._bell.held else ""
                 raise TimeoutError(
                     f"flow {self.flow.name!r} has not {'caught up' if self._bell.recovered else 'started'} in {timeout_s:g} s; "
-                    f"(committed, end) by input: {left}"
+                    f"(committed, end) by input: {left}{held}"
                 )
             with self._moved:
                 self._moved.wait(min(rest_s, _LOOK_S))
@@ -233,6 +236,7 @@ class _Bell:
     def __init__(self, moved: threading.Condition) -> None:
         self._moved = moved
         self.recovered = False
+        self.held = 0
 
     def step(self, number: int, when: When) -> None:
         """Ignored: events are enough."""
@@ -240,6 +244,8 @@ class _Bell:
     def event(self, event: Event) -> None:
         """Wake the waiting threads."""
         self.recovered |= isinstance(event, Recovered)
+        if isinstance(event, Committed):
+            self.held = event.held or 0
         if isinstance(event, Recovered | Committed | CaughtUp):
             with self._moved:
                 self._moved.notify_all()

@@ -68,6 +68,8 @@ class Service:
             result = service.batch()
             limited = result.worked and result.lag > 0  # the batch was full: the next one follows at once
             if self.once and not limited:
+                if stateful and self.env.flow.by_time:
+                    service.batch(at_end=True)  # nothing more is expected that others would have to wait for
                 self.stop.request("once")
             elif not limited:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)

@@ -78,6 +78,7 @@ class FastPath:
         for end in (*np.flatnonzero(~block.columns.ordinary).tolist(), len(messages)):
             if end - begin >= WORTHWHILE and accept_run(self._inputs.marks, block, begin, end):
                 self._fold(block, begin, end)
+                self._inputs.observe_run(block.columns, range(begin, end), block.values)
                 begin = end
             replays += self._one_by_one(messages[begin : end + 1])
             begin = end + 1
@@ -138,4 +139,4 @@ class FastPath:
         inputs, message, head = self._inputs, block.messages[index], block.head(index)
         epoch, lane = stored_epoch(message.leader_epoch()), inputs.read_lane(head.lane)
         position = block.position(index)
-        return new_origin((inputs.tp, message.offset(), epoch, lane, position, head, message, None))
+        return new_origin((inputs.tp, message.offset(), epoch, lane, position, head, message, None, -1))

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import marshal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
-from sqe_chain.codecs.registry import codec_tagged
+from sqe_chain.codecs import codec_for
+from sqe_chain.codecs.registry import codec_tagged, tag_of
 from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import PlainFold, StageTask
+from sqe_chain.flow.stage_kind import ENVELOPE, PlainFold, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.event_times import EVERYTHING, WHOLE, Frontier, Progress, WaitingUnits, frontier_of
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
+from sqe_chain.segment.held_units import HeldUnits
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import exclusion_of, place_in_user_code
 from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRow, Units, taken
 from sqe_chain.segment.stage_part import StagePart, addressing
-from sqe_chain.segment.stage_table import PartitionTable
+from sqe_chain.segment.stage_table import PartitionTable, Rows
 from sqe_chain.segment.states import PartitionStates
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
+_PROGRESS: Final = -1
+"""In rows, instead of a stage: how far event time has come. Before all stages, and after Spark's results."""
 
 
 def levels(flow: Flow) -> int:
@@ -83,6 +89,8 @@ class Shuffle:
 def carried_need(flow: Flow, stage: StageNode) -> int:
     """What units of a stage must carry of their input through its shuffle; see `Node.needs`."""
     need = stage.stage_kind.needs
+    if stage.stage_kind.order == "times":
+        need = max(need, ENVELOPE)
     pending = [*flow.children(stage.index)]
     while pending:
         node = pending.pop()
@@ -99,9 +107,11 @@ class Level:
         self._level = level
         self._part = part
         self._report = report
+        self._job = job
         self._suspects = job.suspects
+        self._progress: list[Progress] = []
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms)
+        self._gatherer = Gatherer(flow, part, job.topics, job.clock_ms, watermarks=job.watermarks)
         self._shuffle = Shuffle(flow)
         self._ready: list[Output] = []
         self._compiler = Compiler(
@@ -110,6 +120,7 @@ class Level:
         self._current: Origin | None = None
         self._deeper = [stage.index for stage in flow.stages() if flow.level(stage) == level + 1]
         self._wanted = level < job.top_level
+        self._alone = job.in_place and level == 1  # then a state partition has input partitions of its own
         self._stages: dict[int, StagePart] = {}
         self._fitting: dict[int, Fitting] = {}
         self._failures: dict[tuple[str, int, int], Exclusion] = {}
@@ -136,8 +147,51 @@ class Level:
             suspects=job.suspects,
         )
         fitting = self._fitting[stage.index] = Fitting(stage, store)
-        several = not job.in_place or self._level > 1 or len(flow.input_topics()) > 1
-        return StagePart(stage, states, table, (self._part, partitions), task, fitting, several=several)
+        held = partial(self._held, stage, table) if self._waits(stage) else None
+        return StagePart(stage, states, table, (self._part, partitions), task, fitting, held, job.left_out)
+
+    def _waits(self, stage: StageNode) -> bool:
+        """Whether a stage's units have to be brought into the order of their times."""
+        if stage.stage_kind.order != "times":
+            return False
+        # In place, the messages of one raw topic come in one order already, that of their only lane.
+        topics = self._flow.topics_before(stage)
+        raw = {topic for source in self._flow.sources() if source.raw for topic in source.topics}
+        alone = len(topics) == 1 and topics <= raw
+        return not (self._alone and alone)
+
+    def _held(self, stage: StageNode, table: PartitionTable) -> HeldUnits:
+        need = carried_need(self._flow, stage)
+        return HeldUnits(table, need, _encoded, self._flow.max_held, self._known(stage))
+
+    def _known(self, stage: StageNode) -> WaitingUnits | None:
+        """What waits in a stage since earlier batches, and how far it has come.
+
+        After a shuffle that is the same in all state partitions: an input may have units in several of them, and if one
+        took what another one keeps, it could fail there when a part of it has been counted.
+        """
+        waiting = self._job.waiting
+        own, whole = waiting.get((stage.name, self._part)), waiting.get((stage.name, WHOLE))
+        if whole is None or whole.frontier is None:
+            return own
+        if own is None or own.frontier is None or own.frontier < whole.frontier:
+            return WaitingUnits(own.units if own is not None else 0, whole.frontier)
+        return own
+
+    def _limited(self, stage: StageNode, frontier: Frontier | None) -> Frontier | None:
+        """The frontier, as far as it may go after a rebuild."""
+        job = self._job
+        known = [job.reached[at] for part in (self._part, WHOLE) if (at := (stage.name, part)) in job.reached]
+        if not known:
+            return frontier
+        limit = max((one for one in known if one is not None), default=None)
+        if job.last_silent or frontier is None or limit is None:
+            return limit if job.last_silent else None
+        return min(frontier, limit)
+
+    def progress(self, found: Iterable[Progress]) -> None:
+        """How far event time has come in input partitions, before `finish`."""
+        self._progress += found
 
     def plain_fold(self, stage: int) -> PlainFold | None:
         """How ordinary messages may be folded into one of the level's stages at once; None: not at all."""
@@ -172,9 +226,13 @@ class Level:
         for index, work in self._stages.items():
             # First the outputs of the last input: what comes next belongs to no single one.
             self._before_input(None)
-            rows = work.changed()
+            stage = self._flow.stage_at(index)
+            known = self._job.waiting.get((stage.name, self._part))
+            if known is not None and known.units:
+                work.resume()
+            rows = self._changed(stage, work)
             self._before_input(None)
-            self._push_changes(self._flow.stage_at(index), work)
+            self._push_changes(stage, work)
             for cell, changed in sorted(rows.items()):
                 self._report.touched.append((index, cell))
                 if text := self._fitting[index].too_large(changed):
@@ -182,6 +240,25 @@ class Level:
                 yield States(self._level, index, cell, changed)
         self._report.failed += self._failures.values()
         yield from self.blocks()
+        if self._flow.by_time and self._wanted and not self._alone:
+            yield Units(self._level + 1, progress_rows((self._part,), self._progress))
+
+    def _changed(self, stage: StageNode, work: StagePart) -> dict[int, Rows]:
+        """The rows that a stage has changed, with what waits there for event time reported."""
+        if stage.stage_kind.spread in ("partition", "lane"):
+            # What is compared came from one input partition. It is brought into order with others, but waits for none.
+            return work.changed(EVERYTHING, "nothing")
+        topics = self._flow.topics_before(stage)
+        found = [one for one in self._progress if one.topic in topics]
+        frontier = self._limited(stage, frontier_of(found))
+        rows = work.changed(frontier, _holder(found, frontier))
+        if work.waiting is not None:
+            self._report.waiting[stage.name, self._part] = work.waiting
+        if not self._alone:
+            whole = self._job.waiting.get((stage.name, WHOLE))
+            known = (one for one in (frontier, whole and whole.frontier) if one is not None)
+            self._report.waiting[stage.name, WHOLE] = WaitingUnits(0, max(known, default=None))
+        return rows
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
         """Give changed states to the operators after `changes()`.
@@ -227,6 +304,30 @@ class Level:
         self._failures.setdefault(origin.order, exclusion_of(self._flow, origin, error))
 
 
+def _holder(found: Iterable[Progress], frontier: Frontier | None) -> str:
+    """The input partitions that hold units back, for texts."""
+    names = [
+        f"{one.topic}[{one.partition}]"
+        for one in found
+        if one.waited_for and (frontier is None or one.watermark_ms in (None, frontier.at_ms))
+    ]
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _encoded(value: object) -> tuple[str, bytes]:
+    codec = codec_for(type(value))
+    return tag_of(codec), codec.encode(value)
+
+
+def progress_rows(parts: Iterable[int], found: Iterable[Progress]) -> list[UnitRow]:
+    """Rows that tell state partitions how far event time has come; they come before all units."""
+    own = [
+        (_PROGRESS, one.topic, one.partition, -1, b"", b"", "", b"", marshal.dumps(tuple(one)))
+        for one in found
+    ]
+    return [(part, *one) for part in parts for one in own]
+
+
 def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores: Stores) -> Iterator[Block]:
     """One task after a shuffle: fold the units of one or more state partitions.
 
@@ -259,9 +360,13 @@ def run_level(flow: Flow, job: Job, level: int, rows: Iterable[UnitRow], stores:
                     yield from current.finish()
                 part, current = row[0], Level(flow, job, level, row[0], stores, report)
             stage = row[1]
-        pending.append(decode.unit(row))
+        if stage == _PROGRESS and current is not None:
+            current.progress((Progress(*marshal.loads(row[9])),))  # noqa: S302 - our own rows
+        else:
+            pending.append(decode.unit(row))
     if current is not None:
-        current.fold(stage, pending)
+        if pending:
+            current.fold(stage, pending)
         yield from current.finish()
     yield report
 

@@ -51,7 +51,13 @@ class _Target:
     """One output, for one shard."""
 
     def __init__(
-        self, flow: Flow, node: OutputNode, shard: int | None, info: TopicInfo | None, suffix: str
+        self,
+        flow: Flow,
+        node: OutputNode,
+        shard: int | None,
+        info: TopicInfo | None,
+        suffix: str,
+        watermark_ms: int,
     ) -> None:
         self.name = f"{flow.name}/{node.name}{suffix}"
         self.topic = node.topic
@@ -66,6 +72,7 @@ class _Target:
         self.headers = node.headers and shard is None
         self.keys: dict[bytes, tuple[int, bytes]] = {}
         self._shard = shard
+        self._watermark_ms = watermark_ms
         self.lanes: dict[int, _Writing] = {}
 
     def key(self, key: bytes) -> tuple[int, bytes]:
@@ -85,6 +92,7 @@ class _Target:
             partition=tp.partition,
             output=self.name,
             shard=self._shard,
+            watermark_ms=self._watermark_ms,
         )
         made = self.lanes[origin.lane] = _Writing(template)
         return made
@@ -112,6 +120,7 @@ class Gatherer:
         topics: topic -> what it accepts; a topic that is absent is not checked.
         clock_ms: the batch's clock, the same in every attempt.
         suffix: what the names of outputs have at their ends: then the records are on lanes of their own.
+        watermarks: see `Job.watermarks`.
     """
 
     def __init__(
@@ -121,10 +130,13 @@ class Gatherer:
         topics: Mapping[str, TopicInfo],
         clock_ms: int,
         suffix: str = "",
+        watermarks: Mapping[str, int] | None = None,
     ) -> None:
         self._clock_ms = clock_ms
+        promised = watermarks or {}
         self._targets = {
-            node.index: _Target(flow, node, shard, topics.get(node.topic), suffix) for node in flow.outputs()
+            node.index: _Target(flow, node, shard, topics.get(node.topic), suffix, promised.get(node.name, 0))
+            for node in flow.outputs()
         }
 
     def gather(self, made: list[Made], origin: Origin, outputs: list[Output], *, keep: bool = True) -> None:
@@ -213,7 +225,7 @@ class Gatherer:
         if target.process_id is not None:
             self._for_sqe(target, target.process_id, collections, origin, outputs)
             return
-        tp, offset, epoch, lane, position, head, message, _ = origin
+        tp, offset, epoch, lane, position, head, message, _, _ = origin
         writing = target.lanes.get(lane) or target.writing(origin)
         if head is not None:
             chain, timestamp_ms = head.chain, head.timestamp_ms

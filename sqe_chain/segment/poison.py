@@ -79,6 +79,15 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
     return flow.dead_letter_topic, partition, message.key(), message.value(), headers, timestamp_ms
 
 
+def no_letter(flow: Flow, exclusion: Exclusion) -> PoisonError:
+    """The error for an input that fails after it has waited for event time, and is not in Kafka any more."""
+    return PoisonError(
+        f"flow {flow.name!r}: {exclusion.topic}[{exclusion.partition}]@{exclusion.offset} has waited for event time and cannot be "
+        f"processed ({exclusion.error}: {exclusion.text}), and its record is not in Kafka any more, so no dead letter can be "
+        "made of it: fix the code, or declare poison='skip'"
+    ).at(exclusion.topic, exclusion.partition, exclusion.offset)
+
+
 def place_in_user_code(flow: Flow, error: BaseException) -> str:
     """File, line and function where user code failed, and the node that called it; empty if it did not fail there.
 

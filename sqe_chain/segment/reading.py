@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Message
 from sqe_chain.segment.compiler import Collector, Compiler
-from sqe_chain.segment.level import Level, Shuffle, stages_at
+from sqe_chain.segment.event_times import Progress
+from sqe_chain.segment.level import Level, Shuffle, levels, progress_rows, stages_at
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.segment.source_partition import SourcePartition
@@ -35,7 +36,7 @@ class Reading:
         self._job = job
         self._stores = stores
         self._collector = Collector(flow)
-        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms)
+        self._gatherer = Gatherer(flow, None, job.topics, job.clock_ms, watermarks=job.watermarks)
         self._shuffle = Shuffle(flow)
         self._first = [stage.index for stage in stages_at(flow, 1)]
         shuffled = frozenset[int]() if job.in_place else frozenset(self._first)
@@ -60,6 +61,10 @@ class Reading:
         inputs = SourcePartition(
             self._flow, self._job, portion, self._compiler, self._collector, self._gatherer, columns
         )
+        if portion.letters:
+            letters = inputs.letters([message for block in messages for message in block])
+            yield taken(letters, self.report)
+            return
         fast_path = None if columns is None else _fast_path(inputs, self._level)
         for block in messages:
             if block:
@@ -68,8 +73,10 @@ class Reading:
                 else:
                     inputs.feed(block)
                 yield from self._drain(inputs)
-        self.report.ends.append(inputs.finish())
+        self.report.ends.append(end := inputs.finish())
         yield from self._drain(inputs)
+        if end.times is not None and self._flow.by_time:
+            yield from self._tell(end.times.progress(end.topic, end.partition))
         self.report.excluded += inputs.excluded
         self.report.notices += inputs.marks.notices
 
@@ -78,6 +85,14 @@ class Reading:
         if self._level is not None:
             yield from self._level.finish()
         yield self.report
+
+    def _tell(self, found: Progress) -> Iterator[Block]:
+        """Tell the stages after this task how far event time has come in its input partition."""
+        if self._level is not None:
+            self._level.progress((found,))
+        after = 1 if self._level is None else 2
+        if after <= min(levels(self._flow), self._job.top_level):
+            yield Units(after, progress_rows(range(self._flow.state_partitions), (found,)))
 
     def _drain(self, inputs: SourcePartition) -> Iterator[Block]:
         if inputs.outputs:

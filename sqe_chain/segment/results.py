@@ -10,6 +10,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Output, Range, StateStore, TopicInfo
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.event_times import EventTimes, Frontier, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.states import Transition
 
@@ -35,6 +36,11 @@ class Job:
         compacted: input topics that are compacted.
         suspects: topic, partition and offset of the inputs on trial; empty: exclusions are left out at once.
         brake: limits what a task leaves out; None: the driver does.
+        waiting: (stage, state partition) -> what waits there for event time since earlier batches.
+        reached: (stage, state partition) -> frontier that must not be passed, because what lies beyond it was not published;
+        last_silent: it has to be reached.
+        watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
+        left_out: topic, partition and offset of inputs that were read in earlier batches, waited, and are left out now.
     """
 
     transition: Transition
@@ -45,6 +51,11 @@ class Job:
     compacted: frozenset[str] = frozenset()
     suspects: frozenset[tuple[str, int, int]] = frozenset()
     brake: Brake | None = None
+    waiting: Mapping[tuple[str, int], WaitingUnits] = field(default_factory=dict)
+    left_out: frozenset[tuple[str, int, int]] = frozenset()
+    watermarks: Mapping[str, int] = field(default_factory=dict)
+    reached: Mapping[tuple[str, int], Frontier | None] = field(default_factory=dict)
+    last_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +66,15 @@ class Portion:
         read: the range.
         marks: its marks at the start; nobody changes them.
         exclusions: inputs of the range that are left out.
+        times: event time at the start; None: the flow does not ask for it. Nobody changes them.
+        letters: only the dead letters of these exclusions are made: their inputs were read in an earlier batch.
     """
 
     read: Range
     marks: PartitionMarks
     exclusions: tuple[Exclusion, ...] = ()
+    times: EventTimes | None = None
+    letters: bool = False
 
 
 @dataclass(slots=True)
@@ -77,6 +92,7 @@ class PartitionEnd:
         last_epoch: its leader epoch plus one.
         last_timestamp_ms: its timestamp.
         last_crc: checksum of its key and value (`plan.record_crc`).
+        times: event time at the end, if the portion had any.
     """
 
     topic: str
@@ -89,6 +105,7 @@ class PartitionEnd:
     last_epoch: int = 0
     last_timestamp_ms: int = -1
     last_crc: int = -1
+    times: EventTimes | None = None
 
 
 @dataclass(slots=True)
@@ -106,6 +123,7 @@ class Report:
         misplaced: keys found in place that belong to another state partition.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
+        waiting: (stage, state partition) -> what waits there for event time.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -118,6 +136,7 @@ class Report:
     misplaced: int = 0
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
+    waiting: dict[tuple[str, int], WaitingUnits] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""
@@ -131,6 +150,7 @@ class Report:
         self.misplaced += other.misplaced
         self.dropped += other.dropped
         self.notices += other.notices
+        self.waiting |= other.waiting
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.chain import read_lane, root_position, stored_epoch
 from sqe_chain.envelope.carrier import CHAIN_HEADER, envelopes_of, find_head
-from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, payloads_of
+from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, parse_chain, payloads_of
 from sqe_chain.errors import (
     EmptyValue,
     EnvelopeError,
@@ -24,9 +24,10 @@ from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
 from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.event_times import ORIGIN, guard_of
 from sqe_chain.segment.exclusion import Exclusion, record_crc
 from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
-from sqe_chain.segment.poison import dead_letter, exclusion_of
+from sqe_chain.segment.poison import dead_letter, exclusion_of, no_letter
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
 
 if TYPE_CHECKING:
@@ -87,6 +88,8 @@ class SourcePartition:
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
+        self._times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
+        self._writers = {0: ORIGIN}
         self.marks = marks = (
             portion.marks.copy()
         )  # an attempt that fails must leave the plan's marks as they are
@@ -104,8 +107,8 @@ class SourcePartition:
         if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
             return sum(self._extraordinary(message) for message in messages)
         envelopes, carried = envelopes_of(messages)
-        ordinary = self._columns(envelopes, codec.type_name.encode(), carried=carried).ordinary
-        return self._feed_ordinary(messages, envelopes, ordinary.tolist(), codec.decode, carried=carried)
+        columns = self._columns(envelopes, codec.type_name.encode(), carried=carried)
+        return self._feed_ordinary(messages, envelopes, columns, codec.decode, carried=carried)
 
     def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
         """Count a block that was read.
@@ -126,6 +129,30 @@ class SourcePartition:
         end.last_timestamp_ms = last.timestamp()[1]
         end.last_crc = record_crc(last.key(), last.value())
 
+    def letters(self, messages: Sequence[Message]) -> list[Output]:
+        """The dead letters of inputs that were read in an earlier batch, waited, and are left out only now.
+
+        Args:
+            messages: their records, as far as they are still there.
+
+        Raises:
+            PoisonError: one is not there any more.
+            OutputTooLarge: a letter is larger than its topic accepts.
+        """
+        found = {message.offset(): message for message in messages}
+        for offset, exclusion in self.skipped.items():
+            message = found.get(offset)
+            if message is None:
+                raise no_letter(self.flow, exclusion)
+            epoch, headers = stored_epoch(message.leader_epoch()), message.headers()
+            head = find_head(message.value(), headers) if _is_chained(message) else None
+            lane, position = (head.lane, head.position) if head is not None else (0, b"")
+            position = position or root_position(epoch, offset)
+            self._leave_out(
+                Origin(self.tp, offset, epoch, self.read_lane(lane), position, head, message), exclusion
+            )
+        return self._letters
+
     def finish(self) -> PartitionEnd:
         """The end of the partition, after its last record; the dead letters are among the outputs now.
 
@@ -134,6 +161,7 @@ class SourcePartition:
         """
         self._release_letters()
         self._end.marks = self.marks.copy()
+        self._end.times = self._times
         return self._end
 
     def _release_letters(self) -> None:
@@ -146,7 +174,7 @@ class SourcePartition:
         self,
         messages: Sequence[Message],
         envelopes: Sequence[bytes | None],
-        ordinary: Sequence[bool],
+        columns: Columns,
         decode: Callable[[bytes], Any],
         *,
         carried: bool,
@@ -162,8 +190,11 @@ class SourcePartition:
         tp, lanes, made, outputs = self.tp, self.lanes, self.collector.made, self.outputs
         accept, push, gather = self.marks.accept, self._push, self._gather
         now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
+        by_time, order_ms, observed = self.flow.by_time, -1, list[int]()
         replays = 0
-        for message, envelope, plain in zip(messages, envelopes, ordinary, strict=True):
+        for index, (message, envelope, plain) in enumerate(
+            zip(messages, envelopes, columns.ordinary.tolist(), strict=True)
+        ):
             if not plain or envelope is None:
                 replays += now(message)
                 continue
@@ -183,16 +214,20 @@ class SourcePartition:
                 if drop_replays:
                     continue
             lane, position = head.lane, head.position or root_position(epoch, offset)
-            origin = new_origin(
-                (tp, offset, epoch, lanes.get(lane) or self.read_lane(lane), position, head, message, None)
-            )
+            if by_time:
+                order_ms = self._observe(head, head.timestamp_ms)
+            own = lanes.get(lane) or self.read_lane(lane)
+            origin = new_origin((tp, offset, epoch, own, position, head, message, None, order_ms))
             try:
                 payload: Any = message.value() if carried else head.payload
                 push(decode(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
                 if made:
                     gather(made, origin, outputs)
+                observed.append(index)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self._exclude(origin, error)
+        if not by_time:
+            self.observe_run(columns, observed, envelopes)
         return replays
 
     def _extraordinary(self, message: Message) -> int:
@@ -202,11 +237,10 @@ class SourcePartition:
             1 for a replay, else 0.
         """
         node, value, offset = self.node, message.value(), message.offset()
+        if self._times is not None:
+            self._times.begin()
         epoch = stored_epoch(message.leader_epoch())
-        headers = message.headers()
-        chained = is_enveloped(value) or (
-            headers is not None and any(name == CHAIN_HEADER for name, _ in headers)
-        )
+        headers, chained = message.headers(), _is_chained(message)
         if value is None and not chained and node.nulls == "skip":
             return 0
         if node.raw or (value is None and not chained and node.nulls == "decode"):
@@ -248,13 +282,18 @@ class SourcePartition:
             if self.node.timestamp is not None:
                 values = list(values)
                 origin = self._timed(origin, self.node.timestamp, values)
+            if self.flow.by_time:
+                origin = origin._replace(order_ms=self._observe(origin.head, origin.timestamp_ms))
             for index, own, value in values:
                 self._push(value, own, number(index), origin)
             if known is not None:  # stages try it and take it back, nothing of it is published
                 made.clear()
+                self._forget_time()
                 self._leave_out(origin, known)
             elif made:
                 self._gather(made, origin, self.outputs)
+            if known is None and not self.flow.by_time:
+                self._note_time(origin.head, origin.timestamp_ms)
         except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
             self._exclude(origin, error)
 
@@ -319,6 +358,67 @@ class SourcePartition:
     def _key(self, head: EnvelopeHead, message: Message) -> bytes | None:
         return head.key if head.HasField("key") else message.key()
 
+    def _observe(self, head: EnvelopeHead | None, timestamp_ms: int) -> int:
+        """Move event time by an input, and say where it belongs in the order of times; see `EventTimes.observe`."""
+        if self._times is None:
+            raise AssertionError("asked for where there are times")
+        if head is None:
+            return self._times.observe(ORIGIN, 0, timestamp_ms)
+        return self._times.observe(self._writer(head), head.lane, timestamp_ms, head.watermark_ms or None)
+
+    def _note_time(self, head: EnvelopeHead | None, timestamp_ms: int) -> None:
+        """Move event time by an input, where no stage asks for its place."""
+        if self._times is None:
+            return
+        if head is None:
+            self._times.observe_all(ORIGIN, (timestamp_ms,))
+        else:
+            self._times.observe_all(self._writer(head), (timestamp_ms,), head.watermark_ms or None)
+
+    def observe_run(
+        self, columns: Columns, indexes: Sequence[int], envelopes: Sequence[bytes | None]
+    ) -> None:
+        """Move event time by ordinary messages, where no stage asks for their order.
+
+        Args:
+            columns: of their block.
+            indexes: which of the block.
+            envelopes: of the block.
+        """
+        if self._times is None or not indexes:
+            return
+        times, stated = columns.timestamp_ms[indexes], columns.watermark_ms[indexes]
+        lanes = columns.lane[indexes].tolist()
+        by_writer: dict[str, list[int]] = {}
+        for lane in dict.fromkeys(lanes):
+            name = self._writers.get(lane)
+            if name is None:
+                name = self._writer(_parse_head(envelopes[indexes[lanes.index(lane)]] or b""))
+            by_writer.setdefault(name, []).append(lane)
+        for name, own in by_writer.items():
+            chosen: list[int] | slice = slice(None)
+            if len(by_writer) > 1:
+                chosen = [number for number, lane in enumerate(lanes) if lane in own]
+            self._times.observe_all(name, times[chosen].tolist(), int(stated[chosen].max()))
+
+    def _writer(self, head: EnvelopeHead) -> str:
+        """The name of the writer on an envelope's lane."""
+        known = self._writers.get(head.lane)
+        if known is not None:
+            return known
+        links = parse_chain(head.chain).links
+        # What is announced has a name of its own at the end of the output's; it is the same writer.
+        name = self._writers[head.lane] = "/".join(links[-1].output.split("/")[:2])
+        hops = tuple((link.output.partition("/")[0], link.topic) for link in links)
+        if self._times is not None:
+            self._times.introduce(name, hops)
+        return name
+
+    def _forget_time(self) -> None:
+        """An input that is left out moves no time, for a redo does not look into it."""
+        if self._times is not None:
+            self._times.undo()
+
     def read_lane(self, stated: int) -> int:
         """The lane that marks use, for one as an envelope states it."""
         lane = self.lanes.get(stated)
@@ -338,6 +438,7 @@ class SourcePartition:
     def _exclude(self, origin: Origin, error: Exception) -> None:
         """Leave out, at once, an input that failed before the first stage."""
         self.collector.made.clear()
+        self._forget_time()
         for units in self.collector.units.values():
             # What it has put in before it failed is last: a stage has not seen any of it yet.
             while units and units[-1][4] is origin:
@@ -360,6 +461,14 @@ class SourcePartition:
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
         self._letters.append(letter)
+
+
+def _is_chained(message: Message) -> bool:
+    """Whether a record is an envelope, or has its chain in headers."""
+    headers = message.headers()
+    return is_enveloped(message.value()) or (
+        headers is not None and any(name == CHAIN_HEADER for name, _ in headers)
+    )
 
 
 def wants_message_key(flow: Flow, source: Node) -> bool:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from heapq import merge
-from itertools import islice
 from operator import itemgetter
 from typing import Any, Final
 
@@ -14,7 +12,9 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import PlainFold, Spread, StageTask, StageWork
 from sqe_chain.flow.units import Push, Unit
 from sqe_chain.partitioner import Partitioner
+from sqe_chain.segment.event_times import Frontier, WaitingUnits
 from sqe_chain.segment.fitting import ANY_KEY, Fitting
+from sqe_chain.segment.held_units import HeldUnits
 from sqe_chain.segment.stage_table import PartitionTable, Rows
 from sqe_chain.segment.states import PartitionStates
 from sqe_chain.stages.record_work import unpack_key_and_id
@@ -29,6 +29,9 @@ _BLOCK: Final = 1_000
 class StagePart:
     """What the framework does around a stage's work, the same for every kind.
 
+    Attributes:
+        waiting: after `changed`, what waits for event time; None: nothing ever does, or nothing was looked at.
+
     Args:
         node: the stage.
         states: where its rows come from.
@@ -36,7 +39,8 @@ class StagePart:
         partition: the state partition, and how many there are.
         task: what the work is given.
         fitting: what the stage's store takes.
-        several: whether units of several input partitions come; then a stage that takes them in the order of times waits.
+        held: what keeps units that wait for event time; None: the stage takes them as they come.
+        left_out: see `Job.left_out`.
     """
 
     def __init__(
@@ -47,8 +51,8 @@ class StagePart:
         partition: tuple[int, int],
         task: StageTask,
         fitting: Fitting,
-        *,
-        several: bool,
+        held: Callable[[], HeldUnits] | None,
+        left_out: frozenset[tuple[str, int, int]],
     ) -> None:
         kind = node.stage_kind
         self._kind = kind
@@ -57,12 +61,13 @@ class StagePart:
         self._task = task
         self._table = table
         self._fitting = fitting
-        self._waits = several and kind.order == "times"
+        self._make_held, self._left_out = held, left_out
+        self._held: HeldUnits | None = None
         self._refuses = frozenset() if kind.reversible else task.suspects
         self._address, self._part_of = addressing(kind.spread, partitions)
         self._own: set[Any] = set()
         self._work: StageWork | None = None
-        self._waiting: dict[tuple[str, int], list[Unit]] = {}
+        self.waiting: WaitingUnits | None = None
 
     @property
     def done(self) -> bool:
@@ -87,23 +92,39 @@ class StagePart:
         work = self._work or self._start()
         if self.done:
             return len(misplaced)
-        if self._waits:
-            for unit in units:
-                tp = unit[4].tp
-                self._waiting.setdefault((tp.topic, tp.partition), []).append(unit)
+        if self._held is not None:
+            self._held.add(units)
         else:
             work.apply(units)
         return len(misplaced)
 
-    def changed(self) -> dict[int, Rows]:
-        """After the last unit: cell -> changed rows in the order of their names."""
-        work = self._work
+    def resume(self) -> None:
+        """Begin with what waits since earlier batches, though no unit has come."""
+        if self._work is None:
+            self._start()
+
+    def changed(self, frontier: Frontier | None, holder: str) -> dict[int, Rows]:
+        """After the last unit: cell -> changed rows in the order of their names.
+
+        Args:
+            frontier: up to where units that wait for event time are taken.
+            holder: what holds others back, for an error's text.
+
+        Raises:
+            TooManyHeld: too many units wait.
+        """
+        work, held = self._work, self._held
         if work is None or self.done:
             return {}
-        merged = merge(*(self._waiting.pop(tp) for tp in sorted(self._waiting)), key=_time_of)
-        while block := list(islice(merged, _BLOCK)):
-            work.apply(block)
+        if held is not None:
+            # An input that fails when it is taken at last is left out like any other; one on trial cannot be taken back.
+            out = self._left_out | self._refuses
+            due = [unit for unit in held.take(frontier) if not out or unit[4].order not in out]
+            for begin in range(0, len(due), _BLOCK):
+                work.apply(due[begin : begin + _BLOCK])
         work.finish()
+        if held is not None:
+            self.waiting = held.finish(holder)
         return self._table.changes()
 
     def push_changes(self, push: Push) -> None:
@@ -113,7 +134,7 @@ class StagePart:
 
     def plain_fold(self) -> PlainFold | None:
         """See `StageWork.plain_fold`; only where units are folded in their order by their keys."""
-        if not self._kind.states_by_key or self._kind.spread != "key" or self._waits:
+        if not self._kind.states_by_key or self._kind.spread != "key" or self._make_held is not None:
             return None
         return (self._work or self._start()).plain_fold()
 
@@ -127,6 +148,8 @@ class StagePart:
                 # written. What this attempt would emit was decided on other rows: it counts for nothing.
                 task = replace(task, emit=None, drop=None, counts=Counter())
         self._work = work = kind.start(task)
+        if self._make_held is not None and not self.done:
+            self._held = self._make_held()
         return work
 
     def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
@@ -161,8 +184,3 @@ def addressing(spread: Spread, partitions: int) -> tuple[Address, Callable[[Any]
     if spread == "key":
         return itemgetter(0), lambda key: partitioner(key or b"")
     return lambda unit: unpack_key_and_id(unit[0])[1], lambda identity: partitioner(identity or b"")
-
-
-def _time_of(unit: Unit) -> int:
-    """Units of one input have one time, so they stay together; at equal times input partitions go in the order of their names."""
-    return unit[4].timestamp_ms

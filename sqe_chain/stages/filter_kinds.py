@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_int, check_windows
-from sqe_chain.flow.filtering import MAX_WINDOW, STANDARD, guard_setting
+from sqe_chain.flow.filtering import MAX_WINDOW, guard_setting
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, Spread
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, Spread
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
@@ -18,6 +18,7 @@ from sqe_chain.stages.record_work import RecordFunctions, RecordKind, id_of
 from sqe_chain.stages.replays import SqeReplays
 from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
+from sqe_chain.stages.windowing import WINDOW_GUARD
 
 
 @dataclass(frozen=True)
@@ -145,6 +146,11 @@ class DeduplicateKind(RecordKind[Deduplicate]):
     compat: Any = None
 
     @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+        """See `StageKind`."""
+        return self.guard
+
+    @property
     def method(self) -> str:
         """See `StageKind`."""
         if self.by_id:
@@ -205,6 +211,11 @@ class DistinctKind(RecordKind[Distinct]):
     grace_ms: int = 0
     late: Any = "drop"
     guard: Any = STANDARD
+
+    @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+        """See `StageKind`."""
+        return WINDOW_GUARD if self.guard == STANDARD else self.guard
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""

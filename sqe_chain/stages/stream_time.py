@@ -186,6 +186,15 @@ class StreamTime:
             self._begin_run(0, 0)
             self._move(to_ms)
 
+    @property
+    def run(self) -> tuple[int | None, int, int, int]:
+        """Stream time; how many records in a row were too far ahead of it, the earliest of them, the latest of them."""
+        return self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms
+
+    @run.setter
+    def run(self, found: tuple[int | None, int, int, int]) -> None:
+        self.now_ms, self._ahead, self._ahead_lowest_ms, self._ahead_highest_ms = found
+
     def save(self, clock: ClockRow) -> None:
         """Write this object into the row that is to be stored."""
         if self.now_ms is not None:

@@ -10,14 +10,15 @@ from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_windows
-from sqe_chain.flow.filtering import STANDARD, guard_setting
+from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, context_of
 from sqe_chain.stages.user_code import guarded
+from sqe_chain.stages.windowing import WINDOW_GUARD
 from sqe_chain.stages.windows import RETAINED, WindowedAggregate, results_of
 
 
@@ -59,6 +60,11 @@ class WindowsKind(RecordKind[FlowWindows]):
     def codec(self) -> Codec[Any]:
         """See `StageKind`."""
         return self.states
+
+    @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+        """See `StageKind`."""
+        return WINDOW_GUARD if self.guard == STANDARD else self.guard
 
     @property
     def heartbeat(self) -> DeclaredFunction | None:

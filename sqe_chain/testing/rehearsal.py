@@ -225,13 +225,17 @@ class Rehearsal(Arming):
         self.service = service
         return service
 
-    def batch(self) -> bool:
-        """Run one batch of the present run, or of a new one; False when there was no new input."""
+    def batch(self, *, at_end: bool = False) -> bool:
+        """Run one batch of the present run, or of a new one; False when there was nothing to do.
+
+        Args:
+            at_end: no more input is expected: what waits for event time need not wait for silent partitions.
+        """
         service = self.service or self.start()
-        return service.batch().worked
+        return service.batch(at_end=at_end).worked
 
     def run_until_caught_up(self, most_batches: int = 1_000) -> None:
-        """Run batches until there is no new input, as under a supervisor.
+        """Run batches until there is no new input, and nothing waits for event time, as under a supervisor.
 
         A new run is started after a crash, and after a run ended because another one superseded it or because broker
         or store was unavailable for too long.
@@ -242,7 +246,7 @@ class Rehearsal(Arming):
         """
         for _ in range(most_batches):
             try:
-                if not self.batch():
+                if not self.batch() and not self.batch(at_end=True):
                     return
             except Crash:
                 self.crashes += 1
@@ -257,7 +261,7 @@ class Rehearsal(Arming):
         """Run batches until the next crash, or until there is no new input; a crashed run is not restarted."""
         for _ in range(most_batches):
             try:
-                if not self.batch():
+                if not self.batch() and not self.batch(at_end=True):
                     return
             except Crash:
                 self.crashes += 1

@@ -193,7 +193,7 @@ DEFECTS: Final = (
         "after a rebuild, a batch that was published in part is cut otherwise",
         (
             "protocol/progress.py",
-            "rest = base.unfinished if base is last else Unfinished(last.clock_ms, last.ranges, last.exclusions)",
+            "rest = base.unfinished if base is last else unfinished",
             "rest = None",
         ),
     ),
@@ -235,8 +235,7 @@ DEFECTS: Final = (
         (
             "segment/source_partition.py",
             (
-                "        ordinary = self._columns(envelopes, codec.type_name.encode(), carried=carried).ordinary\n"
-                "        return self._feed_ordinary(messages, envelopes, ordinary.tolist(), codec.decode, carried=carried)\n"
+                "        return self._feed_ordinary(messages, envelopes, columns, codec.decode, carried=carried)\n"
             ),
             (
                 "        from sqe_chain.envelope.head import open_head\n\n"
@@ -249,7 +248,11 @@ DEFECTS: Final = (
                 "            else:\n"
                 "                sound = head.payload and -1 <= head.timestamp_ms < 1 << 48\n"
                 "                ordinary.append(head.type == name and not head.size and bool(sound))\n"
-                "        return self._feed_ordinary(messages, envelopes, ordinary, codec.decode, carried=carried)\n"
+                "        columns.ordinary = self._as_flags(ordinary)\n"
+                "        return self._feed_ordinary(messages, envelopes, columns, codec.decode, carried=carried)\n\n"
+                "    def _as_flags(self, flags):\n"
+                "        import numpy\n\n"
+                "        return numpy.array(flags, dtype=bool)\n"
             ),
         ),
     ),

@@ -1,27 +1,30 @@
 """The reference model: what the stores must hold after each plan, from the plans and the records alone.
 
 It shares no code with what it checks: lanes and positions come from the links of the chains, and states are folded one
-input after another, each as a whole or not at all.
+input after another, each as a whole or not at all. With one exception: where an input belongs in the order of times is asked
+of `EventTimes`, and how far a plan goes in that order is read from the plan; what follows from both is computed here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from heapq import merge
 from typing import NamedTuple
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.chain import Link
-from sqe_chain.envelope.carrier import CHAIN_HEADER
-from sqe_chain.envelope.message import read
+from sqe_chain.envelope.carrier import CHAIN_HEADER, find_head
+from sqe_chain.envelope.message import parse_chain, read
 from sqe_chain.errors import EnvelopeError
+from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
 from sqe_chain.ports import Headers, TopicPartition
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.event_times import times_at
+from sqe_chain.protocol.plan import Plan, at_name
+from sqe_chain.segment.event_times import ORIGIN, WHOLE, EventTimes, guard_of
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
 from sqe_chain.testing.simulator.world import WINDOW_MS, World
@@ -30,6 +33,8 @@ Cells = dict[str, dict[int, dict[bytes, bytes]]]
 StageIds = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
 Coordinates = tuple[str, int, int]
+Place = tuple[int, str, int, int]
+"""In the order of times: time, topic, partition, offset."""
 
 
 class LanePosition(NamedTuple):
@@ -72,6 +77,8 @@ class ExpectedStates:
         emitted: ids folded by this plan.
         excluded: inputs that the plan must exclude.
         may_exclude: inputs that the plan may exclude.
+        waiting: inputs that were read and wait for event time, each with its place in the order of times.
+        plan: the plan.
     """
 
     ends: dict[TopicPartition, int] = field(default_factory=dict)
@@ -83,6 +90,8 @@ class ExpectedStates:
     emitted: tuple[str, ...] = ()
     excluded: set[Coordinates] = field(default_factory=set)
     may_exclude: set[Coordinates] = field(default_factory=set)
+    waiting: tuple[tuple[Place, MemoryMessage, Input], ...] = ()
+    plan: Plan | None = None
 
 
 class UserCodeFails(Exception):
@@ -102,9 +111,34 @@ class _Attempt:
 _FAIL_BEFORE = frozenset({facts.BEFORE, facts.SURROGATE, facts.MUTE})
 
 
-def _time_of(one: tuple[MemoryMessage, Input]) -> int:
-    message, found = one
-    return found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
+def _observe(times: EventTimes, message: MemoryMessage, *, raw: bool) -> int:
+    """Where an input belongs in the order of times."""
+    times.begin()
+    if raw:
+        return times.observe(ORIGIN, 0, message.timestamp_ms)
+    head = find_head(message.value(), message.headers())
+    links = parse_chain(head.chain).links
+    writer = "/".join(links[-1].output.split("/")[:2]) if links else ORIGIN
+    return times.observe(writer, head.lane, head.timestamp_ms, head.watermark_ms or None)
+
+
+def _with_windows(
+    before: Mapping[Span, tuple[str, ...]], fresh: Iterable[tuple[MemoryMessage, Input]]
+) -> dict[Span, tuple[str, ...]]:
+    """The ids of each window, with those of more inputs."""
+    windows = dict(before)
+    for message, found in fresh:
+        at_ms = found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
+        for unit in found.units or ():
+            if unit.kind != facts.BEATS:
+                span = unit.key, at_ms - at_ms % WINDOW_MS
+                windows[span] = (*windows.get(span, ()), unit.id)
+    return windows
+
+
+def _holds(name: str) -> bool:
+    """Whether a stage and state partition are those of the stage that goes by event time."""
+    return at_name(name)[0] in {"once", "windows"}
 
 
 class Model:
@@ -114,6 +148,7 @@ class Model:
         world: the world.
         records: (topic id, hexadecimal, partition) -> offset -> record; also of deleted topics.
         malformed: values that every reader must refuse.
+        flow: `totals`.
     """
 
     def __init__(
@@ -121,6 +156,7 @@ class Model:
         world: World,
         records: Mapping[tuple[str, int], Mapping[int, MemoryMessage]],
         malformed: set[bytes],
+        flow: Flow,
     ) -> None:
         self._world = world
         self._records = records
@@ -128,6 +164,8 @@ class Model:
         self._inputs: dict[tuple[bytes, bytes | None], Input] = {}
         self._raw = world.raw and not world.hops
         self._picks = world.kind in {"deduplicate", "distinct"}
+        self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows"}
+        self._guard = guard_of(flow)
 
     def expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
         """The expected states after a plan.
@@ -136,8 +174,9 @@ class Model:
             plan: the plan.
             before: the expected states after the previous plan; None for a plan without a predecessor.
         """
-        expected = ExpectedStates()
+        expected = ExpectedStates(plan=plan)
         if before is not None:
+            expected.waiting = before.waiting
             expected.marks, expected.ids = dict(before.marks), before.ids
             expected.cells = {stage: dict(cells) for stage, cells in before.cells.items()}
             expected.seen, expected.windows = before.seen, before.windows
@@ -148,9 +187,9 @@ class Model:
                 kept = self._records.get((planned.topic_id, planned.partition), {})
                 inputs = [kept[at] for at in range(planned.start, planned.stop) if at in kept]
                 wanted += [(planned.topic_id, message) for message in inputs]
-        if wanted:
+        if wanted or expected.waiting:
             left_out = {(one.topic, one.partition, one.offset) for one in plan.exclusions}
-            changed = self._fold(expected, wanted, left_out)
+            changed = self._fold(expected, wanted, left_out, before.plan if before is not None else None)
             self._store(expected, changed)
         return expected
 
@@ -187,13 +226,17 @@ class Model:
         expected: ExpectedStates,
         messages: Iterable[tuple[str, MemoryMessage]],
         left_out: set[Coordinates],
+        before: Plan | None,
     ) -> set[tuple[str, str]]:
         """Fold new inputs; fold again without failed ones if a filter would then let other inputs through."""
         fresh = self._new_inputs(expected, messages, left_out)
+        if self._waits and before is not None:
+            fresh = self._due(expected, fresh, left_out, before)
         while True:
             attempt = _Attempt(dict(expected.ids))
             chosen = self._accepted_by_filter(expected, fresh)
-            for message, found in fresh:
+            # The stages after it take what it lets through input partition after input partition.
+            for message, found in sorted(fresh, key=lambda one: one[0].coordinates):
                 self._fold_input(attempt, message, found, chosen)
             if not attempt.failed:
                 break
@@ -206,14 +249,7 @@ class Model:
         if self._picks:
             expected.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
         if self._world.kind == "windows":
-            windows = dict(expected.windows)
-            for message, found in fresh:
-                at_ms = found.timestamp_ms if found.timestamp_ms != -1 else message.timestamp_ms
-                for unit in found.units or ():
-                    if unit.kind != facts.BEATS:
-                        span = unit.key, at_ms - at_ms % WINDOW_MS
-                        windows[span] = (*windows.get(span, ()), unit.id)
-            expected.windows = windows
+            expected.windows = _with_windows(expected.windows, fresh)
         return attempt.changed
 
     def _new_inputs(
@@ -249,24 +285,60 @@ class Model:
             fresh.append((message, found))
         return fresh
 
+    def _due(
+        self,
+        expected: ExpectedStates,
+        fresh: Iterable[tuple[MemoryMessage, Input]],
+        left_out: set[Coordinates],
+        before: Plan,
+    ) -> list[tuple[MemoryMessage, Input]]:
+        """The inputs that the plan takes, in the order of times; the others wait."""
+        plan, found = expected.plan, list(expected.waiting)
+        if plan is None:
+            raise AssertionError("asked for with a plan")
+        times: dict[TopicPartition, EventTimes] = {}
+        for message, one in fresh:
+            topic, partition, offset = message.coordinates
+            if any(unit.kind in _FAIL_BEFORE for unit in one.units or ()):
+                expected.excluded.add(message.coordinates)
+                continue
+            tp = topic, partition
+            if tp not in times:
+                known = times_at(before.times, tp, plan.caught_up, plan.clock_ms, before.clock_ms)
+                times[tp] = known.copy(clock_ms=plan.clock_ms, guard=self._guard)
+            at_ms = _observe(times[tp], message, raw=self._raw)
+            if message.coordinates in left_out:
+                times[tp].undo()
+            found.append(((at_ms, topic, partition, offset), message, one))
+        limits = {at_name(name)[1]: one.frontier for name, one in plan.waiting.items() if _holds(name)}
+        due, waiting = list[tuple[Place, MemoryMessage, Input]](), list[tuple[Place, MemoryMessage, Input]]()
+        for place, message, one in sorted(found, key=lambda each: each[0]):
+            parts = {WHOLE, *map(self._part_of, one.units or ())} if plan.shuffled else {place[2]}
+            ends = [limits[part] for part in parts if part in limits]
+            # One that is left out failed when it was taken: in this plan.
+            taken = not ends or message.coordinates in left_out
+            taken |= any(end is not None and place[:3] <= end for end in ends)
+            (due if taken else waiting).append((place, message, one))
+        expected.waiting = tuple(waiting)
+        return [(message, one) for _, message, one in due]
+
+    def _part_of(self, unit: Unit) -> int:
+        """The state partition of a unit in the stage that goes by event time."""
+        key = unit.same if self._picks else unit.key
+        return partition_of(key.encode(), self._world.state_partitions)
+
     def _accepted_by_filter(
         self, expected: ExpectedStates, fresh: Iterable[tuple[MemoryMessage, Input]]
     ) -> set[Coordinates] | None:
-        """The inputs that a filter by id lets through; it merges input partitions by event time."""
+        """The inputs that a filter by id lets through, of inputs in their order."""
         if not self._picks:
             return None
-        waiting: dict[int, dict[TopicPartition, list[tuple[MemoryMessage, Input]]]] = {}
-        for message, found in fresh:
-            if found.units and not any(unit.kind in _FAIL_BEFORE for unit in found.units):
-                part = partition_of(found.units[0].same.encode(), self._world.state_partitions)
-                waiting.setdefault(part, {}).setdefault(message.coordinates[:2], []).append((message, found))
         seen, chosen = set(expected.seen), set()
-        for by_tp in waiting.values():  # state partitions are independent
-            for message, found in merge(*(by_tp[tp] for tp in sorted(by_tp)), key=_time_of):
-                for unit in found.units or ():
-                    if unit.same not in seen:
-                        seen.add(unit.same)
-                        chosen.add(message.coordinates)
+        for message, found in fresh:
+            for unit in found.units or ():
+                if unit.same not in seen:
+                    seen.add(unit.same)
+                    chosen.add(message.coordinates)
         return chosen
 
     def _fold_input(

@@ -214,7 +214,7 @@ class Simulation(SimulatedSystem):
 
     def _run_batch(self, found: Rehearsal) -> None:
         self._caught_up = False
-        self._caught_up = not found.batch()
+        self._caught_up = not found.batch() and not found.batch(at_end=True)
 
     # ------------------------------------------------------------------ brokers and stores
 

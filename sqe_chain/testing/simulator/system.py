@@ -97,7 +97,7 @@ class SimulatedSystem:
             self._archive.add_topic(topic)
         totals = self.services["totals"]
         self.invariants = Invariants(
-            world, self.log, totals.flow, Model(world, self._archive, self.malformed)
+            world, self.log, totals.flow, Model(world, self._archive, self.malformed, totals.flow)
         )
         for found in self.services.values():
             found.script.watch = self.see

@@ -43,7 +43,7 @@ def test_flows_are_listed_with_what_they_read_and_write(
     ]
     assert [(line["flow"], line["plan"], line["stages"]) for line in lines] == [
         ("cli-counts", 1, ["per-word"]),
-        ("cli-once", 1, ["kept", "once"]),
+        ("cli-once", 2, ["kept", "once"]),
     ]
     assert (lines[0]["reads"], lines[0]["writes"], lines[0]["claimed_by"]) == (["words"], ["totals"], None)
     assert re.search(

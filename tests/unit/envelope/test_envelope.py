@@ -213,6 +213,7 @@ def by_protobuf(
     type_name: str,
     payloads: list[bytes | None],
     previous: bytes,
+    watermark_ms: int = 0,
 ) -> bytes:
     message = EnvelopeMessage(
         magic=MAGIC,
@@ -226,6 +227,7 @@ def by_protobuf(
         position=chain.position(),
         previous=previous,
         deleted=[index for index, payload in enumerate(payloads) if payload is None],
+        watermark_ms=watermark_ms,
     )
     for link in chain:
         message.chain.links.add(
@@ -258,9 +260,13 @@ def by_protobuf(
         min_size=1,
         max_size=3,
     ),
+    watermark_ms=st.integers(0, MAX_TIMESTAMP_MS),
 )
 def test_templates_write_exactly_what_protobuf_writes(
-    before: list[Link], link: Link, rounds: list[tuple[int, int, bytes | None, str, list[bytes | None], bool]]
+    before: list[Link],
+    link: Link,
+    rounds: list[tuple[int, int, bytes | None, str, list[bytes | None], bool]],
+    watermark_ms: int,
 ) -> None:
     source = Chain(tuple(before))
     template = OutputTemplate(
@@ -270,6 +276,7 @@ def test_templates_write_exactly_what_protobuf_writes(
         partition=link.partition,
         output=link.output,
         shard=link.shard,
+        watermark_ms=watermark_ms,
     )
     chain_bytes = EnvelopeMessage.FromString(
         by_protobuf(source, 0, None, "x", [b"p"], b"")
@@ -301,11 +308,12 @@ def test_templates_write_exactly_what_protobuf_writes(
             payloads,
             previous,
         )
-        assert value == by_protobuf(chain, timestamp_ms, key, type_name, payloads, previous)
+        assert value == by_protobuf(chain, timestamp_ms, key, type_name, payloads, previous, watermark_ms)
         assert position == chain.position()
         envelope = read(value, strict=True)
         assert envelope.chain == chain
         assert envelope.payloads == tuple(payloads)
+        assert envelope.watermark_ms == watermark_ms
         assert (envelope.timestamp_ms, envelope.key, envelope.type, envelope.previous) == (
             timestamp_ms,
             key,

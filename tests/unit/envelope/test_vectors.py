@@ -76,6 +76,7 @@ def test_bytes_are_read_as_described(vector: dict[str, Any]) -> None:
     assert [None if payload is None else payload.hex() for payload in envelope.payloads] == vector["payloads"]
     assert (None if envelope.key is None else envelope.key.hex()) == vector["key"]
     assert (envelope.timestamp_ms, envelope.type) == (vector["timestamp_ms"], vector["type"])
+    assert envelope.watermark_ms == vector["watermark_ms"]
     assert (envelope.event_id.hex(), envelope.previous.hex()) == (vector["event_id"], vector["previous"])
 
 

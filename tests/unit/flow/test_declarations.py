@@ -191,6 +191,7 @@ FLOW: dict[str, Any] = {
     "dead_letter_partitions": Positive(1),
     "state_partitions": Positive(1),
     "max_lanes": Positive(1),
+    "max_held": Positive(1),
     "recreated": Choice("stop"),
     "allow_compacted": False,
 }

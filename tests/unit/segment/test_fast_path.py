@@ -21,6 +21,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment import fast_path, source_partition
+from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.segment.states import Claim, Transition
@@ -220,7 +221,8 @@ def outcome(records: Sequence[Record], sizes: Sequence[int], *, changes: bool) -
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
     store: Any = Store(BEFORE)
     reading = Reading(flow, job, lambda _: store)
-    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
+    marks, times = PartitionMarks("words", bytes(16), 0), EventTimes(0)
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), marks, times=times)
     blocks, begin = [], 0
     for size in (*sizes, len(records)):
         blocks.append(list(records[begin : begin + size]))
@@ -356,15 +358,23 @@ def test_plain_messages_do_take_the_short_way(
             type=st.sampled_from([TYPE, f"{TYPE}s", "a.B", "x" * 130]),
             previous=st.booleans(),
             damage=st.none() | st.integers(0, 500),
+            watermark=st.just(0) | st.integers(1, 1 << 50),
         ),
         min_size=1,
         max_size=12,
     )
 )
 def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> None:
-    template = OutputTemplate(lane=9, topic="raw", topic_id=bytes(16), partition=300, output="up/words")
     values = []
     for number, one in enumerate(envelopes):
+        template = OutputTemplate(
+            lane=9,
+            topic="raw",
+            topic_id=bytes(16),
+            partition=300,
+            output="up/words",
+            watermark_ms=max(0, one["watermark"]),
+        )
         position = root_position(1, number)
         value, _ = template.encode(
             b"", number, 1, 0, 1, position, one["time"], one["key"], one["type"], one["payloads"],
@@ -391,6 +401,8 @@ def test_columns_hold_what_protobuf_finds(envelopes: list[dict[str, Any]]) -> No
             at, end = found.payload[index], found.payload_end[index]
             assert value[at - start : end - start] == head.payload
             assert int(found.lane[index]) == head.lane
+            assert int(found.timestamp_ms[index]) == head.timestamp_ms
+            assert int(found.watermark_ms[index]) == head.watermark_ms
             for name in ("position", "previous"):
                 at = getattr(found, name)[index]
                 end = at + getattr(found, f"{name}_size")[index]

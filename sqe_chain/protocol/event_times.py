@@ -1,0 +1,147 @@
+"""Event time from batch to batch: what each partition begins with, what is released, and what outputs promise. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import Node, StageNode
+from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.plan import Plan, at_name, mark_name
+from sqe_chain.segment.event_times import EventTimes, Frontier, Progress, WaitingUnits, frontier_of
+
+CaughtUp = Mapping[str, tuple[str, ...]]
+"""See `Plan.caught_up`."""
+NOTHING: Final = 1
+"""The watermark that promises nothing, milliseconds since 1970; 0 would be as good as absent."""
+
+
+def times_at(
+    known: Mapping[str, EventTimes],
+    tp: TopicPartition,
+    caught_up: CaughtUp,
+    clock_ms: int,
+    since_ms: int,
+) -> EventTimes:
+    """Event time in one input partition as a batch begins.
+
+    What a writer has stated in another partition of the topic holds in this one too, as far as everything that was there
+    then is read: `caught_up` was found after the batch before was finished.
+
+    Args:
+        known: "topic/partition" -> event time at the end of the batch before.
+        tp: the partition.
+        caught_up: see `Plan.caught_up`.
+        clock_ms: the batch's clock.
+        since_ms: since when a partition of which nothing is known has been looked at.
+    """
+    name = mark_name(*tp)
+    before = known.get(name) or EventTimes(since_ms)
+    times = before.copy(clock_ms=clock_ms)
+    times.idle = set(caught_up.get(name, ()))
+    for other, elsewhere in sorted(known.items()):
+        if other == name or other.rpartition("/")[0] != tp[0]:
+            continue
+        for writer, one in elsewhere.writers.items():
+            if one.stated_ms is None:
+                continue
+            if name in caught_up:
+                times.hear(writer, one)
+            elif writer not in before.writers:
+                times.unsure = True
+    return times
+
+
+def everybody_in(
+    known: Mapping[str, EventTimes], tps: Iterable[TopicPartition], clock_ms: int, since_ms: int
+) -> dict[str, tuple[str, ...]]:
+    """All writers of these partitions, as `Plan.caught_up` lists them: nothing more comes there, so none is waited for.
+
+    Args:
+        known: see `times_at`.
+        tps: the partitions.
+        clock_ms: the batch's clock.
+        since_ms: see `times_at`.
+    """
+    ended: dict[str, tuple[str, ...]] = {mark_name(*tp): () for tp in tps}
+    return {
+        name: tuple(sorted(times_at(known, at_name(name), ended, clock_ms, since_ms).silent_since()))
+        for name in ended
+    }
+
+
+def waits(plan: Plan) -> bool:
+    """Whether anything waits for event time after a plan."""
+    return any(one.units for one in plan.waiting.values())
+
+
+def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_place: bool) -> bool:
+    """Whether a batch that reads nothing would take anything that waits for event time.
+
+    Args:
+        flow: the flow.
+        last: the plan before.
+        caught_up: see `Plan.caught_up`.
+        clock_ms: the batch's clock.
+        in_place: whether level 1 runs in the reading tasks.
+    """
+    if not caught_up:
+        return False
+    found = progress_at(last.times, [one.tp for one in last.ranges], caught_up, clock_ms, last.clock_ms)
+    stages = {stage.name: stage for stage in flow.stages()}
+    for name, one in last.waiting.items():
+        stage, part = at_name(name)
+        if not one.units or stage not in stages:
+            continue
+        topics, own = flow.topics_before(stages[stage]), in_place and flow.level(stages[stage]) == 1
+        frontier = frontier_of(
+            each for each in found if each.topic in topics and (not own or each.partition == part)
+        )
+        if frontier is not None and (one.frontier is None or frontier > one.frontier):
+            return True
+    return False
+
+
+def progress_at(
+    known: Mapping[str, EventTimes],
+    tps: Iterable[TopicPartition],
+    caught_up: CaughtUp,
+    clock_ms: int,
+    since_ms: int,
+) -> list[Progress]:
+    """How far event time has come in partitions as a batch begins; see `times_at`."""
+    return [times_at(known, tp, caught_up, clock_ms, since_ms).progress(*tp) for tp in tps]
+
+
+def watermarks_of(
+    flow: Flow, found: Iterable[Progress], waiting: Mapping[str, WaitingUnits]
+) -> dict[str, int]:
+    """What each output may promise: whatever it writes from now on has this time or a later one.
+
+    Nothing that is still to be read belongs before the watermark of its partition, and nothing that still waits in a stage
+    before the frontier there. An output of which nothing is known yet promises `NOTHING`: its readers then wait, while they
+    take a writer without any promise, an older one, for one whose records are in the order of their times.
+
+    Args:
+        flow: the flow.
+        found: how far event time has come in all input partitions, before the batch.
+        waiting: see `Plan.waiting`, of the plan before.
+    """
+    found = list(found)
+    promised: dict[str, int] = {}
+    for output in flow.outputs():
+        topics = flow.topics_before(output)
+        limits: list[Frontier | None] = [frontier_of(one for one in found if one.topic in topics)]
+        for stage in _stages_before(flow, output):
+            limits += [one.frontier for name, one in waiting.items() if at_name(name)[0] == stage.name]
+        known = [limit.at_ms for limit in limits if limit is not None]
+        promised[output.name] = max(NOTHING, min(known)) if len(known) == len(limits) else NOTHING
+    return promised
+
+
+def _stages_before(flow: Flow, node: Node) -> list[StageNode]:
+    """The stages that what reaches a node has passed."""
+    before = [flow.nodes[parent] for parent in node.parents]
+    found = [one for one in before if isinstance(one, StageNode)]
+    return found + [stage for one in before for stage in _stages_before(flow, one)]

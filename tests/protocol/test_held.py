@@ -1,0 +1,178 @@
+"""Goal: records that wait for event time are handled like all others: exact, left out when they fail, bounded, let go by a rule."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.errors import PoisonError, TooManyHeld
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
+from sqe_chain.testing.faults import Crash
+from sqe_chain.testing.rehearsal import Rehearsal
+
+MINUTE_MS = 60_000
+
+
+def add(total: Int64Value, value: dict[str, Any]) -> None:
+    if value.get("bad"):
+        raise ValueError("a bad value")
+    total.value += 1
+
+
+def service_of(
+    *, poison: Literal["stop", "skip", "dead_letter"] = "stop", max_held: int = 1_000_000, **settings: Any
+) -> Rehearsal:
+    flow = Flow("minutes", state_partitions=3, poison=poison, max_held=max_held)
+    windows = flow.source("in", dict, raw=True).windowed(
+        "windows",
+        Tumbling(MINUTE_MS),
+        key=lambda value: value["key"],
+        state=Int64Value,
+        fold=add,
+        retention_ms=10**12,
+    )
+    windows.to("results", partitions=1)
+    windows.dropped().to("late", partitions=1)
+    return Rehearsal(flow, partitions={"in": 2}, settings=Settings(**settings), max_rows_per_write=2)
+
+
+def feed(service: Rehearsal, partition: int, minute: float, key: str = "a", **value: Any) -> int:
+    at_ms = int(minute * MINUTE_MS)
+    return service.feed("in", {"key": key, **value}, partition=partition, timestamp_ms=at_ms)
+
+
+def held(service: Rehearsal) -> int:
+    assert service.service is not None
+    last: Any = service.service
+    return sum(one.units for one in last.last.waiting.values())
+
+
+def counts(service: Rehearsal) -> dict[tuple[str, int], int]:
+    return {
+        (one.key.decode(), one.span.start_ms // MINUTE_MS): one.state.value
+        for one in service.windows("windows")
+    }
+
+
+def late(service: Rehearsal) -> int:
+    return len(service.log.records("late"))
+
+
+def test_records_wait_for_the_partition_that_is_behind() -> None:
+    service = service_of()
+    for minute in range(5):
+        feed(service, 0, minute)
+    service.batch()
+    assert (held(service), counts(service)) == (5, {})
+    feed(service, 1, 2.5)
+    service.batch()
+    assert (held(service), counts(service)) == (2, {("a", 0): 1, ("a", 1): 1, ("a", 2): 2})
+    assert not service.batch(), "nothing new, and partition 1 has not been silent for long"
+    assert late(service) == 0
+
+
+def test_a_silent_partition_is_let_go_by_the_clock_and_a_redo_repeats_it() -> None:
+    plain, crashed = service_of(idle_ms=5_000), service_of(idle_ms=5_000)
+    for service in (plain, crashed):
+        for minute in range(5):
+            feed(service, 0, minute)
+        feed(service, 1, 0.5)
+        service.batch()
+        assert held(service) == 4
+        service.clock.jump(4_000)
+        feed(service, 0, 5)  # partition 0 is alive
+        service.batch()
+        assert held(service) == 5
+        service.clock.jump(2_000)
+    for number in range(40):  # each write of the batch that lets go
+        crashed.crash_at_write(number, "after")
+        try:
+            worked = crashed.batch()
+        except Crash:
+            crashed.service = None
+            continue
+        if not worked:
+            break
+    plain.run_until_caught_up()
+    crashed.run_until_caught_up()
+    assert counts(crashed) == counts(plain) == {("a", 0): 2, **{("a", minute): 1 for minute in range(1, 6)}}
+    assert held(crashed) == 0
+
+
+def test_who_comes_back_after_it_was_let_go_may_be_late_and_that_is_said() -> None:
+    service = service_of()
+    for minute in range(5):
+        feed(service, 0, minute)
+    service.run_until_caught_up()
+    assert held(service) == 0
+    feed(service, 1, 1)
+    feed(service, 1, 6)
+    service.run_until_caught_up()
+    assert counts(service) == {**{("a", minute): 1 for minute in range(5)}, ("a", 6): 1}
+    assert late(service) == 1
+    assert service.events("filtered")[-1]["counts"] == {"windows/late": 1}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("poison", ["skip", "dead_letter"])
+def test_one_that_fails_when_it_is_taken_at_last_is_left_out(
+    poison: Literal["skip", "dead_letter"], *, crash: bool
+) -> None:
+    service = service_of(poison=poison)
+    for minute in range(4):
+        feed(service, 0, minute, bad=minute == 2, n=minute)
+    service.batch()
+    assert held(service) == 4
+    feed(service, 1, 10)
+    feed(service, 1, 11, bad=True)
+    if crash:
+        for number in range(0, 60, 3):
+            service.crash_at_write(number, "after")
+    service.run_until_caught_up()
+    assert counts(service) == {("a", 0): 1, ("a", 1): 1, ("a", 3): 1, ("a", 10): 1}
+    if poison == "dead_letter":
+        letters = service.log.records("minutes.dead-letters")
+        found = {dict(letter.headers() or [])["sqe-offset"]: letter for letter in letters}
+        first = found[b"2"]
+        assert json.loads(first.value() or b"") == {"key": "a", "bad": True, "n": 2}
+        assert dict(first.headers() or [])["sqe-error"] == b"ValueError"
+        assert dict(first.headers() or [])["sqe-topic"] == b"in"
+    assert bool(service.crashes) == crash
+
+
+def test_a_letter_of_a_record_that_kafka_has_no_longer_stops_the_service() -> None:
+    service = service_of(poison="dead_letter")
+    feed(service, 0, 2, bad=True)
+    feed(service, 0, 3)
+    service.batch()
+    service.log.truncate_before("in", 0, 2)
+    feed(service, 1, 10)
+    with pytest.raises(PoisonError, match=r"in\[0\]@0 has waited for event time .* is not in Kafka any more"):
+        service.batch()
+
+
+def test_under_policy_stop_the_record_is_named() -> None:
+    service = service_of()
+    feed(service, 0, 2, bad=True)
+    service.batch()
+    feed(service, 1, 10)
+    with pytest.raises(PoisonError, match=r"in\[0\]@0 cannot be processed: ValueError: a bad value"):
+        service.batch()
+
+
+def test_no_more_wait_than_are_allowed_and_who_is_behind_is_named() -> None:
+    service = service_of(max_held=3)
+    feed(service, 1, 0.5)
+    for minute in range(1, 6):
+        feed(service, 0, minute)
+    with pytest.raises(TooManyHeld, match=r"5 records of one .* allowed are 3: in\[1\] holds them back"):
+        service.batch()
+    feed(service, 1, 9)
+    service.service = None
+    service.run_until_caught_up()
+    assert counts(service) == {("a", 0): 1, **{("a", minute): 1 for minute in (1, 2, 3, 4, 5, 9)}}
