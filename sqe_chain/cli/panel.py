@@ -48,6 +48,8 @@ def panel(statistics: Statistics, flow: str, kafka: str) -> Panel:
         )
     if one.excluded:
         numbers.add_row("left out", Text(f"{one.excluded:,}", "bold yellow"))
+    if one.held:
+        numbers.add_row("wait for event time", f"{one.held:,}", "held back by", one.holder or "nobody")
     body = Table.grid()
     body.add_row(numbers)
     if one.notice:

@@ -22,6 +22,7 @@ from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import everybody_in, releases, waits
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
+from sqe_chain.protocol.holding import Holding, holder_of
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.in_step import keep_in_step
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
@@ -80,6 +81,7 @@ class Aggregation:
     open_plan: int | None = None
     _processor: Processor = field(init=False)
     _idle: IdleWriters = field(init=False)
+    _holding: Holding = field(init=False)
     _tools: _Tools | None = None
     _bytes_per_record: float = 100.0
     _level_of: dict[int, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Aggregation:
     def __post_init__(self) -> None:
         self._processor = Processor(self.env)
         self._idle = IdleWriters(self.env)
+        self._holding = Holding(self.env)
 
     def start(self) -> StartResult:
         """Steps 1 and 2: claim, recover, and bring the layout up to date.
@@ -134,6 +137,7 @@ class Aggregation:
         found = self._process(last, bounds, infos, at_end=at_end)  # nothing outside has changed yet
         if found is None:
             self._ready().applier.commit_again(last, now=at_end)
+            self._holding.look(last)
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         clock_ms, part, report, exclusions = found
@@ -150,9 +154,10 @@ class Aggregation:
             plan=plan.number,
             outputs=0 if plan.silent else report.outputs,
             lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
-            held=sum(one.units for one in plan.waiting.values()) if env.flow.by_time else None,
             batch_ms=env.clock.now_ms() - started_ms,
         )
+        if env.flow.by_time:
+            result = self._with_held(result, plan)
         env.emit(Committed.of(result))
         if report.dropped:
             counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
@@ -161,6 +166,13 @@ class Aggregation:
             size = sum(end.size for end in report.ends) + report.output_size
             self._bytes_per_record = max(16.0, size / result.inputs)
         return result
+
+    def _with_held(self, result: BatchResult, plan: Plan) -> BatchResult:
+        """The result with what waits for event time, and who holds it back."""
+        holder, held = holder_of(plan), sum(one.units for one in plan.waiting.values())
+        self._holding.look(plan)
+        name = None if holder is None else mark_name(holder.topic, holder.partition)
+        return replace(result, held=held, holder=name, watermark_ms=holder and holder.watermark_ms)
 
     def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
         """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""

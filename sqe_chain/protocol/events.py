@@ -238,6 +238,8 @@ class Committed(Event):
         lag: offsets that were there when the batch began, and are not in it.
         lag_by_partition: the same for each "topic/partition".
         held: records that wait for event time after the batch; None where no stage goes by it.
+        holder: "topic/partition" that holds them back; None when nothing waits.
+        watermark_ms: up to where event time is known there, milliseconds since 1970; None when nothing waits, or nothing is known.
         event_time_ms: newest timestamp among the last records read of each partition, milliseconds since 1970; -1 none.
         batch_ms: how long the batch took, milliseconds.
     """
@@ -254,6 +256,8 @@ class Committed(Event):
     lag: int
     lag_by_partition: Mapping[str, int]
     held: int | None = None
+    holder: str | None = None
+    watermark_ms: int | None = None
     event_time_ms: int
     batch_ms: int
 
@@ -281,6 +285,8 @@ class Committed(Event):
             lag=result.lag,
             lag_by_partition=result.lag_by_partition,
             held=result.held,
+            holder=result.holder,
+            watermark_ms=result.watermark_ms,
             event_time_ms=result.event_time_ms,
             batch_ms=result.batch_ms,
         )

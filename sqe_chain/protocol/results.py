@@ -52,6 +52,8 @@ class BatchResult:
         outputs: messages published.
         lag_by_partition: "topic/partition" -> offsets that were there when the batch began, and are not in it.
         held: records that wait for event time after the batch; None where no stage goes by it.
+        holder: "topic/partition" that holds them back; None when nothing waits.
+        watermark_ms: up to where event time is known there, milliseconds since 1970; None when nothing waits, or nothing is known.
         event_time_ms: newest timestamp among the last records read of each partition, milliseconds since 1970; -1 none.
         batch_ms: how long the batch took, milliseconds.
     """
@@ -64,6 +66,8 @@ class BatchResult:
     outputs: int = 0
     lag_by_partition: Mapping[str, int] = field(default_factory=dict)
     held: int | None = None
+    holder: str | None = None
+    watermark_ms: int | None = None
     event_time_ms: int = -1
     batch_ms: int = 0
 
@@ -77,7 +81,6 @@ class BatchResult:
         outputs: int,
         lag_by_partition: Mapping[str, int],
         batch_ms: int,
-        held: int | None = None,
     ) -> BatchResult:
         """The result of a batch that has read something.
 
@@ -88,7 +91,6 @@ class BatchResult:
             outputs: messages published: fewer than the tasks have made, where a batch publishes nothing.
             lag_by_partition: what was there and is not in it.
             batch_ms: how long it took.
-            held: records that wait after it.
         """
         return cls(
             worked=True,
@@ -98,7 +100,6 @@ class BatchResult:
             exclusions=tuple(exclusions),
             outputs=outputs,
             lag_by_partition=lag_by_partition,
-            held=held,
             event_time_ms=max((end.last_timestamp_ms for end in report.ends), default=-1),
             batch_ms=batch_ms,
         )

@@ -73,6 +73,13 @@ class Metrics:
             ["flow", "topic", "partition"],
             registry=registry,
         )
+        self._held = Gauge("sqe_chain_held", "Records that wait for event time", ["flow"], registry=registry)
+        self._watermark = Gauge(
+            "sqe_chain_watermark_timestamp_seconds",
+            "Up to where event time is known in the input partition that holds others back",
+            ["flow", "topic", "partition"],
+            registry=registry,
+        )
         self._now_s = now_s
         self._event_time_ms: int | None = None
         self._event_lag = gauge(
@@ -121,8 +128,17 @@ class Metrics:
         self._seconds.observe(event.batch_ms / 1_000)
         self._lag.set(event.lag)
         self._set_lags(event.lag_by_partition)
+        if event.held is not None:  # a flow in which nothing goes by event time has no such value
+            self._set_held(event)
         if event.event_time_ms > 0:
             self._event_time_ms = max(event.event_time_ms, self._event_time_ms or 0)
+
+    def _set_held(self, event: Committed) -> None:
+        self._held.labels(self._flow).set(event.held or 0)
+        self._watermark.clear()
+        if event.holder is not None and event.watermark_ms is not None:
+            topic, _, partition = event.holder.rpartition("/")
+            self._watermark.labels(self._flow, topic, partition).set(event.watermark_ms / 1_000)
 
     def _set_lags(self, lags: Mapping[str, int]) -> None:
         """Set lags by "topic/partition"; partitions that are no longer among them are removed."""

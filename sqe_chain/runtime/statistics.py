@@ -58,6 +58,8 @@ class Statistics:
         batches: batches committed.
         batch_ms: how long the last batch took, in milliseconds.
         lag: offsets that were there when the last batch began, and are not in it.
+        held: records that wait for event time.
+        holder: "topic/partition" that holds them back; empty when nothing waits.
         persisted_s: when states were last written, seconds since 1970; 0 never.
     """
 
@@ -74,6 +76,8 @@ class Statistics:
     batches: int = 0
     batch_ms: int = 0
     lag: int = 0
+    held: int = 0
+    holder: str = ""
     persisted_s: float = 0.0
     _recent: deque[tuple[float, int]] = field(default_factory=deque)
     _began_s: float = 0.0
@@ -133,5 +137,6 @@ class Statistics:
         self.excluded += event.excluded
         self.outputs += event.outputs
         self.lag = event.lag
+        self.held, self.holder = event.held or 0, event.holder or ""
         self.batch_ms = event.batch_ms
         self._recent.append((self.now_s(), event.inputs))

@@ -276,6 +276,10 @@ class EventTimes:
             return {ORIGIN: self.since_ms}
         return {name: writer.heard_ms for name, writer in self.writers.items()}
 
+    def watermark_of(self, name: str) -> int | None:
+        """The watermark of a writer; None while none is known."""
+        return self.writers[name].watermark_ms if name in self.writers else None
+
     def hops_of(self, name: str) -> tuple[Hop, ...]:
         """The republishers that a writer's messages have passed."""
         return self.writers[name].hops if name in self.writers else ()

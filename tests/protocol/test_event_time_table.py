@@ -163,5 +163,10 @@ def test_a_republisher_that_was_down_is_waited_for() -> None:
         service.batch()
     service.run_until_caught_up()
     assert not log.records("late")
-    found = {(one.key.decode(), one.span.start_ms // MINUTE_MS): one.state.value for one in service.windows("per-day")}
-    assert found == {(f"{one}{second}", minute): 1 for one in "ab" for second in (10, 40) for minute in range(60)}
+    found = {
+        (one.key.decode(), one.span.start_ms // MINUTE_MS): one.state.value
+        for one in service.windows("per-day")
+    }
+    assert found == {
+        (f"{one}{second}", minute): 1 for one in "ab" for second in (10, 40) for minute in range(60)
+    }

@@ -10,6 +10,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.errors import PoisonError, TooManyHeld
 from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash
@@ -176,3 +177,61 @@ def test_no_more_wait_than_are_allowed_and_who_is_behind_is_named() -> None:
     service.service = None
     service.run_until_caught_up()
     assert counts(service) == {("a", 0): 1, **{("a", minute): 1 for minute in (1, 2, 3, 4, 5, 9)}}
+
+
+def test_it_is_said_how_many_wait_and_for_whom() -> None:
+    service = service_of()
+    for minute in range(3):
+        feed(service, 0, minute)
+    service.batch()
+    assert {
+        name: service.events("committed")[-1].get(name) for name in ("held", "holder", "watermark_ms")
+    } == {
+        "held": 3,
+        "holder": "in/1",
+        "watermark_ms": None,
+    }
+    feed(service, 1, 0.5)
+    service.batch()
+    last = service.events("committed")[-1]
+    assert (last["held"], last["holder"], last["watermark_ms"]) == (2, "in/1", 30_000)
+    service.run_until_caught_up()
+    last = service.events("committed")[-1]
+    assert (last["held"], last.get("holder")) == (0, None)
+
+
+def test_after_a_minute_a_notice_names_the_partition_and_the_republisher() -> None:
+    log = MemoryLog("held-notice")
+    relay_flow = Flow("relay")
+    relay_flow.source("raw", dict, raw=True).to("mid", key=lambda value: value["key"], partitions=1)
+    relay = Rehearsal(relay_flow, partitions={"raw": 1}, log=log)
+    flow = Flow("minutes", state_partitions=2)
+    flow.source(["mid", "other"], dict).windowed(
+        "windows",
+        Tumbling(MINUTE_MS),
+        key=lambda value: value["key"],
+        state=Int64Value,
+        fold=add,
+        retention_ms=1,
+    )
+    service = Rehearsal(flow, partitions={"other": 1}, log=log)
+    relay.feed("raw", {"key": "a"}, timestamp_ms=1_000)
+    relay.batch()
+    relay.feed("raw", {"key": "a"}, timestamp_ms=2_000)  # not passed on: the relay is behind
+    service.feed("other", {"key": "a"}, timestamp_ms=500_000)
+
+    def notices() -> list[str]:
+        found = (str(event["text"]) for event in service.events("notice"))
+        return [text for text in found if "wait for event time" in text]
+
+    for seconds in (0, 30, 31, 30, 95):
+        service.clock.jump(seconds * 1_000)
+        service.batch()
+    assert len(notices()) == 2, "after a minute, and when three have passed"
+    assert (
+        "mid[0] (written by relay/mid) has not come any further for 61 s; look whether that flow runs"
+        in notices()[0]
+    )
+    relay.run_until_caught_up()
+    service.run_until_caught_up()
+    assert held(service) == 0

@@ -318,3 +318,23 @@ def test_a_port_that_is_taken_is_named() -> None:
             serve(port, CollectorRegistry(), Health(lambda: 0)),
         ):
             pytest.fail("it listens")
+
+
+def test_what_waits_for_event_time_is_shown_with_who_holds_it_back() -> None:
+    registry, statistics = CollectorRegistry(), Statistics(lambda: 0.0)
+    metrics = Metrics("f", registry)
+    for observer in (metrics, statistics):
+        observer.event(COMMITTED)
+    assert numbers(registry, "sqe_chain_held") == {}
+    for observer in (metrics, statistics):
+        observer.event(replace(COMMITTED, held=1_234, holder="a.b/1", watermark_ms=5_000))
+    assert numbers(registry, "sqe_chain_held") == {'flow="f"': 1_234}
+    behind = numbers(registry, "sqe_chain_watermark_timestamp_seconds")
+    assert behind == {'flow="f",partition="1",topic="a.b"': 5}
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(panel(statistics, "f", "kafka"))
+    assert "1,234" in shown.getvalue()
+    assert "a.b/1" in shown.getvalue()
+    metrics.event(replace(COMMITTED, held=0))
+    assert numbers(registry, "sqe_chain_held") == {'flow="f"': 0}
+    assert numbers(registry, "sqe_chain_watermark_timestamp_seconds") == {}
