@@ -23,7 +23,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import times_at
 from sqe_chain.protocol.plan import mark_name
-from sqe_chain.segment.event_times import EventTimes, Hop
+from sqe_chain.segment.event_times import ORIGIN, EventTimes, Hop
 
 CaughtUp = dict[str, tuple[str, ...]]
 
@@ -87,7 +87,7 @@ class IdleWriters:
                 if (at_end or clock_ms - silent_ms >= idle_ms)
                 and self._passed(tp, writer, silent_ms, here.hops_of(writer))
             )
-        return self._still_at_end(found, stops) if any(found.values()) else found
+        return self._still_at_end(found, stops)
 
     def _passed(self, tp: TopicPartition, name: str, since_ms: int, hops: tuple[Hop, ...]) -> bool:
         """Whether all that there was when silence had lasted long enough has been passed on."""
@@ -116,9 +116,9 @@ class IdleWriters:
 
     def _still_at_end(self, found: CaughtUp, stops: Mapping[TopicPartition, int]) -> CaughtUp:
         """Without partitions to which something was added meanwhile: it may be what was passed on last."""
-        named = {mark_name(*tp): tp for tp in stops}
-        bounds = self.env.log.bounds([named[name] for name, idle in found.items() if idle])
-        return {
-            name: idle if not idle or bounds[named[name]].stable_end == stops[named[name]] else ()
-            for name, idle in found.items()
-        }
+        passed_on = [tp for tp in stops if set(found.get(mark_name(*tp), ())) - {ORIGIN}]
+        if not passed_on:
+            return found
+        bounds = self.env.log.bounds(passed_on)
+        grown = {mark_name(*tp) for tp in passed_on if bounds[tp].stable_end != stops[tp]}
+        return {name: () if name in grown else idle for name, idle in found.items()}

@@ -39,6 +39,11 @@ def add(total: Int64Value, _: Event) -> None:
     total.value += 1
 
 
+def pass_on(total: Int64Value, event: Event) -> list[Event]:
+    total.value += 1
+    return [event]
+
+
 def merge(total: Int64Value, later: Int64Value) -> None:
     total.value += later.value
 
@@ -111,10 +116,14 @@ def world(seed: int, kind: str, *, hops: int) -> World:
     settings = Settings(max_records=draw.choice([3, 7, 30, 400_000]))
     relays, topic = list[Rehearsal](), "in"
     for hop in range(hops):
-        relay, wider = Flow(f"relay-{hop}"), draw.randrange(1, 4)
-        source = relay.source(topic, dict, raw=hop == 0)
-        topic = f"hop-{hop}"
-        source.to(topic, key=lambda event: event["key"], partitions=wider)
+        relay = Flow(f"relay-{hop}", state_partitions=draw.choice([1, 2]))
+        source: Any = relay.source(topic, dict, raw=hop == 0)
+        topic, how = f"hop-{hop}", draw.choice(["plain", "plain", "filter", "aggregate"])
+        if how == "filter":  # it goes by event time itself
+            source = source.deduplicate("once", lambda event: event["id"], HOUR_MS, guard=None)
+        elif how == "aggregate":  # its fold passes everything on
+            source = source.aggregate("all", key=lambda event: event["id"], state=Int64Value, fold=pass_on)
+        source.to(topic, key=lambda event: event["key"], partitions=draw.randrange(1, 4))
         partitions = {"in": len(waiting)}
         relays.append(Rehearsal(relay, partitions=partitions, log=log, settings=settings))
     flow = Flow("hours", state_partitions=draw.choice([1, 2, 3, len(waiting)]))
@@ -189,8 +198,8 @@ def one_step(found: World, draw: random.Random) -> None:
         who.crash_at_write(draw.randrange(1, 12), draw.choice(["before", "after"]))
         for _ in range(3):
             one_batch(who)
-    elif what < 17 and found.service.events("sealed"):
-        rebuild(found.service)
+    elif what < 17 and who.events("sealed"):  # a service with stages
+        rebuild(who)
     else:
         found.feed(draw)
 
