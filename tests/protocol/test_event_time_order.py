@@ -113,7 +113,6 @@ def world(seed: int, kind: str, *, hops: int) -> World:
             at_ms += draw.randrange(step_ms)
             own.append({"key": f"k{draw.randrange(3)}", "at": at_ms, "id": f"{partition}-{number}"})
         waiting.append(own)
-    settings = Settings(max_records=draw.choice([3, 7, 30, 400_000]))
     relays, topic = list[Rehearsal](), "in"
     for hop in range(hops):
         relay = Flow(f"relay-{hop}", state_partitions=draw.choice([1, 2]))
@@ -125,7 +124,8 @@ def world(seed: int, kind: str, *, hops: int) -> World:
             source = source.aggregate("all", key=lambda event: event["id"], state=Int64Value, fold=pass_on)
         source.to(topic, key=lambda event: event["key"], partitions=draw.randrange(1, 4))
         partitions = {"in": len(waiting)}
-        relays.append(Rehearsal(relay, partitions=partitions, log=log, settings=settings))
+        limited = Settings(max_records=draw.choice([3, 7, 30, 400_000]))
+        relays.append(Rehearsal(relay, partitions=partitions, log=log, settings=limited))
     flow = Flow("hours", state_partitions=draw.choice([1, 2, 3, len(waiting)]))
     events = flow.source(topic, dict, raw=not hops)
     windows = events.windowed(
