@@ -22,6 +22,8 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "sequences": "sqe_chain.stages.filter_kinds:SequencesKind",
     "deduplicate": "sqe_chain.stages.filter_kinds:DeduplicateKind",
     "distinct": "sqe_chain.stages.filter_kinds:DistinctKind",
+    "table-join": "sqe_chain.stages.join_kinds:TableJoinKind",
+    "stream-join": "sqe_chain.stages.join_kinds:StreamJoinKind",
 }
 """The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""
 
@@ -72,7 +74,14 @@ def kind_of(kind: object, settings: Mapping[str, Any], where: str) -> StageKind:
 
 
 def check_fit(
-    kind: StageKind, where: str, *, buckets: int, view: str | None, key: object, dead_letters: bool
+    kind: StageKind,
+    where: str,
+    *,
+    buckets: int,
+    view: str | None,
+    key: object,
+    dead_letters: bool,
+    inputs: int = 1,
 ) -> None:
     """Check a kind against the declaration of its stage, and its settings.
 
@@ -83,6 +92,7 @@ def check_fit(
         view: of the stage.
         key: of the stage.
         dead_letters: whether the flow publishes dead letters.
+        inputs: how many streams go into it.
 
     Raises:
         FlowError: it cannot.
@@ -93,6 +103,8 @@ def check_fit(
         )
     if (kind.spread == "id") != (kind.identity is not None):
         raise FlowError(f"{where}: kind {kind.name!r}: spread must be 'id' if and only if identity is set")
+    if inputs != kind.inputs:
+        raise FlowError(f"{where}: {kind.method} takes {kind.inputs} streams, not {inputs}")
     if key is not None and kind.identity is not None:
         raise FlowError(f"{where}: {kind.method} uses ids instead of keys; leave out key=")
     kind.check(where, dead_letters=dead_letters)

@@ -185,6 +185,11 @@ class StageKind(ABC):
         return "units"
 
     @property
+    def inputs(self) -> int:
+        """How many streams it takes: 1 or 2. With 2 the path of each unit ends with the number of its stream (`units.number`)."""
+        return 1
+
+    @property
     def needs_key(self) -> bool:
         """Whether a unit without a key is poison."""
         return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -37,6 +37,7 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
+from sqe_chain.flow.joins import JoinSteps
 from sqe_chain.flow.kinds import check_fit, kind_named, kind_of
 from sqe_chain.flow.nodes import (
     Carrier,
@@ -68,7 +69,12 @@ MAX_BUCKETS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[WindowResult]"], Generic[Value]):
+class Stream(
+    FilterSteps[Value, "Filter[Value]"],
+    WindowSteps[Value, "Filter[WindowResult]"],
+    JoinSteps[Value],
+    Generic[Value],
+):
     """The output of a node: units with values of one type. May be used more than once."""
 
     flow: Topology
@@ -424,6 +430,24 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
     ) -> Filter[WindowResult]:
         return Filter(self.flow, self._stage(name, kind, where, store, key))
 
+    def _joined(
+        self, name: str, kind: StageKind, other: object, store: str | None, where: str
+    ) -> Filter[Any]:
+        if not isinstance(other, Stream) or other.flow is not self.flow:
+            raise FlowError(f"{where}: {kind.method} takes a second stream of the same flow, not {other!r}")
+        if other.node is self.node:
+            raise FlowError(
+                f"{where}: {kind.method} of a stream with itself: put a map() or filter() before one of the two"
+            )
+        depths = [self.flow.depth(stream.node) for stream in (self, other)]
+        if depths[0] != depths[1]:
+            raise FlowError(
+                f"{where}: {kind.method} takes streams that have passed the same number of stages, these have passed "
+                f"{depths[0]} and {depths[1]}: publish one of them, and read it in another flow"
+            )
+        other._check_stage(name, where)  # noqa: SLF001 - of the same class
+        return Filter(self.flow, self._stage(name, kind, where, store, others=(other.node,)))
+
     def _stage(
         self,
         name: str,
@@ -433,6 +457,7 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         key: UserFunction | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
+        others: Sequence[Node] = (),
     ) -> StageNode:
         """Declare a stage of any kind."""
         self._check_stage(name, where)
@@ -442,11 +467,13 @@ class Stream(FilterSteps[Value, "Filter[Value]"], WindowSteps[Value, "Filter[Win
         check_choice("view", view, ("json", "hash", None), where)
         if store is not None:
             check_name("store", store, where)
-        check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=self.flow.dead_letters)
+        letters, inputs = self.flow.dead_letters, 1 + len(others)
+        check_fit(kind, where, buckets=buckets, view=view, key=key, dead_letters=letters, inputs=inputs)
         return self.flow.add(
             StageNode,
             where,
             self.node,
+            *others,
             name=name,
             key=key,
             key_takes_context=wants_context(key, 1, where),

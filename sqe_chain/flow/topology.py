@@ -125,6 +125,11 @@ class Topology:
                 return node
         return None
 
+    def depth(self, node: Node) -> int:
+        """How many keyed stages a node's units have passed, itself included."""
+        stage = node if isinstance(node, StageNode) else self.stage_of(node)
+        return 0 if stage is None else self.level(stage)
+
     def level(self, stage: StageNode) -> int:
         """How many keyed stages a unit has passed when it has passed this one: 1 for the first."""
 

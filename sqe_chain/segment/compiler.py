@@ -81,14 +81,17 @@ class Compiler:
             node: source, operator or stage.
             side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
         """
-        pushes = [self._compile(child) for child in self._flow.children(node.index) if child.side == side]
+        pushes = [
+            self._compile(child, node) for child in self._flow.children(node.index) if child.side == side
+        ]
         if not pushes:
             return None
         return pushes[0] if len(pushes) == 1 else _fan_out(pushes)
 
-    def _compile(self, node: Node) -> Push:
+    def _compile(self, node: Node, parent: Node) -> Push:
         if isinstance(node, StageNode):
-            return self._stage(node)
+            push = self._stage(node)
+            return _numbered(node.parents.index(parent.index), push) if node.stage_kind.inputs > 1 else push
         if isinstance(node, OutputNode):
             return self._output(node)
         down = self.after(node)
@@ -253,6 +256,16 @@ def _deleted_type(flow: Flow, output: OutputNode) -> str:
             return codec.type_name if codec else ""
         node = flow.nodes[node.parents[0]]
     return ""
+
+
+def _numbered(number_of_input: int, push: Push) -> Push:
+    """Into a stage with several inputs: the path ends with the number of the one that a unit came by."""
+    own = number(number_of_input)
+
+    def push_numbered(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        push(value, key, path + own, origin)
+
+    return push_numbered
 
 
 def _fan_out(pushes: list[Push]) -> Push:

@@ -1,0 +1,168 @@
+"""The joins of a stream. Their kinds, in `sqe_chain.stages`, check the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from sqe_chain.flow.declaration import caller_line, check_callable, declared
+from sqe_chain.flow.functions import Made, Value
+from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.stage_kind import STANDARD, StageKind
+
+if TYPE_CHECKING:
+    from sqe_chain.flow.stream import Filter, Stream
+
+Other = TypeVar("Other")
+How = Literal["inner", "left"]
+"""Whether a value that finds no partner is left out, or joined with None."""
+
+
+class JoinSteps(Generic[Value]):
+    """The joins of a stream with another one. Each is a stage: it has a name, states in a store, and is exact through crashes.
+
+    Both streams have to be of the same flow, to have keys (`key_by`), and to have passed the same number of stages. What they
+    bring is taken in one order of event time (docs/event-time.md).
+    """
+
+    __slots__ = ()
+
+    def _joined(self, name: str, kind: StageKind, other: object, store: str | None, where: str) -> Any:  # noqa: ANN401 - a `Filter`
+        raise NotImplementedError
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Stream[Other],
+        combine: Callable[[Value, Other], Made],
+        *,
+        how: Literal["inner"] = "inner",
+        deleted: Callable[[Other], bool] | None = None,
+        history_ms: int = 0,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Filter[Made]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Stream[Other],
+        combine: Callable[[Value, Other | None], Made],
+        *,
+        how: Literal["left"],
+        deleted: Callable[[Other], bool] | None = None,
+        history_ms: int = 0,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Filter[Made]: ...
+
+    def join_table(
+        self,
+        name: str,
+        table: Any,
+        combine: Callable[[Any, Any], Any],
+        *,
+        how: How = "inner",
+        deleted: Callable[[Any], bool] | None = None,
+        history_ms: int = 0,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Any:
+        """Join each value with what a table said of its key at its event time.
+
+        Args:
+            name: stage name; permanent.
+            table: the table's changes, as a stream: the latest value of a key holds. A change joins nothing by itself.
+            combine: ``(value, what the table said) -> output``; None for no output.
+            how: "inner": what finds nothing gives nothing. "left": it is combined with None.
+            deleted: ``change -> bool``: whether it deletes its key.
+            history_ms: how long older versions are kept, for values that are late; later ones are dropped.
+            guard: as for `distinct`.
+            store: name of the store for this stage; by default the service's.
+
+        Raises:
+            FlowError: a name clash, streams that do not fit together, or a stage after `changes()`.
+        """
+        where = caller_line()
+        check_callable("combine", combine, where)
+        kind = kind_named("table-join")(
+            combine=declared("combine", combine, 2, where),
+            how=how,
+            deleted=None if deleted is None else declared("deleted", deleted, 1, where),
+            history_ms=history_ms,
+            guard=guard,
+        )
+        return self._joined(name, kind, table, store, where)
+
+    @overload
+    def join_stream(
+        self,
+        name: str,
+        other: Stream[Other],
+        combine: Callable[[Value, Other], Made],
+        *,
+        before_ms: int,
+        after_ms: int,
+        how: Literal["inner"] = "inner",
+        lateness_ms: int = 0,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Filter[Made]: ...
+
+    @overload
+    def join_stream(
+        self,
+        name: str,
+        other: Stream[Other],
+        combine: Callable[[Value, Other | None], Made],
+        *,
+        before_ms: int,
+        after_ms: int,
+        how: Literal["left"],
+        lateness_ms: int = 0,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Filter[Made]: ...
+
+    def join_stream(
+        self,
+        name: str,
+        other: Any,
+        combine: Callable[[Any, Any], Any],
+        *,
+        before_ms: int,
+        after_ms: int,
+        how: How = "inner",
+        lateness_ms: int = 0,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Any:
+        """Join values of two streams with the same key whose event times are close to each other, each pair once.
+
+        Args:
+            name: stage name; permanent.
+            other: the second stream.
+            combine: ``(value, value of the second stream) -> output``; None for no output.
+            before_ms: how much earlier than a value its partner may be.
+            after_ms: how much later.
+            how: "inner": what finds no partner gives nothing. "left": it is combined with None, when none can come any more.
+            lateness_ms: how late values may be; later ones are dropped.
+            guard: as for `distinct`.
+            store: name of the store for this stage; by default the service's.
+
+        Raises:
+            FlowError: a name clash, streams that do not fit together, or a stage after `changes()`.
+        """
+        where = caller_line()
+        check_callable("combine", combine, where)
+        kind = kind_named("stream-join")(
+            combine=declared("combine", combine, 2, where),
+            how=how,
+            before_ms=before_ms,
+            after_ms=after_ms,
+            lateness_ms=lateness_ms,
+            guard=guard,
+        )
+        return self._joined(name, kind, other, store, where)

@@ -1,0 +1,122 @@
+"""The kinds of joins: connect their declarations in `sqe_chain.flow.joins` with `TableJoin` and `StreamJoin`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqe_chain.flow.filtering import guard_setting
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.stage_kind import STANDARD
+from sqe_chain.flow.table import Table
+from sqe_chain.flow.units import NUMBERS
+from sqe_chain.stages.joining import StreamJoin, TableJoin
+from sqe_chain.stages.record import Record
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind
+from sqe_chain.stages.user_code import guarded
+from sqe_chain.stages.windowing import WINDOW_GUARD
+
+
+def is_second(record: Record) -> bool:
+    """Whether a record came by the second input of its stage: the compiler ends its path with the number of the input."""
+    unit: Any = getattr(record, "unit", ())
+    return bool(unit[3].endswith(NUMBERS[1]))
+
+
+@dataclass(frozen=True)
+class JoinKind(RecordKind[Any]):
+    """What both kinds have in common."""
+
+    combine: DeclaredFunction
+    how: str = "inner"
+    guard: Any = STANDARD
+
+    order = "times"
+    needs_key = True
+    inputs = 2
+    gives_outputs = True
+
+    @property
+    def called(self) -> str:
+        """See `StageKind`."""
+        return "join"
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return (self.combine,)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `StageKind`."""
+        return self.combine.function
+
+    @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+        """See `StageKind`."""
+        return WINDOW_GUARD if self.guard == STANDARD else self.guard
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        guard_setting(self.guard, where, windows=True)
+        super().check(where, dead_letters=dead_letters)
+
+    def outputs(self, stage: TableJoin | StreamJoin) -> Iterable[Given]:
+        """See `RecordKind`."""
+        return [Given(key, value) for key, value in stage.take_results()]
+
+    def _common(self, clock_ms: int | None) -> dict[str, Any]:
+        call: Callable[..., Any] = guarded(self.combine.function)
+        return {
+            "combine": call,
+            "is_second": is_second,
+            "how": self.how,
+            "clock_ms": clock_ms,
+            **guard_setting(self.guard, "", windows=True),
+        }
+
+
+@dataclass(frozen=True)
+class TableJoinKind(JoinKind):
+    """The kind of `join_table`; see there, and `TableJoin`."""
+
+    name = "table-join"
+    method = "join_table"
+
+    deleted: DeclaredFunction | None = None
+    history_ms: int = 0
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return (self.combine,) if self.deleted is None else (self.combine, self.deleted)
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> TableJoin:
+        """See `RecordKind`."""
+        del functions
+        deleted = None if self.deleted is None else guarded(self.deleted.function)
+        return TableJoin(table, deleted=deleted, history_ms=self.history_ms, **self._common(clock_ms))
+
+
+@dataclass(frozen=True)
+class StreamJoinKind(JoinKind):
+    """The kind of `join_stream`; see there, and `StreamJoin`."""
+
+    name = "stream-join"
+    method = "join_stream"
+
+    before_ms: int = 0
+    after_ms: int = 0
+    lateness_ms: int = 0
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> StreamJoin:
+        """See `RecordKind`."""
+        del functions
+        return StreamJoin(
+            table,
+            before_ms=self.before_ms,
+            after_ms=self.after_ms,
+            lateness_ms=self.lateness_ms,
+            **self._common(clock_ms),
+        )

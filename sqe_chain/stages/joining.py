@@ -1,0 +1,421 @@
+"""Joins: values of two streams with the same key, brought together by event time.
+
+`TableJoin` joins each value of the first stream with what a table said at that value's time: the second stream is read as the
+table's changes, and the latest one of a key holds. `StreamJoin` joins values of both streams that lie close to each other.
+
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> join = TableJoin(MemoryTable(), combine=lambda order, customer: f"{order} for {customer}", is_second=lambda one: one.topic == "customers")
+    >>> for at_ms, topic, value in ((10, "customers", "Ann"), (20, "orders", "A7"), (30, "customers", "Anne"), (30, "orders", "B1")):
+    ...     _ = join.accept(Record(key=b"7", value=value, timestamp_ms=at_ms, topic=topic))
+    ...     for _, joined in join.take_results():
+    ...         print(joined)
+    A7 for Ann
+    B1 for Anne
+
+A flow gives both streams in one order of event time, so it does not matter which of them is read first, nor how far one is
+ahead: whoever is ahead waits for the other (docs/event-time.md).
+
+Source: the joins of Kafka Streams, where a record joins what has arrived by then.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from sqe_chain._proto.joins_pb2 import PartnersRow, VersionsRow
+from sqe_chain.codecs import codec_for
+from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_guard
+from sqe_chain.flow.table import Table
+from sqe_chain.stages.expiring_rows import ExpiringRows
+from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.timetable import Timetable, bucket_length
+from sqe_chain.stages.windowing import WINDOW_GUARD
+
+How = Literal["inner", "left"]
+"""Whether a value of the first stream that finds no partner is left out, or joined with None."""
+Joined = tuple[bytes, object]
+"""Key and value of an output."""
+JOINED: Final = b"j"
+"""Prefix of the rows of keys."""
+
+
+@dataclass(slots=True)
+class Version:
+    """What a table said of a key from some moment on.
+
+    Attributes:
+        from_ms: the moment.
+        value: the value; None: deleted.
+    """
+
+    from_ms: int
+    value: object
+
+
+class _Join:
+    """What both joins have in common: stream time, its guard, keys, outputs."""
+
+    def __init__(
+        self,
+        table: Table,
+        combine: Callable[[Any, Any], object],
+        is_second: Callable[[Record], bool],
+        how: How,
+        guard: JumpGuard | None,
+        timetable: Timetable,
+    ) -> None:
+        where = type(self).__name__
+        check_callable("combine", combine, where)
+        check_choice("how", how, ("inner", "left"), where)
+        check_guard(guard, where, windows=True)
+        self._table = table
+        self._combine = combine
+        self._is_second = is_second
+        self._how = how
+        self._guard = guard
+        self._timetable = timetable
+        self._results: list[Joined] = []
+
+    @property
+    def stream_time_ms(self) -> int | None:
+        """Stream time; None before the first record."""
+        return self._timetable.time.now_ms
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """Names of the rows that `accept` will read for these records."""
+        return dict.fromkeys(JOINED + record.key for record in records if record.key is not None)
+
+    def take_results(self) -> list[Joined]:
+        """What was joined since the last call, in order."""
+        results, self._results = self._results, []
+        return results
+
+    def _give(self, key: bytes, first: object, second: object) -> None:
+        joined = self._combine(first, second)
+        if joined is not None:
+            self._results.append((key, joined))
+
+    def _begun(self, record: Record) -> tuple[bytes, Verdict | None]:
+        """The row of a record, after it has moved stream time; and a verdict, if it is refused.
+
+        Raises:
+            PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
+        """
+        if record.key is None:
+            raise PoisonError(
+                f"{record.topic}[{record.partition}] offset {record.offset} has no key, and joins go by keys: set one with "
+                "key_by(), or choose a poison policy that leaves it out"
+            )
+        believed = self._timetable.observe(record.timestamp_ms)
+        if not believed and self._guard is not None:
+            return b"", self._guard.refuse(record, self._timetable.time.now_ms)
+        return JOINED + record.key, None
+
+    def _late(self, record: Record, allowed_ms: int) -> Verdict | None:
+        now_ms = self._timetable.time.now_ms
+        if now_ms is None or record.timestamp_ms >= now_ms - allowed_ms:
+            return None
+        return Verdict(
+            forward=False,
+            reason=Reason.LATE,
+            detail=f"event time {record.timestamp_ms} ms is more than {allowed_ms} ms before stream time {now_ms} ms",
+        )
+
+
+class TableJoin(_Join):
+    """Join each value of the first stream with what a table said at its time.
+
+    Guarantees, for one state partition:
+
+    * A value joins the version that is valid at its event time: the latest one that is not after it.
+    * A change of the table joins nothing by itself: what was joined before stays as it is.
+    * A value of the first stream more than `history_ms` before stream time is late, and dropped: what was valid then may not
+      be known any more. A late change of the table takes its place among the versions.
+
+    Bound: a row for each key that the table has: the key, the value, and older versions of the last `history_ms`.
+
+    Args:
+        table: its rows.
+        combine: (value, what the table said; None if nothing) -> output; None for no output.
+        is_second: whether a record is a change of the table.
+        deleted: whether a change deletes its key.
+        how: "inner", or "left": what finds nothing is combined with None.
+        history_ms: how long older versions are kept; 0 to 10**15.
+        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
+
+    Raises:
+        FlowError: a setting is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        combine: Callable[[Any, Any], object],
+        is_second: Callable[[Record], bool],
+        deleted: Callable[[Any], bool] | None = None,
+        how: How = "inner",
+        history_ms: int = 0,
+        guard: JumpGuard | None = WINDOW_GUARD,
+        clock_ms: int | None = None,
+    ) -> None:
+        check_duration("history_ms", history_ms, type(self).__name__)
+        timetable = Timetable(table, bucket_ms=bucket_length(history_ms), guard=guard, clock_ms=clock_ms)
+        super().__init__(table, combine, is_second, how, guard, timetable)
+        self._deleted = deleted
+        self._history_ms = history_ms
+        self._rows: LiveRows[list[Version]] = LiveRows(table, _versions_in, _versions_row)
+        self._filed: dict[bytes, int] = {}
+
+    def accept(self, record: Record) -> Verdict:
+        """Take a change of the table, or join a value; see `take_results`.
+
+        Raises:
+            PoisonError: see `_begun`.
+            Exception: whatever `combine` or `deleted` raises; the record has then moved stream time, and nothing else.
+        """
+        row, refused = self._begun(record)
+        if refused is not None:
+            return refused
+        if self._is_second(record):
+            self._change(row, record)
+            return FORWARD
+        late = self._late(record, self._history_ms)
+        if late is not None:
+            return late
+        versions = self._rows[row]
+        at = bisect_right([one.from_ms for one in versions], record.timestamp_ms)
+        said = versions[at - 1].value if at else None
+        if said is not None or self._how == "left":
+            self._give(row[len(JOINED) :], record.value, said)
+        return FORWARD
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
+        del now_ms
+        due = {row for _, row in self._timetable.take_due()}
+        self._table.load(due)
+        for row in sorted(due | self._rows.all_changed()):
+            self._rows[row] = self._kept(row)
+        self._rows.write()
+        self._timetable.finish()
+
+    def _change(self, row: bytes, record: Record) -> None:
+        gone = self._deleted is not None and self._deleted(record.value)
+        if self._table.settled(row):  # an earlier attempt has written it
+            return
+        versions = self._rows[row]
+        at = bisect_right([one.from_ms for one in versions], record.timestamp_ms)
+        changed = Version(record.timestamp_ms, None if gone else record.value)
+        self._rows[row] = [*versions[:at], changed, *versions[at:]]
+
+    def _kept(self, row: bytes) -> list[Version]:
+        """The versions that may still be asked for; a key is listed for when the next one may go."""
+        now_ms, versions = self._timetable.time.now_ms, self._rows[row]
+        if now_ms is None:
+            return versions
+        valid = bisect_right([one.from_ms for one in versions], now_ms - self._history_ms)
+        kept = versions[max(0, valid - 1) :]
+        if valid and kept[0].value is None:  # nothing is said by a deletion that nobody asks behind
+            kept = kept[1:]
+        if len(kept) > 1 or (kept and kept[0].value is None):
+            over = kept[1] if kept[0].value is not None else kept[0]
+            self._timetable.file(row, max(over.from_ms + self._history_ms, now_ms + 1))
+        return kept
+
+
+@dataclass(slots=True)
+class Partner:
+    """A value that may still find a partner.
+
+    Attributes:
+        at_ms: its event time.
+        second: whether it is of the second stream.
+        value: the value.
+        alone: of the first stream while it has found none: what is emitted if it finds none; otherwise None.
+        listed_ms: the moment at which the stored timetable lists it; None: not yet listed.
+    """
+
+    at_ms: int
+    second: bool
+    value: object
+    alone: object = None
+    listed_ms: int | None = None
+
+
+class StreamJoin(_Join):
+    """Join values of two streams with the same key whose event times are close to each other.
+
+    Guarantees, for one state partition:
+
+    * Each pair (first, second) with `first - before_ms <= second <= first + after_ms` is joined once, whichever comes first.
+    * With "left", a value of the first stream that finds no partner is combined with None, once, when stream time has
+      passed the last moment at which one might come.
+    * A value more than `lateness_ms` before stream time is late, and dropped.
+
+    Bound: each value, for as long as a partner may come, with its key and about 30 bytes.
+
+    Args:
+        table: its rows.
+        combine: (value of the first stream, of the second; None if there is none) -> output; None for no output.
+        is_second: whether a record is of the second stream.
+        before_ms: how much earlier than a value of the first stream its partner may be; 0 to 10**15.
+        after_ms: how much later; 0 to 10**15.
+        how: "inner" or "left".
+        lateness_ms: how late a value may be; 0 to 10**15.
+        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
+
+    Raises:
+        FlowError: a setting is out of its bounds.
+    """
+
+    def __init__(  # noqa: PLR0913 - settings, each with its name
+        self,
+        table: Table,
+        *,
+        combine: Callable[[Any, Any], object],
+        is_second: Callable[[Record], bool],
+        before_ms: int,
+        after_ms: int,
+        how: How = "inner",
+        lateness_ms: int = 0,
+        guard: JumpGuard | None = WINDOW_GUARD,
+        clock_ms: int | None = None,
+    ) -> None:
+        where = type(self).__name__
+        check_duration("before_ms", before_ms, where)
+        check_duration("after_ms", after_ms, where)
+        check_duration("lateness_ms", lateness_ms, where)
+        bucket_ms = bucket_length(before_ms + after_ms + lateness_ms)
+        timetable = Timetable(table, bucket_ms=bucket_ms, exact=True, guard=guard, clock_ms=clock_ms)
+        super().__init__(table, combine, is_second, how, guard, timetable)
+        self._before_ms, self._after_ms, self._lateness_ms = before_ms, after_ms, lateness_ms
+        self._expiring = ExpiringRows(
+            table, timetable, decode=_partners_in, encode=_partners_row, end_of=self._end_of
+        )
+        self._due: set[bytes] = set()
+
+    def accept(self, record: Record) -> Verdict:
+        """Give what finds no partner any more, then join the value with all partners that have come; see `take_results`.
+
+        Raises:
+            PoisonError: see `_begun`.
+            Exception: whatever `combine` raises; the record has then moved stream time, and joined nobody.
+        """
+        row, refused = self._begun(record)
+        if refused is not None:
+            return refused
+        self._close_due()
+        late = self._late(record, self._lateness_ms)
+        if late is not None:
+            return late
+        if self._table.settled(row):  # an earlier attempt has written it
+            return FORWARD
+        own = Partner(record.timestamp_ms, self._is_second(record), record.value)
+        partners = self._expiring.at(row)
+        found = [one for one in partners if self._fits(own, one)]
+        pairs = [(one.value, own.value) if own.second else (own.value, one.value) for one in found]
+        joined = [self._combine(*pair) for pair in pairs]
+        if not own.second and not found and self._how == "left":
+            own.alone = self._combine(own.value, None)
+        # Only after all have succeeded: a value that fails has joined nobody.
+        for one in found:
+            one.alone = None
+        key = row[len(JOINED) :]
+        self._results += [(key, made) for made in joined if made is not None]
+        self._expiring.replace(row, [*partners, own])
+        now_ms = self._timetable.time.now_ms
+        self._timetable.remind(row, self._end_of(own, 0 if now_ms is None else now_ms))
+        return FORWARD
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
+        del now_ms
+        self._close_due()
+        self._expiring.finish(self._due)
+        self._timetable.finish()
+        self._due.clear()
+
+    def _fits(self, one: Partner, other: Partner) -> bool:
+        if one.second == other.second:
+            return False
+        first, second = (other, one) if one.second else (one, other)
+        return -self._before_ms <= second.at_ms - first.at_ms <= self._after_ms
+
+    def _end_of(self, partner: Partner, now_ms: int) -> int:
+        del now_ms
+        reach_ms = self._before_ms if partner.second else self._after_ms
+        return partner.at_ms + reach_ms + self._lateness_ms + 1
+
+    def _close_due(self) -> None:
+        for due_ms, row in self._timetable.take_due():
+            self._due.add(row)
+            partners = self._expiring.all_at(row)
+            over = [one for one in partners if self._end_of(one, due_ms) <= due_ms]
+            if over:
+                self._results += [(row[len(JOINED) :], one.alone) for one in over if one.alone is not None]
+                self._expiring.replace(row, [one for one in partners if one not in over])
+
+
+def _packed(value: object) -> tuple[str, bytes]:
+    codec = codec_for(type(value))
+    return tag_of(codec), codec.encode(value)
+
+
+def _versions_in(content: bytes | None) -> list[Version]:
+    if content is None:
+        return []
+    return [
+        Version(one.from_ms, codec_tagged(one.type).decode(one.value) if one.HasField("value") else None)
+        for one in VersionsRow.FromString(content).versions
+    ]
+
+
+def _versions_row(versions: list[Version]) -> bytes | None:
+    if not versions:
+        return None
+    row = VersionsRow()
+    for one in versions:
+        found = row.versions.add(from_ms=one.from_ms)
+        if one.value is not None:
+            found.type, found.value = _packed(one.value)
+    return row.SerializeToString(deterministic=True)
+
+
+def _partners_in(content: bytes) -> list[Partner]:
+    return [
+        Partner(
+            one.at_ms,
+            one.second,
+            codec_tagged(one.type).decode(one.value),
+            codec_tagged(one.alone_type).decode(one.alone) if one.HasField("alone") else None,
+            one.at_ms + one.listed_after_ms,
+        )
+        for one in PartnersRow.FromString(content).partners
+    ]
+
+
+def _partners_row(partners: list[Partner]) -> bytes:
+    row = PartnersRow()
+    for one in partners:
+        kind, value = _packed(one.value)
+        found = row.partners.add(
+            at_ms=one.at_ms,
+            second=one.second,
+            type=kind,
+            value=value,
+            listed_after_ms=(one.listed_ms or one.at_ms) - one.at_ms,
+        )
+        if one.alone is not None:
+            found.alone_type, found.alone = _packed(one.alone)
+    return row.SerializeToString(deterministic=True)
