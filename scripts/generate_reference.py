@@ -52,6 +52,8 @@ PAGES: dict[str, tuple[str, ...]] = {
             "Result",
             "Span",
             "results_in",
+            "TableJoin",
+            "StreamJoin",
             "Dropped",
             "WindowResult",
         ),

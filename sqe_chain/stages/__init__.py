@@ -35,6 +35,7 @@ from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.identity import by_key, by_key_and
+from sqe_chain.stages.joining import StreamJoin, TableJoin
 from sqe_chain.stages.received import records_of
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordStage
@@ -83,7 +84,9 @@ __all__ = [
     "StageWork",
     "StaleSequences",
     "StoredState",
+    "StreamJoin",
     "Table",
+    "TableJoin",
     "Tumbling",
     "Verdict",
     "WindowResult",

@@ -74,6 +74,7 @@ class _Join:
     ) -> None:
         where = type(self).__name__
         check_callable("combine", combine, where)
+        check_callable("is_second", is_second, where)
         check_choice("how", how, ("inner", "left"), where)
         check_guard(guard, where, windows=True)
         self._table = table
@@ -169,6 +170,8 @@ class TableJoin(_Join):
         clock_ms: int | None = None,
     ) -> None:
         check_duration("history_ms", history_ms, type(self).__name__)
+        if deleted is not None:
+            check_callable("deleted", deleted, type(self).__name__)
         timetable = Timetable(table, bucket_ms=bucket_length(history_ms), guard=guard, clock_ms=clock_ms)
         super().__init__(table, combine, is_second, how, guard, timetable)
         self._deleted = deleted

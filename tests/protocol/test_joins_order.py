@@ -56,7 +56,7 @@ class World:
                 size = draw.choice([0, 10, 60])
                 times = sorted(itertools.islice(moments, size))
                 own = [self._event(topic, partition, number, at) for number, at in enumerate(times)]
-                events += own
+                events.extend(own)
                 self.waiting[topic, partition] = own.copy()
         relays, topics = list[Rehearsal](), dict[str, str]()
         for topic in self.events:
@@ -66,11 +66,14 @@ class World:
             if draw.randrange(2):
                 relay = Flow(f"relay-{topic}")
                 topics[topic] = f"{topic}-passed-on"
-                relay.source(topic, dict, raw=True).to(topics[topic], key=key_of, partitions=draw.randrange(1, 4))
+                relay.source(topic, dict, raw=True).to(
+                    topics[topic], key=key_of, partitions=draw.randrange(1, 4)
+                )
                 relays.append(Rehearsal(relay, log=self.log, settings=self._settings()))
         flow = Flow("joins", state_partitions=draw.choice([1, 2, 3]))
         first, second = (
-            flow.source(topics[topic], dict, raw=topics[topic] == topic).key_by(key_of) for topic in self.events
+            flow.source(topics[topic], dict, raw=topics[topic] == topic).key_by(key_of)
+            for topic in self.events
         )
         table = first.join_table("table", second, pair, how=how, deleted=is_deleted, guard=None)  # type: ignore[call-overload]
         table.to("with-table", partitions=1)

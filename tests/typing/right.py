@@ -94,3 +94,11 @@ words.drop_stale("rising", sequence=lambda _, context: context.offset).to("risin
 windows = words.windowed("windows", Tumbling(1_000), key=lambda word: word.value, state=Int64Value, fold=add)
 assert_type(windows.map(lambda result: result), Stream[WindowResult])
 windows.to("windows", partitions=1, key=lambda result: result.key)
+
+numbers = flow.source("numbers", Int64Value)
+inner = words.join_table("inner", numbers, lambda word, number: StringValue(value=word.value * number.value))
+assert_type(inner.map(lambda word: word), Stream[StringValue])
+left = words.join_table("left", numbers, lambda word, number: None if number is None else word, how="left")
+left.dropped().to("left-late", partitions=1)
+near = words.join_stream("near", numbers, lambda _, number: number, before_ms=1, after_ms=1)
+assert_type(near.map(lambda number: number), Stream[Int64Value])

@@ -20,6 +20,10 @@ def number_in_context(number: Int64Value, context: Context) -> int:
     return number.value + context.offset
 
 
+def join_words(word: StringValue, other: StringValue) -> StringValue:
+    return StringValue(value=word.value + other.value)
+
+
 def add_numbers(total: Int64Value, number: Int64Value) -> None:
     total.value += number.value
 
@@ -61,3 +65,6 @@ words.deduplicate("g", length_of_number, 1)  # type: ignore[arg-type]  # pyright
 words.drop_stale("h", sequence=number_in_context)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("i", Tumbling(1), state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
+words.join_table("k", words, add_numbers)  # type: ignore[arg-type]  # pyright: ignore
+words.join_table("l", words, join_words, how="left")  # type: ignore[call-overload]  # pyright: ignore
+words.join_stream("m", words, length_of_number, before_ms=1, after_ms=1)  # type: ignore[arg-type]  # pyright: ignore

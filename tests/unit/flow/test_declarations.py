@@ -29,6 +29,8 @@ from sqe_chain.stages import (
     Sessions,
     SqeReplays,
     StaleSequences,
+    StreamJoin,
+    TableJoin,
     Tumbling,
     WindowedAggregate,
 )
@@ -183,7 +185,30 @@ STREAM: dict[str, dict[str, Any]] = {
         "guard": Listed(None),
         "store": Name("fast"),
     },
+    "join_table": {
+        "name": Name("stage"),
+        "table": None,
+        "combine": two,
+        "how": Choice("left"),
+        "deleted": one,
+        "history_ms": Duration(5),
+        "guard": Listed(None),
+        "store": Name("fast"),
+    },
+    "join_stream": {
+        "name": Name("stage"),
+        "other": None,
+        "combine": two,
+        "before_ms": Duration(5),
+        "after_ms": Duration(5),
+        "how": Choice("left"),
+        "lateness_ms": Duration(5),
+        "guard": Listed(None),
+        "store": Name("fast"),
+    },
 }
+ANOTHER_STREAM = {"merge": "other", "join_table": "table", "join_stream": "other"}
+"""Method -> its parameter for another stream; the right one is made of the same flow."""
 FLOW: dict[str, Any] = {
     "name": Name("flow"),
     "poison": Choice("stop"),
@@ -224,6 +249,23 @@ STAGES: dict[type, dict[str, Any]] = {
         "grace_ms": Duration(5),
         "identity": one,
         "late": Choice("drop"),
+        "guard": Listed(None),
+    },
+    TableJoin: {
+        "combine": two,
+        "is_second": one,
+        "deleted": one,
+        "how": Choice("left"),
+        "history_ms": Duration(5),
+        "guard": Listed(None),
+    },
+    StreamJoin: {
+        "combine": two,
+        "is_second": one,
+        "before_ms": Duration(5),
+        "after_ms": Duration(5),
+        "how": Choice("left"),
+        "lateness_ms": Duration(5),
         "guard": Listed(None),
     },
     WindowedAggregate: {
@@ -316,8 +358,9 @@ def on_stream(method: str) -> Callable[..., object]:
     def declare(**settings: Any) -> object:
         flow = Flow("flow")
         stream = flow.source("words", StringValue)
-        if method == "merge" and settings["other"] is None:
-            settings["other"] = flow.source("more", StringValue)
+        other = ANOTHER_STREAM.get(method, "")
+        if other and settings[other] is None:
+            settings[other] = flow.source("more", StringValue)
         return getattr(stream, method)(**settings)
 
     return declare
@@ -352,7 +395,7 @@ def test_a_wrong_setting_is_refused_at_the_users_line(
     if parameter not in CANNOT_GO_TOGETHER:
         declare(**settings)  # what is right is accepted
     for value in wrong(parameter, values[parameter], owner):
-        if owner == "merge" and value is None:
+        if owner in ANOTHER_STREAM and value is None:
             continue
         with pytest.raises(FlowError) as caught:
             declare(**{**settings, parameter: value})
