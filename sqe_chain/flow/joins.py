@@ -126,7 +126,7 @@ class JoinSteps(Generic[Value]):
         store: str | None = None,
     ) -> Filter[Made]: ...
 
-    def join_stream(
+    def join_stream(  # noqa: PLR0913 - a declaration names what it needs
         self,
         name: str,
         other: Any,

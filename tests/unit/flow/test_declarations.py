@@ -293,7 +293,7 @@ STAGES: dict[type, dict[str, Any]] = {
         "compat": Choice("juplo"),
     },
 }
-OPTIONAL = {"key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"}
+OPTIONAL = {"deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"}
 """Of these None says that there is none; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""
