@@ -1,0 +1,219 @@
+"""Goal: a join is what its definition says, however records are divided into batches, and through writes cut off anywhere.
+
+Method: naive definitions over all records, compared with Hypothesis; rows written in part and the batch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow.table import Table
+from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
+from sqe_chain.stages.joining import StreamJoin, TableJoin
+from tests.support.partial_writes import Rows, run_with_partial_writes
+
+Join = TableJoin | StreamJoin
+Make = Callable[[Table], Join]
+Pairs = list[tuple[str, str | None]]
+GONE = "gone"
+
+
+def pair(first: StringValue, second: StringValue | None) -> StringValue:
+    return StringValue(value=f"{first.value} {second.value if second else '-'}")
+
+
+def is_second(record: Record) -> bool:
+    return record.topic == "second"
+
+
+def is_gone(value: StringValue) -> bool:
+    return value.value.startswith(GONE)
+
+
+def said(topic: str, at_ms: int, text: str, key: str | None = "k") -> Record:
+    own = None if key is None else key.encode()
+    return Record(key=own, value=StringValue(value=text), timestamp_ms=at_ms, topic=topic)
+
+
+def table_join(**settings: Any) -> Make:
+    return lambda table: TableJoin(table, combine=pair, is_second=is_second, deleted=is_gone, **settings)
+
+
+def stream_join(**settings: Any) -> Make:
+    return lambda table: StreamJoin(table, combine=pair, is_second=is_second, **settings)
+
+
+def run(
+    make: Make, batches: Sequence[Sequence[Record]], *, torn: bool = False
+) -> tuple[Pairs, list[Record], Rows]:
+    """Outputs, late records and rows at the end."""
+    rows: Rows = {}
+    found: Pairs = []
+    late: list[Record] = []
+    for batch in batches:
+
+        def whole(table: Any, batch: Sequence[Record] = batch) -> tuple[Pairs, list[Record]]:
+            join, own, lost = make(table), Pairs(), list[Record]()
+            table.load(join.rows_for(batch))
+            for record in batch:
+                if join.accept(record).reason is Reason.LATE:
+                    lost.append(record)
+                for _, value in join.take_results():
+                    first, second = value.value.split(" ")  # type: ignore[attr-defined]
+                    own.append((first, None if second == "-" else second))
+            join.finish(0)
+            return own, lost
+
+        table = MemoryTable(rows)
+        own, lost = whole(table)
+        if torn:
+            assert run_with_partial_writes(rows, whole) == dict(table.rows())
+        found, late, rows = found + own, late + lost, dict(table.rows())
+    return found, late, rows
+
+
+@st.composite
+def told(draw: st.DrawFn) -> list[list[Record]]:
+    """Records of two keys in the order of their times, no two at the same, in batches."""
+    times = sorted(draw(st.sets(st.integers(0, 60), max_size=14)))
+    records = [
+        said(
+            draw(st.sampled_from(["first", "second"])),
+            at_ms,
+            draw(st.sampled_from(["v", "v", GONE])) + str(at_ms),
+            draw(st.sampled_from(["k", "l"])),
+        )
+        for at_ms in times
+    ]
+    ends = sorted(draw(st.lists(st.integers(0, len(records)), max_size=3)))
+    return [records[begin:end] for begin, end in zip([0, *ends], [*ends, len(records)], strict=True)]
+
+
+@given(told(), st.sampled_from(["inner", "left"]), st.sampled_from([0, 7]))
+def test_a_value_joins_what_the_table_said_at_its_time(
+    batches: list[list[Record]], how: str, history_ms: int
+) -> None:
+    found, late, _ = run(table_join(how=how, history_ms=history_ms), batches, torn=True)
+    records = [record for batch in batches for record in batch]
+    wanted: Pairs = []
+    for record in records:
+        if record.topic == "first":
+            changes = [
+                one
+                for one in records
+                if one.topic == "second" and one.key == record.key and one.timestamp_ms < record.timestamp_ms
+            ]
+            valid = changes[-1].value.value if changes and not is_gone(changes[-1].value) else None
+            if valid is not None or how == "left":
+                wanted.append((record.value.value, valid))
+    assert (found, late) == (wanted, [])
+
+
+@given(told(), st.sampled_from(["inner", "left"]), st.integers(0, 9), st.integers(0, 9))
+def test_each_pair_that_is_close_is_joined_once(
+    batches: list[list[Record]], how: str, before_ms: int, after_ms: int
+) -> None:
+    end = [said("first", 1_000, "end", "m")]
+    make = stream_join(how=how, before_ms=before_ms, after_ms=after_ms)
+    found, late, rows = run(make, [*batches, end], torn=True)
+    records = [record for batch in batches for record in batch]
+    wanted: Pairs = []
+    for one in (record for record in records if record.topic == "first"):
+        close = [
+            other
+            for other in records
+            if other.topic == "second"
+            and other.key == one.key
+            and -before_ms <= other.timestamp_ms - one.timestamp_ms <= after_ms
+        ]
+        wanted += [(one.value.value, other.value.value) for other in close]
+        if not close and how == "left":
+            wanted.append((one.value.value, None))
+    assert sorted(found, key=str) == sorted(wanted, key=str)
+    assert late == []
+    assert [row for row in rows if row.startswith(b"j")] == [b"jm"], "nobody waits for a partner any more"
+
+
+def test_older_versions_are_kept_for_late_values_and_no_longer() -> None:
+    records = [
+        said("second", 10, "ten"),
+        said("second", 20, "twenty"),
+        said("second", 30, "thirty"),
+        said("first", 31, "a"),
+        said("first", 25, "b"),
+        said("first", 21, "c"),
+        said("first", 20, "d"),
+    ]
+    found, late, rows = run(table_join(history_ms=10), [records])
+    assert found == [("a", "thirty"), ("b", "twenty"), ("c", "twenty")]
+    assert [one.value.value for one in late] == ["d"]
+    assert b"ten" not in rows[b"jk"]
+    assert b"twenty" in rows[b"jk"]
+    _, _, rows = run(table_join(history_ms=10), [records, [said("first", 41, "e", "other")]])
+    assert b"twenty" not in rows[b"jk"], "it is looked at when its time is over"
+    assert b"thirty" in rows[b"jk"]
+
+
+def test_a_late_change_takes_its_place_among_the_versions() -> None:
+    records = [
+        said("second", 10, "ten"),
+        said("second", 30, "thirty"),
+        said("second", 20, "twenty"),
+        said("first", 30, "a"),
+        said("first", 29, "b"),
+    ]
+    assert run(table_join(history_ms=50), [records])[0] == [("a", "thirty"), ("b", "twenty")]
+
+
+@pytest.mark.parametrize("history_ms", [0, 10])
+def test_a_deleted_key_leaves_nothing(history_ms: int) -> None:
+    records = [said("second", 10, "ten"), said("second", 20, GONE), said("first", 21, "a")]
+    found, _, rows = run(table_join(history_ms=history_ms), [records])
+    assert found == []
+    assert (b"jk" in rows) == (history_ms > 0)
+    _, _, rows = run(table_join(history_ms=history_ms), [records, [said("first", 31, "b", "other")]])
+    assert b"jk" not in rows
+
+
+def test_a_late_value_is_dropped_and_one_that_is_allowed_for_is_joined() -> None:
+    records = [said("second", 10, "x"), said("second", 20, "y", "other"), said("first", 12, "a")]
+    assert run(stream_join(before_ms=5, after_ms=5), [records])[0] == []
+    assert len(run(stream_join(before_ms=5, after_ms=5), [records])[1]) == 1
+    found, late, _ = run(stream_join(before_ms=5, after_ms=5, lateness_ms=8), [records])
+    assert (found, late) == ([("a", "x")], [])
+
+
+def test_one_whose_function_fails_has_joined_nobody() -> None:
+    def refuse(first: StringValue, second: StringValue | None) -> StringValue:
+        if second is not None and second.value == "bad":
+            raise ValueError("no")
+        return pair(first, second)
+
+    join = StreamJoin(MemoryTable(), combine=refuse, is_second=is_second, before_ms=5, after_ms=5, how="left")
+    join.accept(said("first", 1, "a"))
+    with pytest.raises(ValueError, match="no"):
+        join.accept(said("second", 2, "bad"))
+    join.accept(said("second", 3, "good"))
+    join.accept(said("first", 100, "end", "other"))
+    assert [value.value for _, value in join.take_results()] == ["a good"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("make", [table_join(), stream_join(before_ms=1, after_ms=1)])
+def test_a_record_without_a_key_is_poison_and_one_from_a_wrong_clock_is_refused(make: Make) -> None:
+    join = make(MemoryTable())
+    with pytest.raises(PoisonError, match="has no key, and joins go by keys"):
+        join.accept(said("first", 1, "a", None))
+    join.accept(said("first", 1, "a"))
+    assert join.accept(said("first", 10**13, "b")).reason is Reason.MALFORMED
+    assert join.stream_time_ms == 1
+    with pytest.raises(PoisonError, match="ms ahead of the service's clock"):
+        TableJoin(
+            MemoryTable(), combine=pair, is_second=is_second, guard=JumpGuard(1, policy="stop"), clock_ms=0
+        ).accept(said("first", 10, "c"))
