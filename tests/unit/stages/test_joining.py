@@ -33,8 +33,13 @@ def is_second(record: Record) -> bool:
     return record.topic == "second"
 
 
-def is_gone(value: StringValue) -> bool:
-    return value.value.startswith(GONE)
+def text_of(value: object) -> str:
+    assert isinstance(value, StringValue)
+    return value.value
+
+
+def is_gone(value: object) -> bool:
+    return text_of(value).startswith(GONE)
 
 
 def said(topic: str, at_ms: int, text: str, key: str | None = "k") -> Record:
@@ -66,7 +71,7 @@ def run(
                 if join.accept(record).reason is Reason.LATE:
                     lost.append(record)
                 for _, value in join.take_results():
-                    first, second = value.value.split(" ")  # type: ignore[attr-defined]
+                    first, second = text_of(value).split(" ")
                     own.append((first, None if second == "-" else second))
             join.finish(0)
             return own, lost
@@ -110,9 +115,9 @@ def test_a_value_joins_what_the_table_said_at_its_time(
                 for one in records
                 if one.topic == "second" and one.key == record.key and one.timestamp_ms < record.timestamp_ms
             ]
-            valid = changes[-1].value.value if changes and not is_gone(changes[-1].value) else None
+            valid = text_of(changes[-1].value) if changes and not is_gone(changes[-1].value) else None
             if valid is not None or how == "left":
-                wanted.append((record.value.value, valid))
+                wanted.append((text_of(record.value), valid))
     assert (found, late) == (wanted, [])
 
 
@@ -133,9 +138,9 @@ def test_each_pair_that_is_close_is_joined_once(
             and other.key == one.key
             and -before_ms <= other.timestamp_ms - one.timestamp_ms <= after_ms
         ]
-        wanted += [(one.value.value, other.value.value) for other in close]
+        wanted += [(text_of(one.value), text_of(other.value)) for other in close]
         if not close and how == "left":
-            wanted.append((one.value.value, None))
+            wanted.append((text_of(one.value), None))
     assert sorted(found, key=str) == sorted(wanted, key=str)
     assert late == []
     assert [row for row in rows if row.startswith(b"j")] == [b"jm"], "nobody waits for a partner any more"
@@ -153,7 +158,7 @@ def test_older_versions_are_kept_for_late_values_and_no_longer() -> None:
     ]
     found, late, rows = run(table_join(history_ms=10), [records])
     assert found == [("a", "thirty"), ("b", "twenty"), ("c", "twenty")]
-    assert [one.value.value for one in late] == ["d"]
+    assert [text_of(one.value) for one in late] == ["d"]
     assert b"ten" not in rows[b"jk"]
     assert b"twenty" in rows[b"jk"]
     _, _, rows = run(table_join(history_ms=10), [records, [said("first", 41, "e", "other")]])
@@ -202,7 +207,7 @@ def test_one_whose_function_fails_has_joined_nobody() -> None:
         join.accept(said("second", 2, "bad"))
     join.accept(said("second", 3, "good"))
     join.accept(said("first", 100, "end", "other"))
-    assert [value.value for _, value in join.take_results()] == ["a good"]  # type: ignore[attr-defined]
+    assert [text_of(value) for _, value in join.take_results()] == ["a good"]
 
 
 @pytest.mark.parametrize("make", [table_join(), stream_join(before_ms=1, after_ms=1)])
