@@ -20,7 +20,7 @@ from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.cutting import Part, ends_silence, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import everybody_in, releases, waits
+from sqe_chain.protocol.event_times import KnownTimes, releases, waits
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
 from sqe_chain.protocol.holding import Holding, holder_of
 from sqe_chain.protocol.idle import IdleWriters
@@ -255,14 +255,14 @@ class Aggregation:
         if not self.env.flow.timed:
             return part
         if not part.silent:
-            found = self._idle.find(last.times, part.stops, bounds, clock_ms, last.clock_ms, at_end=at_end)
+            found = self._idle.find(KnownTimes.after(last), part.stops, bounds, clock_ms, at_end=at_end)
             return replace(part, caught_up=found)
         # After a rebuild nothing more comes of a partition that is read as far as silence lasts.
         spec = self.env.settings.rebuild
         limits = {tp: last.silent_until.get(mark_name(*tp), 0) for tp in part.stops}
         limits = limits if spec is None else dict(spec.until)
         ended = [tp for tp, stop in part.stops.items() if stop >= limits.get(tp, 0)]
-        return replace(part, caught_up=everybody_in(last.times, ended, clock_ms, last.clock_ms))
+        return replace(part, caught_up=KnownTimes.after(last).everybody_in(ended, clock_ms))
 
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""

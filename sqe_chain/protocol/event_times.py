@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import Node, StageNode
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
-from sqe_chain.segment.event_times import EventTimes, Frontier, Progress, WaitingUnits, frontier_of
+from sqe_chain.segment.event_times import EventTimes, Frontier, Progress, Stated, WaitingUnits, frontier_of
 
 CaughtUp = Mapping[str, tuple[str, ...]]
 """See `Plan.caught_up`."""
@@ -17,58 +18,63 @@ NOTHING: Final = 1
 """The watermark that promises nothing, milliseconds since 1970; 0 would be as good as absent."""
 
 
-def times_at(
-    known: Mapping[str, EventTimes],
-    tp: TopicPartition,
-    caught_up: CaughtUp,
-    clock_ms: int,
-    since_ms: int,
-) -> EventTimes:
-    """Event time in one input partition as a batch begins.
-
-    What a writer has stated in another partition of the topic holds in this one too, as far as everything that was there
-    then is read: `caught_up` was found after the batch before was finished.
+@dataclass(frozen=True, slots=True)
+class KnownTimes:
+    """Event time in all input partitions at the end of a batch.
 
     Args:
-        known: "topic/partition" -> event time at the end of the batch before.
-        tp: the partition.
-        caught_up: see `Plan.caught_up`.
-        clock_ms: the batch's clock.
-        since_ms: since when a partition of which nothing is known has been looked at.
+        times: "topic/partition" -> event time there; see `Plan.times`.
+        since_ms: since when partitions of which nothing is known have been looked at.
     """
-    name = mark_name(*tp)
-    before = known.get(name) or EventTimes(since_ms)
-    times = before.copy(clock_ms=clock_ms)
-    times.idle = set(caught_up.get(name, ()))
-    for other, elsewhere in sorted(known.items()):
-        if other == name or other.rpartition("/")[0] != tp[0]:
-            continue
-        for writer, one in elsewhere.writers.items():
-            if one.stated_ms is None:
-                continue
+
+    times: Mapping[str, EventTimes]
+    since_ms: int
+    _stated: dict[str, dict[str, Stated]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, times in self.times.items():
+            stated = self._stated.setdefault(at_name(name)[0], {})
+            for writer, one in times.writers.items():
+                if one.stated_ms is not None:
+                    before = stated.get(writer, Stated(0, 0, one.hops))
+                    watermark_ms = max(one.stated_ms, before.watermark_ms)
+                    stated[writer] = Stated(watermark_ms, max(one.heard_ms, before.heard_ms), before.hops)
+
+    @classmethod
+    def after(cls, plan: Plan) -> KnownTimes:
+        """What is known after a plan."""
+        return cls(plan.times, plan.clock_ms)
+
+    def at(self, tp: TopicPartition, caught_up: CaughtUp, clock_ms: int) -> EventTimes:
+        """Event time in one partition as the next batch begins.
+
+        What a writer has stated in another partition of the topic holds in this one too, as far as everything that was there
+        then is read: `caught_up` was found after the batch before was finished.
+
+        Args:
+            tp: the partition.
+            caught_up: see `Plan.caught_up`.
+            clock_ms: the batch's clock.
+        """
+        name = mark_name(*tp)
+        before = self.times.get(name) or EventTimes(self.since_ms)
+        found = before.copy(clock_ms=clock_ms)
+        found.idle = set(caught_up.get(name, ()))
+        for writer, stated in sorted(self._stated.get(tp[0], {}).items()):
             if name in caught_up:
-                times.hear(writer, one)
+                found.hear(writer, stated)
             elif writer not in before.writers:
-                times.unsure = True
-    return times
+                found.unsure = True
+        return found
 
+    def progress(self, tps: Iterable[TopicPartition], caught_up: CaughtUp, clock_ms: int) -> list[Progress]:
+        """How far event time has come in partitions as the next batch begins; see `at`."""
+        return [self.at(tp, caught_up, clock_ms).progress(*tp) for tp in tps]
 
-def everybody_in(
-    known: Mapping[str, EventTimes], tps: Iterable[TopicPartition], clock_ms: int, since_ms: int
-) -> dict[str, tuple[str, ...]]:
-    """All writers of these partitions, as `Plan.caught_up` lists them: nothing more comes there, so none is waited for.
-
-    Args:
-        known: see `times_at`.
-        tps: the partitions.
-        clock_ms: the batch's clock.
-        since_ms: see `times_at`.
-    """
-    ended: dict[str, tuple[str, ...]] = {mark_name(*tp): () for tp in tps}
-    return {
-        name: tuple(sorted(times_at(known, at_name(name), ended, clock_ms, since_ms).silent_since()))
-        for name in ended
-    }
+    def everybody_in(self, tps: Iterable[TopicPartition], clock_ms: int) -> dict[str, tuple[str, ...]]:
+        """All writers of these partitions, as `Plan.caught_up` lists them: nothing more comes there, so none is waited for."""
+        ended: dict[str, tuple[str, ...]] = {mark_name(*tp): () for tp in tps}
+        return {name: tuple(sorted(self.at(at_name(name), ended, clock_ms).silent_since())) for name in ended}
 
 
 def waits(plan: Plan) -> bool:
@@ -88,7 +94,7 @@ def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_p
     """
     if not caught_up:
         return False
-    found = progress_at(last.times, [one.tp for one in last.ranges], caught_up, clock_ms, last.clock_ms)
+    found = KnownTimes.after(last).progress([one.tp for one in last.ranges], caught_up, clock_ms)
     stages = {stage.name: stage for stage in flow.stages()}
     for name, one in last.waiting.items():
         stage, part = at_name(name)
@@ -101,17 +107,6 @@ def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_p
         if frontier is not None and (one.frontier is None or frontier > one.frontier):
             return True
     return False
-
-
-def progress_at(
-    known: Mapping[str, EventTimes],
-    tps: Iterable[TopicPartition],
-    caught_up: CaughtUp,
-    clock_ms: int,
-    since_ms: int,
-) -> list[Progress]:
-    """How far event time has come in partitions as a batch begins; see `times_at`."""
-    return [times_at(known, tp, caught_up, clock_ms, since_ms).progress(*tp) for tp in tps]
 
 
 def watermarks_of(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import times_at, waits
+from sqe_chain.protocol.event_times import KnownTimes, waits
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.segment.event_times import ORIGIN
@@ -40,10 +40,10 @@ def holder_of(plan: Plan) -> Holder | None:
     """Who holds back what waits after a plan; None when nothing waits, or nobody is waited for."""
     if not waits(plan):
         return None
-    found: list[Holder] = []
+    found, times_after = list[Holder](), KnownTimes.after(plan)
     for planned in plan.ranges:
         name = mark_name(*planned.tp)
-        times = times_at(plan.times, planned.tp, plan.caught_up, plan.clock_ms, plan.clock_ms)
+        times = times_after.at(planned.tp, plan.caught_up, plan.clock_ms)
         idle = plan.caught_up.get(name, ())
         known = {writer: times.watermark_of(writer) for writer in times.silent_since() if writer not in idle}
         if known:

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import times_at
+from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.plan import mark_name
-from sqe_chain.segment.event_times import ORIGIN, EventTimes, Hop
+from sqe_chain.segment.event_times import ORIGIN, Hop
 
 CaughtUp = dict[str, tuple[str, ...]]
 
@@ -56,22 +56,20 @@ class IdleWriters:
 
     def find(
         self,
-        times: Mapping[str, EventTimes],
+        known: KnownTimes,
         stops: Mapping[TopicPartition, int],
         bounds: Mapping[TopicPartition, Bounds],
         clock_ms: int,
-        since_ms: int,
         *,
         at_end: bool = False,
     ) -> CaughtUp:
         """Look which partitions a batch reads to their end, and which of their writers are idle.
 
         Args:
-            times: "topic/partition" -> event time at the end of the batch before.
+            known: event time at the end of the batch before.
             stops: where the batch ends in each partition.
             bounds: of the partitions.
             clock_ms: the batch's clock.
-            since_ms: since when a partition of which nothing is known has been looked at.
             at_end: no more input is expected, so silence need not have lasted.
         """
         idle_ms = self.env.settings.idle_ms
@@ -80,7 +78,7 @@ class IdleWriters:
             if stop < bounds[tp].stable_end:
                 continue
             name = mark_name(*tp)
-            here = times_at(times, tp, {name: ()}, clock_ms, since_ms)
+            here = known.at(tp, {name: ()}, clock_ms)
             found[name] = tuple(
                 writer
                 for writer, silent_ms in sorted(here.silent_since().items())

@@ -12,7 +12,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
-from sqe_chain.protocol.event_times import times_at
+from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.replays.marks import PartitionMarks
@@ -258,7 +258,7 @@ def portions_of(
         caught_up: see `Plan.caught_up`.
         clock_ms: the batch's clock.
     """
-    known = before.ends()
+    known, event_times = before.ends(), KnownTimes.after(before)
     found: list[Portion] = []
     for planned in ranges:
         if planned.start == planned.stop and not flow.by_time:
@@ -266,9 +266,7 @@ def portions_of(
         read = as_range(planned, known[planned.tp].last_epoch)
         marks = before.marks[mark_name(planned.topic, planned.partition)]
         own = tuple(one for one in exclusions if (one.topic, one.partition) == planned.tp)
-        times = (
-            times_at(before.times, planned.tp, caught_up, clock_ms, before.clock_ms) if flow.timed else None
-        )
+        times = event_times.at(planned.tp, caught_up, clock_ms) if flow.timed else None
         found.append(Portion(read, marks, own, times))
         # Units of earlier batches may have waited, and fail only now.
         early = [one for one in own if one.offset < planned.start and one.policy == "dead_letter"]

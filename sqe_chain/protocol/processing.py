@@ -10,7 +10,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import progress_at, watermarks_of
+from sqe_chain.protocol.event_times import KnownTimes, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
 from sqe_chain.protocol.planning import left_out_of, portions_of
@@ -180,7 +180,7 @@ class Processor:
         waiting = {at_name(name): one for name, one in batch.before.waiting.items()}
         before, clock_ms = batch.before, batch.clock_ms
         known = [planned.tp for planned in batch.ranges] if env.flow.timed else []
-        progress = progress_at(before.times, known, batch.caught_up, clock_ms, before.clock_ms)
+        progress = KnownTimes.after(before).progress(known, batch.caught_up, clock_ms)
         limits = batch.before.reached.waiting if batch.silent and batch.before.reached else {}
         reached = {at_name(name): one.frontier for name, one in limits.items()}
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)

@@ -19,7 +19,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_AGAIN_MS
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import progress_at, times_at, watermarks_of
+from sqe_chain.protocol.event_times import KnownTimes, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
@@ -129,13 +129,14 @@ class Republisher:
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
         times = {mark_name(*tp): one.times for tp, one in self._inputs.items() if one.times is not None}
-        idle = self._idle.find(times, stops, bounds, started_ms, self._started_ms)
-        progress = progress_at(times, stops, idle, started_ms, self._started_ms)
+        known = KnownTimes(times, self._started_ms)
+        idle = self._idle.find(known, stops, bounds, started_ms)
+        progress = known.progress(stops, idle, started_ms)
         portions = [
             Portion(
                 Range(tp[0], one.topic_id, tp[1], one.offset, stops[tp], one.epoch),
                 one.marks,
-                times=times_at(times, tp, idle, started_ms, self._started_ms),
+                times=known.at(tp, idle, started_ms),
             )
             for tp, one in self._inputs.items()
             if stops[tp] > one.offset

@@ -138,6 +138,20 @@ class Writer:
         return self.time.now_ms if self.stated_ms is None else self.stated_ms
 
 
+class Stated(NamedTuple):
+    """What a writer has stated in a topic.
+
+    Attributes:
+        watermark_ms: the highest watermark.
+        heard_ms: clock of the last batch with a record of it.
+        hops: see `Writer`.
+    """
+
+    watermark_ms: int
+    heard_ms: int
+    hops: tuple[Hop, ...]
+
+
 _Run = tuple[int | None, int, int, int]
 _Before = tuple[str, Writer | None, _Run, int | None, int, bool, int, int | None]
 """What `EventTimes.observe` has changed: a writer, whether it was idle, and a lane."""
@@ -257,18 +271,18 @@ class EventTimes:
         else:
             self.lanes[lane] = known
 
-    def hear(self, name: str, elsewhere: Writer) -> None:
-        """A writer has stated a watermark in another partition of the topic, before this one was read to its end.
+    def hear(self, name: str, found: Stated) -> None:
+        """A writer has stated a watermark in a partition of the topic, before this one was read to its end.
 
         Args:
             name: its name.
-            elsewhere: what is known of it there.
+            found: what it stated.
         """
         writer = self.writers.get(name)
         if writer is None:
-            writer = self.writers[name] = self._new(elsewhere.heard_ms, elsewhere.hops)
-        writer.stated_ms = max(writer.stated_ms or 0, elsewhere.stated_ms or 0) or None
-        writer.heard_ms = max(writer.heard_ms, elsewhere.heard_ms)
+            writer = self.writers[name] = self._new(found.heard_ms, found.hops)
+        writer.stated_ms = max(writer.stated_ms or 0, found.watermark_ms)
+        writer.heard_ms = max(writer.heard_ms, found.heard_ms)
 
     def silent_since(self) -> dict[str, int]:
         """Writer -> clock of the batch that last heard of it; `ORIGIN` while there is no writer."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.event_times import NOTHING, everybody_in, progress_at, times_at, watermarks_of
+from sqe_chain.protocol.event_times import NOTHING, KnownTimes, watermarks_of
 from sqe_chain.segment.event_times import WHOLE, EventTimes, Frontier, Progress, WaitingUnits
 from sqe_chain.stages import Tumbling
 
@@ -23,37 +23,37 @@ def known(**stated: int) -> EventTimes:
 
 def test_what_a_writer_states_elsewhere_holds_where_everything_has_been_read() -> None:
     there = {"mid/1": known(a=700)}
-    read = times_at(there, HERE, {"mid/0": ()}, CLOCK_MS, 0)
+    read = KnownTimes(there, 0).at(HERE, {"mid/0": ()}, CLOCK_MS)
     assert read.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=700, latest_ms=None)
-    unread = times_at(there, HERE, {}, CLOCK_MS, 0)
+    unread = KnownTimes(there, 0).at(HERE, {}, CLOCK_MS)
     assert unread.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
 
 
 def test_a_partition_with_more_to_read_may_hold_messages_of_a_writer_that_is_known_elsewhere_only() -> None:
     both = {"mid/0": known(a=900), "mid/1": known(b=700)}
-    assert times_at(both, HERE, {}, CLOCK_MS, 0).progress(*HERE).watermark_ms is None
-    assert times_at(both, HERE, {"mid/0": ()}, CLOCK_MS, 0).progress(*HERE).watermark_ms == 700
+    assert KnownTimes(both, 0).at(HERE, {}, CLOCK_MS).progress(*HERE).watermark_ms is None
+    assert KnownTimes(both, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).progress(*HERE).watermark_ms == 700
     same = {"mid/0": known(a=900), "mid/1": known(a=950)}
-    assert times_at(same, HERE, {}, CLOCK_MS, 0).progress(*HERE).watermark_ms == 900
-    assert times_at(same, HERE, {"mid/0": ()}, CLOCK_MS, 0).progress(*HERE).watermark_ms == 950
+    assert KnownTimes(same, 0).at(HERE, {}, CLOCK_MS).progress(*HERE).watermark_ms == 900
+    assert KnownTimes(same, 0).at(HERE, {"mid/0": ()}, CLOCK_MS).progress(*HERE).watermark_ms == 950
 
 
 def test_another_topic_says_nothing() -> None:
-    found = times_at({"other/0": known(a=700)}, HERE, {"mid/0": ()}, CLOCK_MS, 0)
+    found = KnownTimes({"other/0": known(a=700)}, 0).at(HERE, {"mid/0": ()}, CLOCK_MS)
     assert found.progress(*HERE) == Progress(*HERE, waited_for=True, watermark_ms=None, latest_ms=None)
 
 
 def test_what_is_known_is_not_changed() -> None:
     before = {"mid/0": known(a=900), "mid/1": known(b=700)}
-    times_at(before, HERE, {"mid/0": ("up/a",)}, CLOCK_MS, 0)
+    KnownTimes(before, 0).at(HERE, {"mid/0": ("up/a",)}, CLOCK_MS)
     assert before == {"mid/0": known(a=900), "mid/1": known(b=700)}
 
 
 def test_everybody_is_let_go_where_nothing_more_comes() -> None:
     both = {"mid/0": known(a=900), "mid/1": known(b=700)}
-    ended = everybody_in(both, [HERE, ELSEWHERE], CLOCK_MS, 0)
+    ended = KnownTimes(both, 0).everybody_in([HERE, ELSEWHERE], CLOCK_MS)
     assert ended == {"mid/0": ("up/a", "up/b"), "other/0": ("",)}
-    (here,) = progress_at(both, [HERE], ended, CLOCK_MS, 0)
+    (here,) = KnownTimes(both, 0).progress([HERE], ended, CLOCK_MS)
     assert here == Progress(*HERE, waited_for=False, watermark_ms=None, latest_ms=950)
 
 

@@ -22,7 +22,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryMessage
 from sqe_chain.partitioner import cell_of, partition_of
 from sqe_chain.ports import Headers, TopicPartition
-from sqe_chain.protocol.event_times import times_at
+from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.plan import Plan, at_name
 from sqe_chain.segment.event_times import ORIGIN, WHOLE, EventTimes, guard_of
 from sqe_chain.testing.simulator import facts
@@ -304,7 +304,7 @@ class Model:
                 continue
             tp = topic, partition
             if tp not in times:
-                known = times_at(before.times, tp, plan.caught_up, plan.clock_ms, before.clock_ms)
+                known = KnownTimes.after(before).at(tp, plan.caught_up, plan.clock_ms)
                 times[tp] = known.copy(clock_ms=plan.clock_ms, guard=self._guard)
             at_ms = _observe(times[tp], message, raw=self._raw)
             if message.coordinates in left_out:

@@ -14,12 +14,11 @@ from sqe_chain.segment.event_times import (
     EventTimes,
     Frontier,
     Progress,
-    Writer,
+    Stated,
     frontier_of,
     guard_of,
 )
 from sqe_chain.stages import JumpGuard, Tumbling
-from sqe_chain.stages.stream_time import StreamTime
 
 CLOCK_MS = 1_000_000
 Seen = tuple[str, int, int, int]
@@ -133,7 +132,7 @@ def test_a_writer_that_may_be_in_what_is_still_unread_is_waited_for() -> None:
 
 
 def test_what_a_writer_states_elsewhere_holds_here() -> None:
-    times, elsewhere = times_of(), Writer(StreamTime(), 77, 400, (("up", "raw"),))
+    times, elsewhere = times_of(), Stated(400, 77, (("up", "raw"),))
     times.hear("up/a", elsewhere)
     assert times.progress("in", 0) == waited("in", 0, 400, None)
     assert times.silent_since() == {"up/a": 77}
