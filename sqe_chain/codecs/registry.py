@@ -123,6 +123,12 @@ def tag_of(codec: Codec[Any]) -> str:
     return f"{codec.name}:{python_type.__module__}:{python_type.__qualname__}"
 
 
+def encode_tagged(value: object) -> tuple[str, bytes]:
+    """A value's bytes, by the codec that takes its type, and the tag by which `codec_tagged` finds that codec again."""
+    codec = codec_for(type(value))
+    return tag_of(codec), codec.encode(value)
+
+
 def codec_tagged(tag: str) -> Codec[Any]:
     """The codec that `tag_of` named, in any process that can import its type or got it through `make_known`.
 

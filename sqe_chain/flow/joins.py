@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from sqe_chain.flow.declaration import caller_line, check_callable, declared
+from sqe_chain.flow.declaration import caller_line, declared
 from sqe_chain.flow.functions import Made, Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
@@ -86,7 +86,6 @@ class JoinSteps(Generic[Value]):
             FlowError: a name clash, streams that do not fit together, or a stage after `changes()`.
         """
         where = caller_line()
-        check_callable("combine", combine, where)
         kind = kind_named("table-join")(
             combine=declared("combine", combine, 2, where),
             how=how,
@@ -156,7 +155,6 @@ class JoinSteps(Generic[Value]):
             FlowError: a name clash, streams that do not fit together, or a stage after `changes()`.
         """
         where = caller_line()
-        check_callable("combine", combine, where)
         kind = kind_named("stream-join")(
             combine=declared("combine", combine, 2, where),
             how=how,

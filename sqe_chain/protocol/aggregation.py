@@ -20,9 +20,9 @@ from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.cutting import Part, ends_silence, next_part
 from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, releases, waits
+from sqe_chain.protocol.event_times import KnownTimes, releases
 from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
-from sqe_chain.protocol.holding import Holding, holder_of
+from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.in_step import keep_in_step
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
@@ -141,9 +141,9 @@ class Aggregation:
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
         clock_ms, part, report, exclusions = found
-        plan = batch_plan(last, self._claim(), clock_ms, part, report, exclusions, spec)
-        if env.flow.by_time and not self._processor.runs_in_place(infos, shuffled=last.shuffled):
-            plan = replace(plan, shuffled=True).with_id()
+        shuffled = env.flow.by_time and not self._processor.runs_in_place(infos, shuffled=last.shuffled)
+        claimed = self._claim()
+        plan = batch_plan(last, claimed, clock_ms, part, report, exclusions, spec, shuffled=shuffled)
         with env.step(SEAL):
             self._seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
@@ -169,10 +169,9 @@ class Aggregation:
 
     def _with_held(self, result: BatchResult, plan: Plan) -> BatchResult:
         """The result with what waits for event time, and who holds it back."""
-        holder, held = holder_of(plan), sum(one.units for one in plan.waiting.values())
-        self._holding.look(plan)
+        holder = self._holding.look(plan)
         name = None if holder is None else mark_name(holder.topic, holder.partition)
-        return replace(result, held=held, holder=name, watermark_ms=holder and holder.watermark_ms)
+        return replace(result, held=plan.held, holder=name, watermark_ms=holder and holder.watermark_ms)
 
     def _look(self) -> tuple[dict[str, TopicInfo], dict[TopicPartition, Bounds]]:
         """Describe the topics, bring the layout up to date with them, and read the bounds of the same topics."""
@@ -208,7 +207,7 @@ class Aggregation:
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         while True:  # bounded: each round halves the batch
             part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
-            if part.empty and (part.silent or not waits(last)):
+            if part.empty and (part.silent or not last.held):
                 return None
             clock_ms, left_out = env.clock.now_ms(), tuple[Exclusion, ...]()
             if part.due is not None:

@@ -12,7 +12,7 @@ from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.plan import Plan, at_name, mark_name
 from sqe_chain.segment.event_times import EventTimes, Frontier, Progress, Stated, WaitingUnits, frontier_of
 
-CaughtUp = Mapping[str, tuple[str, ...]]
+CaughtUp = dict[str, tuple[str, ...]]
 """See `Plan.caught_up`."""
 NOTHING: Final = 1
 """The watermark that promises nothing, milliseconds since 1970; 0 would be as good as absent."""
@@ -67,19 +67,21 @@ class KnownTimes:
                 found.unsure = True
         return found
 
-    def progress(self, tps: Iterable[TopicPartition], caught_up: CaughtUp, clock_ms: int) -> list[Progress]:
-        """How far event time has come in partitions as the next batch begins; see `at`."""
-        return [self.at(tp, caught_up, clock_ms).progress(*tp) for tp in tps]
+    def all_at(
+        self, tps: Iterable[TopicPartition], caught_up: CaughtUp, clock_ms: int
+    ) -> dict[TopicPartition, EventTimes]:
+        """Event time in several partitions as the next batch begins; see `at`."""
+        return {tp: self.at(tp, caught_up, clock_ms) for tp in tps}
 
-    def everybody_in(self, tps: Iterable[TopicPartition], clock_ms: int) -> dict[str, tuple[str, ...]]:
+    def everybody_in(self, tps: Iterable[TopicPartition], clock_ms: int) -> CaughtUp:
         """All writers of these partitions, as `Plan.caught_up` lists them: nothing more comes there, so none is waited for."""
-        ended: dict[str, tuple[str, ...]] = {mark_name(*tp): () for tp in tps}
+        ended: CaughtUp = {mark_name(*tp): () for tp in tps}
         return {name: tuple(sorted(self.at(at_name(name), ended, clock_ms).silent_since())) for name in ended}
 
 
-def waits(plan: Plan) -> bool:
-    """Whether anything waits for event time after a plan."""
-    return any(one.units for one in plan.waiting.values())
+def progress_of(times: Mapping[TopicPartition, EventTimes]) -> list[Progress]:
+    """How far event time has come in partitions."""
+    return [one.progress(*tp) for tp, one in times.items()]
 
 
 def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_place: bool) -> bool:
@@ -94,7 +96,7 @@ def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_p
     """
     if not caught_up:
         return False
-    found = KnownTimes.after(last).progress([one.tp for one in last.ranges], caught_up, clock_ms)
+    found = progress_of(KnownTimes.after(last).all_at(last.ends(), caught_up, clock_ms))
     stages = {stage.name: stage for stage in flow.stages()}
     for name, one in last.waiting.items():
         stage, part = at_name(name)

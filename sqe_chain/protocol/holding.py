@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, waits
+from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.segment.event_times import ORIGIN
@@ -38,7 +38,7 @@ class Holder(NamedTuple):
 
 def holder_of(plan: Plan) -> Holder | None:
     """Who holds back what waits after a plan; None when nothing waits, or nobody is waited for."""
-    if not waits(plan):
+    if not plan.held:
         return None
     found, times_after = list[Holder](), KnownTimes.after(plan)
     for planned in plan.ranges:
@@ -67,8 +67,8 @@ class Holding:
     _since_ms: int = 0
     _next_ms: int = 0
 
-    def look(self, plan: Plan) -> None:
-        """Look at the last plan, after each batch and whenever there is nothing to do.
+    def look(self, plan: Plan) -> Holder | None:
+        """Look at the last plan, after each batch and whenever there is nothing to do. Returns who holds back.
 
         Args:
             plan: the last one.
@@ -77,14 +77,14 @@ class Holding:
         if holder is None or holder != self._holder:
             self._holder, self._since_ms, self._next_ms = holder, now_ms, now_ms + NOTICE_MS
         elif now_ms >= self._next_ms:
-            units = sum(one.units for one in plan.waiting.values())
             what = "has brought nothing" if holder.watermark_ms is None else "has not come any further"
             hint = (
                 "look whether that flow runs" if holder.writer != ORIGIN else "look whether its producer runs"
             )
             self.env.emit(
                 Notice(
-                    f"{units} records wait for event time: {holder} {what} for {(now_ms - self._since_ms) // 1_000} s; {hint}"
+                    f"{plan.held} records wait for event time: {holder} {what} for {(now_ms - self._since_ms) // 1_000} s; {hint}"
                 )
             )
             self._next_ms = now_ms + 2 * (now_ms - self._since_ms)
+        return holder

@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes
+from sqe_chain.protocol.event_times import CaughtUp, KnownTimes
 from sqe_chain.protocol.plan import mark_name
 from sqe_chain.segment.event_times import ORIGIN, Hop
-
-CaughtUp = dict[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)

@@ -35,7 +35,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     Raises:
         Unavailable: asked to stop while waiting for the broker.
     """
-    if not any(stage.stage_kind.order == "times" for stage in env.flow.stages()):
+    if not env.flow.by_time:
         return part
     untimed = {topic for source in env.flow.sources() if source.timestamp for topic in source.topics}
     ranges = [planned for planned in part.ranges if planned.topic not in untimed]

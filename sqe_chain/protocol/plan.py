@@ -223,6 +223,11 @@ class Plan:
         """Whether it does nothing to states and marks: it reads nothing, and nothing is released that waited."""
         return not self.caught_up and all(planned.start == planned.stop for planned in self.ranges)
 
+    @property
+    def held(self) -> int:
+        """How many units wait for event time after it."""
+        return sum(one.units for one in self.waiting.values())
+
     def with_id(self) -> Plan:
         """The same plan, with its id computed."""
         members = self._members() | {"plan_id": '""'}

@@ -12,7 +12,6 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
-from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.replays.marks import PartitionMarks
@@ -201,6 +200,8 @@ def batch_plan(
     report: Report,
     exclusions: tuple[Exclusion, ...],
     spec: RebuildSpec | None = None,
+    *,
+    shuffled: bool = False,
 ) -> Plan:
     """The plan of a batch that was processed: its ranges with their last records, and the marks at its end.
 
@@ -212,6 +213,7 @@ def batch_plan(
         report: of the attempt that processed it.
         exclusions: inputs left out.
         spec: what is rebuilt; None: the flow goes on.
+        shuffled: see `Plan.shuffled`.
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
@@ -225,6 +227,7 @@ def batch_plan(
         else times_after(last, report),
         reached=last.reached if part.silent else None,
         caught_up=part.caught_up,
+        shuffled=shuffled,
         waiting=last.waiting | {mark_name(*at): one for at, one in report.waiting.items()},
         silent=part.silent,
         silent_until=last.silent_until if part.silent else {},
@@ -243,8 +246,7 @@ def portions_of(
     ranges: Sequence[PlannedRange],
     before: Plan,
     exclusions: Sequence[Exclusion],
-    caught_up: Mapping[str, tuple[str, ...]],
-    clock_ms: int,
+    times: Mapping[TopicPartition, EventTimes],
 ) -> list[Portion]:
     """What the tasks read, with marks, witnesses and exclusions.
 
@@ -255,10 +257,9 @@ def portions_of(
         ranges: of all partitions.
         before: the plan before.
         exclusions: inputs that are left out.
-        caught_up: see `Plan.caught_up`.
-        clock_ms: the batch's clock.
+        times: event time in each partition as the batch begins; empty if the flow does not ask for it.
     """
-    known, event_times = before.ends(), KnownTimes.after(before)
+    known = before.ends()
     found: list[Portion] = []
     for planned in ranges:
         if planned.start == planned.stop and not flow.by_time:
@@ -266,8 +267,7 @@ def portions_of(
         read = as_range(planned, known[planned.tp].last_epoch)
         marks = before.marks[mark_name(planned.topic, planned.partition)]
         own = tuple(one for one in exclusions if (one.topic, one.partition) == planned.tp)
-        times = event_times.at(planned.tp, caught_up, clock_ms) if flow.timed else None
-        found.append(Portion(read, marks, own, times))
+        found.append(Portion(read, marks, own, times.get(planned.tp)))
         # Units of earlier batches may have waited, and fail only now.
         early = [one for one in own if one.offset < planned.start and one.policy == "dead_letter"]
         for one in early:

@@ -10,7 +10,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.ports import TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, watermarks_of
+from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
 from sqe_chain.protocol.planning import left_out_of, portions_of
@@ -61,7 +61,7 @@ class Batch:
     top_level: int
     exclusions: Sequence[Exclusion] = ()
     sealed: bool = False
-    caught_up: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    caught_up: CaughtUp = field(default_factory=dict)
     shuffled: bool = False
     silent: bool = False
     last_silent: bool = False
@@ -175,13 +175,12 @@ class Processor:
         """
         env, infos = self._env, batch.infos
         every = (*exclusions, *suspects)
-        portions = portions_of(env.flow, batch.ranges, batch.before, every, batch.caught_up, batch.clock_ms)
+        before, known = batch.before, [planned.tp for planned in batch.ranges] if env.flow.timed else []
+        times = KnownTimes.after(before).all_at(known, batch.caught_up, batch.clock_ms)
+        portions = portions_of(env.flow, batch.ranges, before, every, times)
         self._check_letters(portions)
-        waiting = {at_name(name): one for name, one in batch.before.waiting.items()}
-        before, clock_ms = batch.before, batch.clock_ms
-        known = [planned.tp for planned in batch.ranges] if env.flow.timed else []
-        progress = KnownTimes.after(before).progress(known, batch.caught_up, clock_ms)
-        limits = batch.before.reached.waiting if batch.silent and batch.before.reached else {}
+        waiting = {at_name(name): one for name, one in before.waiting.items()}
+        limits = before.reached.waiting if batch.silent and before.reached else {}
         reached = {at_name(name): one.frontier for name, one in limits.items()}
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
         while True:  # at most twice: the second time not in place
@@ -196,7 +195,7 @@ class Processor:
                 waiting=waiting,
                 left_out=left_out_of(batch.ranges, every),
                 reached=reached,
-                watermarks=watermarks_of(env.flow, progress, before.waiting),
+                watermarks=watermarks_of(env.flow, progress_of(times), before.waiting),
                 last_silent=batch.last_silent,
             )
             try:

@@ -19,7 +19,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import COMMIT_AGAIN_MS
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, watermarks_of
+from sqe_chain.protocol.event_times import KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Recovered
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
@@ -131,18 +131,19 @@ class Republisher:
         times = {mark_name(*tp): one.times for tp, one in self._inputs.items() if one.times is not None}
         known = KnownTimes(times, self._started_ms)
         idle = self._idle.find(known, stops, bounds, started_ms)
-        progress = known.progress(stops, idle, started_ms)
+        starting = known.all_at(stops, idle, started_ms)
         portions = [
             Portion(
                 Range(tp[0], one.topic_id, tp[1], one.offset, stops[tp], one.epoch),
                 one.marks,
-                times=known.at(tp, idle, started_ms),
+                times=starting[tp],
             )
             for tp, one in self._inputs.items()
             if stops[tp] > one.offset
         ]
         with env.step(PUBLISH):
-            report = self._publish(portions, started_ms, infos, watermarks_of(env.flow, progress, {}))
+            watermarks = watermarks_of(env.flow, progress_of(starting), {})
+            report = self._publish(portions, started_ms, infos, watermarks)
             env.emit(Published(outputs=report.outputs))
         with env.step(COMMIT):
             self._advance(stops, report)

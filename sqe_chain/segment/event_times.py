@@ -83,6 +83,11 @@ def frontier_of(found: Iterable[Progress]) -> Frontier | None:
     return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for if one.watermark_ms is not None)
 
 
+def furthest(*found: Frontier | None) -> Frontier | None:
+    """The last of several frontiers; None if none of them is known."""
+    return max((one for one in found if one is not None), default=None)
+
+
 WHOLE: Final = -1
 """Instead of a state partition: what holds for all of a stage whose input partitions bring records for each of them."""
 

@@ -32,7 +32,7 @@ from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.stage_kind import CONTEXT
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Unit
-from sqe_chain.segment.event_times import Frontier, WaitingUnits
+from sqe_chain.segment.event_times import Frontier, WaitingUnits, furthest
 
 MANIFEST: Final = b"\xffz"
 ROW: Final = b"\xffu"
@@ -84,8 +84,7 @@ class HeldUnits:
         """
         self._new.sort(key=_order_of)
         taken = self._frontier
-        if frontier is None or (taken is not None and taken > frontier):
-            frontier = taken
+        frontier = furthest(frontier, taken)
         if frontier is None:
             self._left = self._new
             return []
@@ -153,9 +152,7 @@ class HeldUnits:
         for row in due:
             if _last(row) <= frontier and self._table.get(_name(row.number)) is not None:
                 self._table.delete(_name(row.number))
-        rows = [HeldManifest.Row.FromString(row.SerializeToString()) for row in kept]
-        del self._manifest.rows[:]
-        self._manifest.rows.extend(rows)
+        self._manifest = HeldManifest(rows=kept, next_number=self._manifest.next_number)
         return found
 
     def _units(self, number: int) -> Iterable[HeldUnit]:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
-from sqe_chain.codecs import codec_for
-from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
@@ -17,7 +16,15 @@ from sqe_chain.flow.stage_kind import ENVELOPE, PlainFold, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.compiler import Collector, Compiler
-from sqe_chain.segment.event_times import EVERYTHING, WHOLE, Frontier, Progress, WaitingUnits, frontier_of
+from sqe_chain.segment.event_times import (
+    EVERYTHING,
+    WHOLE,
+    Frontier,
+    Progress,
+    WaitingUnits,
+    frontier_of,
+    furthest,
+)
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.fitting import Fitting
 from sqe_chain.segment.held_units import HeldUnits
@@ -162,9 +169,9 @@ class Level:
 
     def _held(self, stage: StageNode, table: PartitionTable) -> HeldUnits:
         need = carried_need(self._flow, stage)
-        return HeldUnits(table, need, _encoded, self._flow.max_held, self._known(stage))
+        return HeldUnits(table, need, encode_tagged, self._flow.max_held, self._known(stage))
 
-    def _known(self, stage: StageNode) -> WaitingUnits | None:
+    def _known(self, stage: StageNode) -> WaitingUnits:
         """What waits in a stage since earlier batches, and how far it has come.
 
         After a shuffle that is the same in all state partitions: an input may have units in several of them, and if one
@@ -172,11 +179,8 @@ class Level:
         """
         waiting = self._job.waiting
         own, whole = waiting.get((stage.name, self._part)), waiting.get((stage.name, WHOLE))
-        if whole is None or whole.frontier is None:
-            return own
-        if own is None or own.frontier is None or own.frontier < whole.frontier:
-            return WaitingUnits(own.units if own is not None else 0, whole.frontier)
-        return own
+        frontier = furthest(own and own.frontier, whole and whole.frontier)
+        return WaitingUnits(own.units if own is not None else 0, frontier)
 
     def _limited(self, stage: StageNode, frontier: Frontier | None) -> Frontier | None:
         """The frontier, as far as it may go after a rebuild."""
@@ -184,7 +188,7 @@ class Level:
         known = [job.reached[at] for part in (self._part, WHOLE) if (at := (stage.name, part)) in job.reached]
         if not known:
             return frontier
-        limit = max((one for one in known if one is not None), default=None)
+        limit = furthest(*known)
         if job.last_silent or frontier is None or limit is None:
             return limit if job.last_silent else None
         return min(frontier, limit)
@@ -256,8 +260,8 @@ class Level:
             self._report.waiting[stage.name, self._part] = work.waiting
         if not self._alone:
             whole = self._job.waiting.get((stage.name, WHOLE))
-            known = (one for one in (frontier, whole and whole.frontier) if one is not None)
-            self._report.waiting[stage.name, WHOLE] = WaitingUnits(0, max(known, default=None))
+            reached = furthest(frontier, whole and whole.frontier)
+            self._report.waiting[stage.name, WHOLE] = WaitingUnits(0, reached)
         return rows
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
@@ -312,11 +316,6 @@ def _holder(found: Iterable[Progress], frontier: Frontier | None) -> str:
         if one.waited_for and (frontier is None or one.watermark_ms in (None, frontier.at_ms))
     ]
     return ", ".join(sorted(names)) or "nothing"
-
-
-def _encoded(value: object) -> tuple[str, bytes]:
-    codec = codec_for(type(value))
-    return tag_of(codec), codec.encode(value)
 
 
 def progress_rows(parts: Iterable[int], found: Iterable[Progress]) -> list[UnitRow]:

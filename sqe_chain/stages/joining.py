@@ -27,8 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sqe_chain._proto.joins_pb2 import PartnersRow, VersionsRow
-from sqe_chain.codecs import codec_for
-from sqe_chain.codecs.registry import codec_tagged, tag_of
+from sqe_chain.codecs.registry import codec_tagged, encode_tagged
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_callable, check_choice, check_duration, check_guard
 from sqe_chain.flow.table import Table
@@ -370,11 +369,6 @@ class StreamJoin(_Join):
                 self._expiring.replace(row, [one for one in partners if one not in over])
 
 
-def _packed(value: object) -> tuple[str, bytes]:
-    codec = codec_for(type(value))
-    return tag_of(codec), codec.encode(value)
-
-
 def _versions_in(content: bytes | None) -> list[Version]:
     if content is None:
         return []
@@ -391,7 +385,7 @@ def _versions_row(versions: list[Version]) -> bytes | None:
     for one in versions:
         found = row.versions.add(from_ms=one.from_ms)
         if one.value is not None:
-            found.type, found.value = _packed(one.value)
+            found.type, found.value = encode_tagged(one.value)
     return row.SerializeToString(deterministic=True)
 
 
@@ -411,7 +405,7 @@ def _partners_in(content: bytes) -> list[Partner]:
 def _partners_row(partners: list[Partner]) -> bytes:
     row = PartnersRow()
     for one in partners:
-        kind, value = _packed(one.value)
+        kind, value = encode_tagged(one.value)
         found = row.partners.add(
             at_ms=one.at_ms,
             second=one.second,
@@ -420,5 +414,5 @@ def _partners_row(partners: list[Partner]) -> bytes:
             listed_after_ms=(one.listed_ms or one.at_ms) - one.at_ms,
         )
         if one.alone is not None:
-            found.alone_type, found.alone = _packed(one.alone)
+            found.alone_type, found.alone = encode_tagged(one.alone)
     return row.SerializeToString(deterministic=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.flow import Flow
-from sqe_chain.protocol.event_times import NOTHING, KnownTimes, watermarks_of
+from sqe_chain.protocol.event_times import NOTHING, KnownTimes, progress_of, watermarks_of
 from sqe_chain.segment.event_times import WHOLE, EventTimes, Frontier, Progress, WaitingUnits
 from sqe_chain.stages import Tumbling
 
@@ -53,7 +53,7 @@ def test_everybody_is_let_go_where_nothing_more_comes() -> None:
     both = {"mid/0": known(a=900), "mid/1": known(b=700)}
     ended = KnownTimes(both, 0).everybody_in([HERE, ELSEWHERE], CLOCK_MS)
     assert ended == {"mid/0": ("up/a", "up/b"), "other/0": ("",)}
-    (here,) = KnownTimes(both, 0).progress([HERE], ended, CLOCK_MS)
+    (here,) = progress_of(KnownTimes(both, 0).all_at([HERE], ended, CLOCK_MS))
     assert here == Progress(*HERE, waited_for=False, watermark_ms=None, latest_ms=950)
 
 
