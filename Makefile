@@ -102,6 +102,7 @@ python: .venv/.installed
 .PHONY: servers
 servers: setup
 	@$(BIN)/python -m sqe_chain.dev fetch
+	@$(BIN)/sqe-chain dev warm
 
 # Cassandra is downloaded only on request.
 .PHONY: demo-servers

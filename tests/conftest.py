@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.stores import open_store
+from tests.support.waiting import PATIENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,7 +48,7 @@ def kafka() -> Iterator[str]:
 def redis_url() -> Iterator[str]:
     """URL of a real, durable Redis."""
     with RedisServer() as server:
-        yield server.url
+        yield f"{server.url}?{PATIENT}"
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +57,7 @@ def redis_cluster_url() -> Iterator[str]:
     from tests.support.redis_servers import RedisCluster  # noqa: PLC0415 - unit tests load no driver
 
     with RedisCluster() as cluster:
-        yield cluster.url
+        yield f"{cluster.url}?{PATIENT}"
 
 
 @pytest.fixture(scope="session")
@@ -65,10 +66,11 @@ def cassandra_url() -> Iterator[str]:
     from sqe_chain.stores.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
 
     with CassandraServer() as server:
-        store = open_store(server.url)
+        url = f"{server.url}?{PATIENT}"
+        store = open_store(url)
         assert isinstance(store, CassandraStore)
         store.make_schema({"": 1})
-        yield server.url
+        yield url
         store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, reported
 from sqe_chain.cli.options import TracebackOption
-from sqe_chain.dev import DevMachine, down, fetch, status, up
+from sqe_chain.dev import DevMachine, down, fetch, kafka, status, up
 from sqe_chain.dev.machine import DEFAULT_KINDS
 from sqe_chain.stores import WithSchema, open_store
 
@@ -53,6 +54,20 @@ def dev_up(
         if "cassandra" in kinds:
             _make_tables(machine)
         _show(machine, as_json=json)
+
+
+@app.command("warm")
+def dev_warm(*, traceback: TracebackOption = False) -> None:
+    """Let Kafka and Spark start in half the time: archive the Java classes that they load. Takes a minute, once."""
+    with reported(traceback=traceback):
+        fetch(lambda line: ERR.print(Text(line, "dim")), ("kafka",))
+        archives = [(kafka.class_archive(), kafka.archive_classes)]
+        if importlib.util.find_spec("pyspark"):
+            from sqe_chain.engines.spark import session  # noqa: PLC0415 - only here, because it loads Spark
+
+            archives.append((session.class_archive(), session.archive_classes))
+        for archive, make in archives:
+            OUT.print(f"{archive.name}: {archive.path if archive.path.exists() else make()}")
 
 
 @app.command("status")

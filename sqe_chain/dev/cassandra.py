@@ -101,7 +101,7 @@ class CassandraServer(Server):
     """
 
     kind: ClassVar[str] = "cassandra"
-    start_timeout_s: ClassVar[float] = 120
+    start_timeout_s: ClassVar[float] = 300
     stop_timeout_s: ClassVar[float] = 20
 
     def __init__(

@@ -79,7 +79,7 @@ class ProcessIdentity:
     def pause(self) -> None:
         """Send SIGSTOP and wait until it has stopped; `send` SIGCONT to resume it."""
         self.send(signal.SIGSTOP)
-        wait_until(self._stopped, timeout_s=10)
+        wait_until(self._stopped, timeout_s=60)
 
     def end(self, grace_s: float) -> bool:
         """Ask the process to end, and kill it if that takes longer than `grace_s` seconds.
@@ -97,7 +97,7 @@ class ProcessIdentity:
     def kill(self) -> None:
         """Send SIGKILL and wait until the process is gone."""
         self.send(signal.SIGKILL)
-        wait_until(lambda: not self.alive(), timeout_s=10)
+        wait_until(lambda: not self.alive(), timeout_s=60)
 
     def _stopped(self) -> bool:
         found = _state_and_start(self.pid)

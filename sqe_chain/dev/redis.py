@@ -36,7 +36,7 @@ class RedisServer(Server):
     """
 
     kind: ClassVar[str] = "redis"
-    start_timeout_s: ClassVar[float] = 30
+    start_timeout_s: ClassVar[float] = 120
     stop_timeout_s: ClassVar[float] = 10
 
     def __init__(

@@ -248,7 +248,7 @@ class Server(ABC):
 
     def _reap(self) -> None:
         if self._process is not None:
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=60)
 
     def _log_tail(self, start: int) -> str:
         with self.log_file.open("rb") as log:

@@ -22,7 +22,7 @@ class _SparkServer(Server):
     ready: ClassVar[str]
     """Text in its log once it is ready."""
 
-    start_timeout_s: ClassVar[float] = 120
+    start_timeout_s: ClassVar[float] = 300
     stop_timeout_s: ClassVar[float] = 20
 
     _start_of_log = 0

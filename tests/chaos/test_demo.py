@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parents[2]
 def demo(*options: str) -> subprocess.CompletedProcess[str]:
     """Run the demo in this process's engine."""
     command = [sys.executable, "-m", "services.demo", "--engine", "inprocess", *options]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=800, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1500, check=False)
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_killed_services_end_exact() -> None:
-    run = demo("--messages", "20000", "--kills", "2", "--timeout", "700")
+    run = demo("--messages", "20000", "--kills", "2", "--timeout", "1400")
 
     assert run.returncode == 0, run.stdout + run.stderr
     last = run.stdout.splitlines()[-1]
@@ -34,7 +34,7 @@ def test_killed_services_end_exact() -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_demo_that_cannot_finish_fails_and_shows_why(tmp_path: Path) -> None:
     run = demo("--messages", "20000", "--timeout", "5", "--directory", str(tmp_path / "data"))
 

@@ -17,10 +17,9 @@ from sqe_chain.dev import KafkaServer
 from sqe_chain.partitioner import partition_of
 from tests.support.brokers import Admin
 from tests.support.chaos_flows import REFUSED_BEFORE, REFUSED_IN_FIRST, REFUSED_IN_SECOND, ROBOTS, split
-from tests.support.service_processes import TIMEOUT_S
 from tests.support.totals_deployment import TOPICS, TotalsDeployment
+from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(600)
 Deploy = Callable[..., TotalsDeployment]
 POISONED = 1
 """Exit status of a failure in the flow."""
@@ -107,8 +106,14 @@ def test_a_topic_recreated_in_between_brings_nothing_twice(deploy: Deploy, admin
 
 
 def transactional(broker: KafkaServer) -> Producer:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": uuid4().hex})
-    producer.init_transactions(TIMEOUT_S)
+    producer = Producer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "transactional.id": uuid4().hex,
+            "transaction.timeout.ms": 900_000,  # the broker's own limit: an open one stays open meanwhile
+        }
+    )
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
@@ -124,7 +129,7 @@ def begin(producer: Producer, deployment: TotalsDeployment) -> list[Fastening]:
         place = partition_of(fastening.robot.encode(), 3)
         producer.produce(deployment.topic("mid"), deployment.wrap_fastening(fastening), partition=place)
         units.append(fastening)
-    producer.flush(TIMEOUT_S)
+    producer.flush(PATIENCE_S)
     return units
 
 
@@ -135,9 +140,9 @@ def test_only_committed_transactions_are_counted_and_open_ones_are_waited_for(
     deployment = deploy("sqlite")
     one, other = transactional(broker), transactional(broker)
     deployment.expect(begin(one, deployment))
-    one.commit_transaction(TIMEOUT_S)
+    one.commit_transaction(PATIENCE_S)
     begin(one, deployment)
-    one.abort_transaction(TIMEOUT_S)
+    one.abort_transaction(PATIENCE_S)
     held = begin(other, deployment)
     deployment.republish_and_die()
     deployment.run_once("standard")  # its own records are after the open transaction, in mid
@@ -152,7 +157,7 @@ def test_only_committed_transactions_are_counted_and_open_ones_are_waited_for(
     deployment.run_once("totals")
     assert deployment.stored_contents()[3:] == before[3:]  # except the claim and its timestamps
     deployment.expect(held)
-    other.commit_transaction(TIMEOUT_S)
+    other.commit_transaction(PATIENCE_S)
     deployment.run_once("standard")
     deployment.run_until_killed("totals", at="recovered,sealed,published")
     deployment.run_once("totals")

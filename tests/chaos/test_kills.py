@@ -13,7 +13,6 @@ import pytest
 from tests.support.service_processes import SUPERSEDED
 from tests.support.totals_deployment import TotalsDeployment
 
-pytestmark = pytest.mark.timeout(600)
 Deploy = Callable[..., TotalsDeployment]
 
 FRESH = (

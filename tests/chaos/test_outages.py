@@ -17,10 +17,10 @@ from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Commit
 from tests.support.brokers import Admin, restore_backup_afterwards, second_broker
-from tests.support.service_processes import TIMEOUT_S, ServiceProcess
+from tests.support.service_processes import ServiceProcess
 from tests.support.totals_deployment import TotalsDeployment
+from tests.support.waiting import PATIENCE_S
 
-pytestmark = pytest.mark.timeout(600)
 Deploy = Callable[..., TotalsDeployment]
 
 
@@ -93,7 +93,7 @@ def test_too_few_replicas_in_sync_are_waited_for_and_nothing_is_lost(
         deployment.log.create_topic(deployment.topic(topic), partitions)  # waits for its leaders
     standard, totals = both(deployment)
     second.kill()
-    assert wait_until(lambda: admin.brokers_in_sync(deployment.topic("deltas")) == {1}, TIMEOUT_S)
+    assert wait_until(lambda: admin.brokers_in_sync(deployment.topic("deltas")) == {1}, PATIENCE_S)
     seen = len(totals.lines())
     deployment.feed(20)
     plan = totals.wait_for("sealed", after=seen)["plan"]

@@ -23,7 +23,8 @@ from services.reports import reports
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
-from tests.support.service_processes import KILLED, ROOT, TIMEOUT_S, ServiceProcess
+from tests.support.service_processes import KILLED, ROOT, ServiceProcess
+from tests.support.waiting import PATIENCE_S
 
 SEED = 5
 DURATION_S = 60
@@ -63,7 +64,7 @@ class Service:
         if self.kills_itself:
             assert self.life.wait() == KILLED, self.life.text
             return
-        assert wait_until(self.proved, TIMEOUT_S), self.life.text
+        assert wait_until(self.proved, PATIENCE_S), self.life.text
         time.sleep(after_s)  # the moment of the kill must be random
         self.life.kill()
 
@@ -84,7 +85,6 @@ def services(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> 
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(600)
 def test_services_killed_at_random_are_exact(
     services: dict[str, Service], broker: KafkaServer, redis_server: RedisServer
 ) -> None:
@@ -134,7 +134,7 @@ def gateways(log: KafkaLog) -> Iterator[list[int]]:
         yield produced
     finally:
         leash.obey(["finish"])
-        thread.join(TIMEOUT_S)
+        thread.join(PATIENCE_S)
         writer.close()
 
 
@@ -152,5 +152,5 @@ def finish(services: dict[str, Service], log: KafkaLog) -> None:
                 place in commits and commits[place].offset == ends[place].stable_end for place in places
             )
 
-        assert wait_until(caught_up, TIMEOUT_S), life.text
+        assert wait_until(caught_up, PATIENCE_S), life.text
         assert life.terminate() == 0, life.text

@@ -15,8 +15,6 @@ import pytest
 from sqe_chain.stores import open_store
 from tests.support.memory_pipeline import CRASH_POINTS, TotalsPipeline, feed_with_replays, totals_flow
 
-pytestmark = pytest.mark.timeout(300)
-
 KINDS = ["memory", "sqlite", "redis", "redis-cluster", "cassandra", "mixed"]
 SMALL = "max_rows=2"
 """Small, so that each persist needs several chunks."""

@@ -18,6 +18,7 @@ from sqe_chain.errors import ConfigurationError, OutputRefused, OutputTooLarge, 
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.ports import Bounds, Commit, Log, Output, Range
+from tests.support.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
         yield memory
         memory.clear()
     else:
-        kafka = KafkaLog(request.getfixturevalue("kafka"), timeout_s=5)
+        kafka = KafkaLog(request.getfixturevalue("kafka"), timeout_s=60)
         yield kafka
         kafka.close()
 
@@ -106,7 +107,7 @@ def test_a_deleted_topic_is_gone_and_another_one_when_it_is_created_again(log: L
     before = log.describe([topic])[topic].topic_id
     publish(log, outputs(topic, 5))
     log.delete_topic(topic)
-    assert wait_until(lambda: not log.describe([topic]), 30)
+    assert wait_until(lambda: not log.describe([topic]), PATIENCE_S)
     log.delete_topic(topic)
     log.create_topic(topic, 1)
     after = log.describe([topic])[topic]
@@ -273,16 +274,15 @@ def set_config(log: Log, topic: str, config: dict[str, str]) -> None:
         driver.ConfigEntry(name, value, incremental_operation=change) for name, value in config.items()
     ]
     resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
-    asker.incremental_alter_configs([resource])[resource].result(10)
-    deadline = time.monotonic() + 30
-    while not config.items() <= read_config(asker, topic).items():
-        assert time.monotonic() < deadline
+    asker.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    eventually(lambda: config.items() <= read_config(asker, topic).items(), "the settings are in effect")
 
 
 def read_config(asker: Any, topic: str) -> dict[str, str]:
     resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic)
     return {
-        name: entry.value for name, entry in asker.describe_configs([resource])[resource].result(10).items()
+        name: entry.value
+        for name, entry in asker.describe_configs([resource])[resource].result(PATIENCE_S).items()
     }
 
 

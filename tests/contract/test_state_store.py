@@ -32,6 +32,7 @@ from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing import Rehearsal
+from tests.support.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -626,7 +627,7 @@ def _in_processes(url: str, flow: str, competitors: int, rounds: int) -> list[tu
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        replies = [process.communicate(timeout=60)[0].split() for process in processes]
+        replies = [process.communicate(timeout=PATIENCE_S)[0].split() for process in processes]
     finally:
         for process in processes:
             process.kill()

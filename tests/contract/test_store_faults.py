@@ -31,12 +31,10 @@ from sqe_chain.stores import WithSchema, open_store
 from tests.support.lossy_proxy import LossyProxy
 from tests.support.redis_servers import RedisCluster, send_command, server_info
 from tests.support.store_faults import FAULTS, IMPOSSIBLE, STORES
-from tests.support.waiting import eventually, retry_until_available
-
-pytestmark = pytest.mark.timeout(300)
+from tests.support.waiting import PATIENCE_S, eventually, retry_until_available
 
 BORN = Header(1, "run-a", 0, "plan-0")
-RETRY_TIMEOUT_S = 60
+RETRY_TIMEOUT_S = PATIENCE_S
 TIMEOUT_S = 1.0
 retry = partial(retry_until_available, timeout_s=RETRY_TIMEOUT_S)
 KEYS = [b"%03d" % number for number in range(50)]

@@ -22,6 +22,7 @@ from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra import CassandraStore, durability, schema
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.testing import Rehearsal
+from tests.support.waiting import PATIENCE_S
 from tests.support.word_flows import words_by_letter
 
 CLAIM = Home(1, "run-a", "", -1, "")
@@ -168,7 +169,7 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
             )
         ]
     )
-    monkeypatch.setattr(schema, "_WAIT_S", 30)
+    monkeypatch.setattr(schema, "_WAIT_S", PATIENCE_S)
     assert schema.migrate(client, {}, both) == ["tables of keyspace dies: version 3"]
     store.close()
 
@@ -208,7 +209,7 @@ def guarded(certificate: Path) -> Iterator[CassandraServer]:
         },
     }  # fmt: skip
     with CassandraServer(properties=properties) as server:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while True:  # the first login is made shortly after the start
             try:
                 opened(address(server, "cassandra:cassandra@")).make_schema({"": 1})

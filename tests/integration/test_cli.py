@@ -26,11 +26,9 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores import open_store
-
-pytestmark = pytest.mark.timeout(240)
+from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
-TIMEOUT_S = 180
 """Generous, for machines that run several Sparks at once. Nothing waits that long when all is well."""
 LOGIN = ("carol", "looking-glass-9")
 
@@ -106,7 +104,7 @@ class Run:
         def found() -> list[dict[str, object]]:
             return [line for line in self.lines() if {**line, "event": event, **fields} == line]
 
-        assert wait_until(lambda: bool(found()) or self.process.poll() is not None, TIMEOUT_S), self.text
+        assert wait_until(lambda: bool(found()) or self.process.poll() is not None, PATIENCE_S), self.text
         assert found(), self.text
         return found()[0]
 
@@ -116,12 +114,12 @@ class Run:
         def taken() -> int:
             return sum(int(str(line["inputs"])) for line in self.lines() if line["event"] == "committed")
 
-        assert wait_until(lambda: taken() >= count or self.process.poll() is not None, TIMEOUT_S), self.text
+        assert wait_until(lambda: taken() >= count or self.process.poll() is not None, PATIENCE_S), self.text
         assert taken() == count, self.text
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
-        return self.process.wait(TIMEOUT_S)
+        return self.process.wait(PATIENCE_S)
 
 
 class Deployment:
@@ -143,7 +141,7 @@ class Deployment:
 
     def once(self, flow: str, *more: str, engine: str = "inprocess") -> Run:
         run = self.start(flow, "--once", *more, engine=engine)
-        assert run.process.wait(TIMEOUT_S) == 0, run.text
+        assert run.process.wait(PATIENCE_S) == 0, run.text
         return run
 
     def show(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -153,7 +151,7 @@ class Deployment:
             capture_output=True,
             text=True,
             check=False,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
 
     def create_topics(self) -> None:
@@ -168,7 +166,7 @@ class Deployment:
         for number, word in enumerate(words):
             value = wrap(StringValue(value=word), key=word, timestamp_ms=number)
             producer.produce(f"{self.name}.{to}", value, key=word, partition=number % 2)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def counted(self, flow: str = "counts") -> dict[str, int]:
         """Word -> count, as `state` shows it."""
@@ -196,7 +194,7 @@ def deploy(tmp_path: Path) -> Iterator[Callable[[str, str], Deployment]]:
     yield make
     for run in (run for deployment in made for run in deployment.runs):
         run.process.kill()
-        run.process.wait(TIMEOUT_S)
+        run.process.wait(PATIENCE_S)
 
 
 @pytest.fixture
@@ -238,9 +236,9 @@ def test_dead_letters_come_back_once_although_the_sender_is_killed(
 
     run = Run(arguments, tmp_path)
     deployment.runs.append(run)
-    assert wait_until(lambda: sent() > 0 or run.process.poll() is not None, TIMEOUT_S), run.text
+    assert wait_until(lambda: sent() > 0 or run.process.poll() is not None, PATIENCE_S), run.text
     run.process.kill()
-    run.process.wait(TIMEOUT_S)
+    run.process.wait(PATIENCE_S)
     again = deployment.show(*arguments)
     assert again.returncode == 0, again.stderr
     assert sent() >= len(words)
@@ -302,11 +300,11 @@ def test_a_lost_state_partition_is_folded_again(deployment: Deployment, redis_ur
     deployment.once("copies")
     deployment.once("counts")
     before = outputs(deployment, "totals")
-    client = Redis.from_url(redis_url)
+    client = Redis.from_url(redis_url.partition("?")[0])
     lost = [key for key in client.keys(f"sqe:{{{deployment.name}-counts/per-word/*") if b"/1}" in key]
     assert client.delete(*lost) == len(lost) > 0
     stopped = deployment.start("counts", "--once")
-    assert stopped.process.wait(TIMEOUT_S) == 3
+    assert stopped.process.wait(PATIENCE_S) == 3
     assert "sqe-chain rebuild" in stopped.text
     where = ("--kafka", deployment.kafka, "--store", deployment.store, "--engine", "inprocess")
     done = deployment.show("rebuild", "words_flows:counts", *where)
@@ -396,7 +394,7 @@ def test_states_are_announced_once_although_the_command_is_killed(deployment: De
     run = Run(("announce", *where, "--log-json"), deployment.directory)
     deployment.runs.append(run)
     end = len(words) + first
-    assert wait_until(lambda: log.bounds([(topic, 0)])[topic, 0].stable_end >= end, TIMEOUT_S), run.text
+    assert wait_until(lambda: log.bounds([(topic, 0)])[topic, 0].stable_end >= end, PATIENCE_S), run.text
     assert run.end(signal.SIGKILL) == -signal.SIGKILL
     assert log.bounds([(topic, 0)])[topic, 0].stable_end == end
     files["hold"].unlink()
@@ -445,7 +443,7 @@ def test_states_move_to_another_store(deployment: Deployment, tmp_path: Path) ->
     assert deployment.counted() == {"a": 3, "bb": 1, "ccc": 1, "dd": 1}
     deployment.store = old
     stopped = deployment.start("counts", "--once")
-    assert stopped.process.wait(TIMEOUT_S) == 3
+    assert stopped.process.wait(PATIENCE_S) == 3
     assert "StoreInconsistent" in stopped.text
 
 
@@ -518,7 +516,7 @@ def test_takeover_does_not_wait_and_ends_the_other_run(deployment: Deployment) -
     second = deployment.start("counts", "--takeover")
     second.wait_for("caught_up")
     assert "standby" not in second.names()
-    assert first.process.wait(TIMEOUT_S) == 4
+    assert first.process.wait(PATIENCE_S) == 4
     assert first.lines()[-1]["error"] == "Superseded"
 
 
@@ -549,7 +547,6 @@ def test_without_a_broker_a_service_waits_and_can_be_stopped(
     assert run.names()[-1] == "stopped"
 
 
-@pytest.mark.timeout(600)
 def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
     broker: KafkaServer, deploy: Callable[[str, str], Deployment], redis_url: str
 ) -> None:
@@ -572,7 +569,6 @@ def test_a_broker_that_goes_away_is_waited_for_and_nothing_is_lost(
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
-@pytest.mark.timeout(600)
 def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     deployment.produce(*"abab")
     copies = deployment.start("copies", *SPARK, engine="spark")
@@ -586,7 +582,6 @@ def test_on_spark_once_and_again_after_a_kill(deployment: Deployment) -> None:
     assert deployment.counted() == {"a": 3, "b": 3, "c": 1}
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_on_spark_a_signal_within_a_batch_lets_it_finish(
     deployment: Deployment, number: signal.Signals
@@ -604,7 +599,7 @@ def test_on_spark_a_signal_within_a_batch_lets_it_finish(
 def test_without_java_spark_says_what_to_do(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
     run = deployment.start("copies", "--once", engine="spark")
-    assert run.process.wait(TIMEOUT_S) == 2
+    assert run.process.wait(PATIENCE_S) == 2
     assert "Java 17" in str(run.lines()[-1]["text"])
 
 
@@ -663,7 +658,7 @@ def test_a_login_by_file_and_environment(
 
     monkeypatch.setenv("CLI_TEST_PASSWORD", "a-wrong-guess")
     refused = deployment.start("copies", "--once", *login)
-    assert refused.process.wait(TIMEOUT_S) == 2, refused.text
+    assert refused.process.wait(PATIENCE_S) == 2, refused.text
     assert refused.lines()[-1]["error"] == "ConfigurationError"
     assert "a-wrong-guess" not in refused.text
 
@@ -696,9 +691,9 @@ def test_errors_have_one_line_and_a_status(
 def test_a_payload_of_another_type_is_poison_with_a_name(deployment: Deployment) -> None:
     producer = Producer({"bootstrap.servers": deployment.kafka})
     producer.produce(f"{deployment.name}.words", b"no envelope at all", partition=0)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
     run = deployment.start("copies", "--once")
-    assert run.process.wait(TIMEOUT_S) == 1
+    assert run.process.wait(PATIENCE_S) == 1
     last = run.lines()[-1]
     assert last["error"] == "PoisonError"
     assert f"{deployment.name}.words" in str(last["text"])
@@ -707,7 +702,6 @@ def test_a_payload_of_another_type_is_poison_with_a_name(deployment: Deployment)
 # --- dev ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(600)
 def test_servers_come_up_are_used_and_go_down(
     deploy: Callable[[str, str], Deployment], tmp_path: Path
 ) -> None:
@@ -717,7 +711,7 @@ def test_servers_come_up_are_used_and_go_down(
             capture_output=True,
             text=True,
             check=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
         told: dict[str, dict[str, object]] = json.loads(done.stdout)
         return told

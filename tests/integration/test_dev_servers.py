@@ -23,9 +23,9 @@ from sqe_chain.dev.server import free_port, port_is_free
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Home
 from sqe_chain.stores import WithSchema, open_store
+from tests.support.waiting import PATIENCE_S
 
 USER = ("alice", "wonderland-7")
-TIMEOUT_S = 30
 CLAIM = Home(1, "run-a", "", -1, "")
 
 
@@ -39,7 +39,7 @@ def broker() -> Iterator[KafkaServer]:
 def create(bootstrap: str, topic: str, **config: str) -> None:
     """A topic of one partition."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **config})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(TIMEOUT_S)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], **config: str) -> None:
@@ -47,7 +47,7 @@ def produce(bootstrap: str, topic: str, values: list[bytes], **config: str) -> N
     producer = Producer({"bootstrap.servers": bootstrap, "acks": "all", **config})
     for value in values:
         producer.produce(topic, value)
-    assert producer.flush(TIMEOUT_S) == 0
+    assert producer.flush(PATIENCE_S) == 0
 
 
 def consume(bootstrap: str, topic: str, count: int, **config: str) -> list[bytes | None]:
@@ -57,7 +57,7 @@ def consume(bootstrap: str, topic: str, count: int, **config: str) -> list[bytes
     )
     try:
         consumer.subscribe([topic])
-        return [message.value() for message in consumer.consume(count, TIMEOUT_S)]
+        return [message.value() for message in consumer.consume(count, PATIENCE_S)]
     finally:
         consumer.close()
 
@@ -96,7 +96,7 @@ def test_a_user_with_a_password_may_log_in_and_no_other(broker: KafkaServer) -> 
         stranger.poll(0.1)  # that is when callbacks are served
         return KafkaError._AUTHENTICATION in {error.code() for error in refused}
 
-    assert wait_until(told, TIMEOUT_S)
+    assert wait_until(told, PATIENCE_S)
 
 
 def test_a_paused_broker_is_silent_and_goes_on(broker: KafkaServer) -> None:
@@ -114,7 +114,7 @@ def test_a_topic_that_was_not_created_does_not_appear(broker: KafkaServer) -> No
 
 def consume_error(bootstrap: str) -> None:
     """Raises the broker's error for a topic that does not exist."""
-    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics("misspelt", TIMEOUT_S).topics
+    topics = AdminClient({"bootstrap.servers": bootstrap}).list_topics("misspelt", PATIENCE_S).topics
     error = topics["misspelt"].error
     if error is not None:
         raise KafkaException(error)

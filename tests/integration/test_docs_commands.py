@@ -28,6 +28,7 @@ from sqe_chain.stores import open_store
 from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT
+from tests.support.waiting import PATIENCE_S
 
 PAGES = [page for page in docs_examples.pages() if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")]
 PORTS = ("19092", "16379")
@@ -118,7 +119,7 @@ def summed(store: str) -> str:
 
 def test_the_reader_of_redis_on_the_stores_page_reads(redis_url: str) -> None:
     consistent, flow = function_of("stores.md", "consistent"), summed(redis_url)
-    with closing(redis.Redis.from_url(redis_url)) as client:
+    with closing(redis.Redis.from_url(redis_url.partition("?")[0])) as client:
         number, (found, missing) = consistent(client, flow, "sum", 0, ["all", "nobody"])
     assert (number, Int64Value.FromString(found).value, missing) == (2, 7, None)
 
@@ -126,12 +127,14 @@ def test_the_reader_of_redis_on_the_stores_page_reads(redis_url: str) -> None:
 def test_the_reader_of_cassandra_on_the_stores_page_reads(cassandra_url: str) -> None:
     consistent_rows, flow = function_of("stores.md", "consistent_rows"), summed(cassandra_url)
     address = urlsplit(cassandra_url)
-    profile = ExecutionProfile(RoundRobinPolicy())
+    profile = ExecutionProfile(RoundRobinPolicy(), request_timeout=PATIENCE_S)
     with Cluster(
         [address.hostname],
         port=address.port,
         protocol_version=5,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+        connect_timeout=PATIENCE_S,
+        control_connection_timeout=PATIENCE_S,
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
     ) as cluster:
         number, (found, missing) = consistent_rows(cluster.connect(), flow, "sum", 0, [b"all", b"nobody"])
@@ -142,7 +145,7 @@ def _add(total: Int64Value, number: Int64Value) -> None:
     total.value += number.value
 
 
-@pytest.mark.timeout(900)  # four starts of Spark, on a machine that may be busy
+@pytest.mark.timeout(1800)  # four starts of Spark, on a machine that may be busy
 @pytest.mark.parametrize("page", PAGES, ids=docs_examples.name_of)
 def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
     for block in docs_examples.blocks(page):

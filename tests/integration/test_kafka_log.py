@@ -27,6 +27,7 @@ from sqe_chain.errors import (
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.ports import Bounds, Commit, Output, Range
 from tests.support.brokers import second_broker
+from tests.support.waiting import PATIENCE_S, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ driver: Any = confluent_kafka.admin
 
 @pytest.fixture
 def log(kafka: str) -> Iterator[KafkaLog]:
-    made = KafkaLog(kafka, timeout_s=3)
+    made = KafkaLog(kafka, timeout_s=60)
     yield made
     made.close()
 
@@ -51,7 +52,7 @@ def own() -> Iterator[KafkaServer]:
 
 @pytest.fixture
 def own_log(own: KafkaServer) -> Iterator[KafkaLog]:
-    made = KafkaLog(own.bootstrap, timeout_s=5, flush_s=3)
+    made = KafkaLog(own.bootstrap, timeout_s=15, flush_s=10)
     yield made
     made.close()
 
@@ -64,7 +65,7 @@ def created(bootstrap: str, **config: str) -> str:
     asker = driver.AdminClient(
         {"bootstrap.servers": bootstrap}
     )  # keep it: its answers are lost when it is collected
-    asker.create_topics([topic])[name].result(10)
+    asker.create_topics([topic])[name].result(PATIENCE_S)
     KafkaLog(bootstrap).create_topic(name, 1)  # waits for its leaders
     return name
 
@@ -94,8 +95,14 @@ def bounds(log: KafkaLog, topic: str) -> Bounds:
 
 
 def transactional(bootstrap: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid.uuid4().hex})
-    producer.init_transactions(30)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": uuid.uuid4().hex,
+            "transaction.timeout.ms": 900_000,
+        }
+    )
+    producer.init_transactions(PATIENCE_S)
     return producer
 
 
@@ -104,17 +111,15 @@ def transact(producer: Producer, topic: str, *values: int, commit: bool | None) 
     producer.begin_transaction()
     for value in values:
         producer.produce(topic, b"%d" % value, partition=0)
-    producer.flush(10)
+    producer.flush(PATIENCE_S)
     if commit is True:
-        producer.commit_transaction(10)
+        producer.commit_transaction(PATIENCE_S)
     elif commit is False:
-        producer.abort_transaction(10)
+        producer.abort_transaction(PATIENCE_S)
 
 
 def wait_until_stable(log: KafkaLog, topic: str, end: int) -> None:
-    deadline = time.monotonic() + 20
-    while bounds(log, topic).stable_end < end and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: bounds(log, topic).stable_end >= end, f"{topic} is stable up to {end}")
     assert bounds(log, topic) == Bounds(0, end)
 
 
@@ -130,7 +135,7 @@ def test_aborted_records_are_not_read_and_open_ones_hold_the_rest_back(kafka: st
     assert read(log, wanted(log, topic, 0, 7)) == [(0, 0), (1, 1), (6, 6)]
     with pytest.raises(TruncatedInput):
         read(log, wanted(log, topic, 0, 8))
-    two.abort_transaction(10)
+    two.abort_transaction(PATIENCE_S)
     wait_until_stable(log, topic, 10)  # the marker is written a little later
     assert read(log, wanted(log, topic, 0, 10)) == [(0, 0), (1, 1), (6, 6), (8, 8)]
     assert read(log, wanted(log, topic, 2, 6)) == []
@@ -144,14 +149,14 @@ def test_a_range_may_end_with_offsets_nobody_can_see(kafka: str, log: KafkaLog) 
     begun = time.monotonic()
     for _ in range(20):
         assert read(log, wanted(log, topic, 0, 2, leader_epoch=1)) == [(0, 0)]
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < PATIENCE_S / 10  # else each waits for `timeout_s`
 
 
 def test_a_compacted_log_is_read_to_its_end(kafka: str, log: KafkaLog) -> None:
     config = {"cleanup_policy": "compact", "segment_ms": "100", "min_cleanable_dirty_ratio": "0.01"}
     topic = created(kafka, **config, max_compaction_lag_ms="100")
     assert log.describe([topic])[topic].compacted
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     count = 0
     found: list[tuple[int, int]] = []
     while len(found) == count and time.monotonic() < deadline:  # the broker decides when the cleaner runs
@@ -168,7 +173,7 @@ def test_retention_past_the_start_loses_offsets(kafka: str, log: KafkaLog) -> No
     publish(log, outputs(topic, *range(10)))
     asker = driver.AdminClient({"bootstrap.servers": kafka})
     for answer in asker.delete_records([DriverPartition(topic, 0, 6)]).values():
-        answer.result(10)
+        answer.result(PATIENCE_S)
     assert bounds(log, topic) == Bounds(6, 10)
     assert [offset for offset, _ in read(log, wanted(log, topic, 6, 10, leader_epoch=1))] == [6, 7, 8, 9]
     with pytest.raises(LostOffsets, match=r"now begins at 6; offsets 5 to 5"):
@@ -180,10 +185,8 @@ def test_a_topic_created_again_has_another_id(kafka: str, log: KafkaLog) -> None
     publish(log, outputs(topic, 0, 1))
     old = wanted(log, topic, 2, 3, leader_epoch=1)
     asker = driver.AdminClient({"bootstrap.servers": kafka})
-    asker.delete_topics([topic])[topic].result(10)
-    deadline = time.monotonic() + 10
-    while log.topic_ids([topic]) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    asker.delete_topics([topic])[topic].result(PATIENCE_S)
+    eventually(lambda: not log.topic_ids([topic]), f"{topic} is gone")
     assert log.describe([topic]) == {}
     with pytest.raises(RecreatedTopic, match="does not exist"):
         list(log.read(old))
@@ -211,11 +214,9 @@ def test_too_few_replicas_in_sync_is_unavailable_and_not_a_loss(
     topic = f"t-{uuid.uuid4().hex}"
     config = {"min.insync.replicas": "2"}
     new = driver.NewTopic(topic, 1, replication_factor=2, config=config)
-    asker.create_topics([new])[topic].result(20)
+    asker.create_topics([new])[topic].result(PATIENCE_S)
     log.create_topic(topic, 1)  # waits for its leader
-    deadline = time.monotonic() + 20
-    while not all(log.describe([topic]) for _ in range(10)):  # both brokers know it
-        assert time.monotonic() < deadline
+    eventually(lambda: all(log.describe([topic]) for _ in range(10)), "both brokers know the topic")
     assert (log.describe([topic])[topic].replicas, log.describe([topic])[topic].min_insync_replicas) == (2, 2)
     patient = KafkaLog(first.bootstrap)
     publish(patient, outputs(topic, 0))
@@ -262,11 +263,11 @@ def test_a_broker_paused_while_flushing_is_unavailable_then_a_new_writer_works(
     own.pause()
     try:
         writer.write(outputs(topic, 1, 2))
-        with pytest.raises(Unavailable, match="were not acknowledged within 3 s"):
+        with pytest.raises(Unavailable, match="were not acknowledged within 10 s"):
             writer.flush()
         begun = time.monotonic()
         writer.close()
-        assert time.monotonic() - begun < 1, "giving a producer up must not wait for the broker"
+        assert time.monotonic() - begun < 5, "giving a producer up must not wait for the broker"
         with pytest.raises(Unavailable):
             own_log.describe([topic])
         with pytest.raises(Unavailable):
@@ -294,7 +295,7 @@ def test_a_reader_of_a_paused_broker_is_unavailable_within_its_time(
     try:
         with pytest.raises(Unavailable, match="no records since offset 0"):
             read(own_log, read_range)
-        assert time.monotonic() - begun < 15
+        assert time.monotonic() - begun < PATIENCE_S / 10
     finally:
         own.resume()
     assert len(read(own_log, read_range)) == 5
@@ -387,7 +388,7 @@ def test_a_login_with_scram(own: KafkaServer) -> None:
     assert log.committed("g-sasl", [(topic, 0)]) == {(topic, 0): Commit(2, "m")}
     log.close()
 
-    wrong = KafkaLog(own.sasl_bootstrap, {**config, "sasl.password": "hush-wrong"})
+    wrong = KafkaLog(own.sasl_bootstrap, {**config, "sasl.password": "hush-wrong"}, timeout_s=60)
     begun = time.monotonic()
     for ask in (
         lambda: wrong.describe([topic]),
@@ -397,7 +398,7 @@ def test_a_login_with_scram(own: KafkaServer) -> None:
         with pytest.raises(ConfigurationError, match=r"Logging in.*invalid credentials") as caught:
             ask()
         assert "hush" not in str(caught.value)
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - begun < PATIENCE_S / 10  # else each waits for `timeout_s`
     wrong.close()
 
 

@@ -19,8 +19,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain import Flow, run, running, states, wrap
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
-
-pytestmark = pytest.mark.timeout(240)
+from tests.support.waiting import PATIENCE_S
 
 SCRIPT = """
 import sys
@@ -222,7 +221,7 @@ def test_a_script_of_json_on_spark_with_types_of_its_own_is_exact_through_kill_9
     process.wait(60)
     with output.open("ab") as file:
         done = subprocess.run(
-            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=file, timeout=180, check=False
+            command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=file, timeout=PATIENCE_S, check=False
         )
     assert done.returncode == 0, text()
 
@@ -262,7 +261,7 @@ def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
         assert found.to_dict() == {f"r{robot}": Totals(50, 50) for robot in range(3)}
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": name, "auto.offset.reset": "earliest"})
     consumer.subscribe([f"{name}.screws"])
-    messages = consumer.consume(300, timeout=30)
+    messages = consumer.consume(300, timeout=PATIENCE_S)
     consumer.close()
     assert [json.loads(message.value() or b"")["screws"] for message in messages] == [1] * 300
     assert {dict(message.headers() or [])["content-type"] for message in messages} == {b"application/json"}

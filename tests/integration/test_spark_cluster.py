@@ -25,6 +25,7 @@ from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Output, Range
 from sqe_chain.stores import open_store
+from tests.support.waiting import PATIENCE_S
 
 MESSAGES = 6_000
 KEYS = 40
@@ -143,7 +144,6 @@ def workers() -> Iterator[tuple[str, list[SparkWorker]]]:
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(600)
 def test_two_stages_stay_exact_while_executors_are_killed(
     kafka: str, redis_url: str, workers: tuple[str, list[SparkWorker]], tmp_path: Path
 ) -> None:
@@ -187,7 +187,7 @@ def test_two_stages_stay_exact_while_executors_are_killed(
             for executor in victims:
                 os.kill(executor.pid, signal.SIGKILL)
             (signs / "sealed").unlink()
-            assert driver.wait(timeout=240) == 0, output_of(output.name)
+            assert driver.wait(timeout=PATIENCE_S) == 0, output_of(output.name)
         finally:
             driver.kill()
             driver.wait()

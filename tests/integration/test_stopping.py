@@ -22,11 +22,9 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain import wrap
 from sqe_chain.dev.process import ProcessIdentity, wait_until
 from sqe_chain.logs.kafka import KafkaLog
-
-pytestmark = pytest.mark.timeout(240)
+from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
-TIMEOUT_S = 120
 WORDS = 40
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
@@ -69,13 +67,13 @@ class Service:
             producer.produce(
                 f"{self.name}.words", wrap(StringValue(value=word), key=word, timestamp_ms=number), key=word
             )
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
         self._where = ("--kafka", kafka, "--store", f"sqlite:///{directory}/totals.db", "--engine", engine)
         self._spark = SPARK if engine == "spark" else ()
         self._log = directory / "service.log"
         self.process = self.start()
         found = wait_until(
-            lambda: (directory / "in-the-middle").exists() or self.process.poll() is not None, TIMEOUT_S
+            lambda: (directory / "in-the-middle").exists() or self.process.poll() is not None, PATIENCE_S
         )
         assert found, self.text
         assert self.process.poll() is None, self.text
@@ -119,7 +117,7 @@ class Service:
             capture_output=True,
             text=True,
             check=True,
-            timeout=TIMEOUT_S,
+            timeout=PATIENCE_S,
         )
         lines = [json.loads(line) for line in shown.stdout.splitlines()]
         return {line["key"]: int(line["state"]) for line in lines}
@@ -142,19 +140,19 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, kafka: str) -> Itera
     for one in tree:
         if one.alive():
             os.kill(one.pid, signal.SIGKILL)
-    found.process.wait(TIMEOUT_S)
+    found.process.wait(PATIENCE_S)
 
 
 def finished(service: Service, tree: list[ProcessIdentity]) -> None:
     """The batch is complete, and no process is left."""
-    assert service.process.wait(TIMEOUT_S) == 0, service.text
+    assert service.process.wait(PATIENCE_S) == 0, service.text
     assert "Traceback" not in service.text
     assert "Py4J" not in service.text
     (stopped,) = service.said("stopped")
     assert stopped["reason"] == "SIGTERM"
     assert [line["inputs"] for line in service.said("committed")] == [WORDS]
     assert service.counted() == {"word": WORDS - 1, "middle": 1}
-    assert wait_until(lambda: not any(one.alive() for one in tree), TIMEOUT_S)
+    assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)
 
 
 def test_sigterm_to_the_whole_group_lets_the_batch_finish(service: Service) -> None:
@@ -176,8 +174,8 @@ def test_nobody_outlives_a_service_that_is_killed(service: Service) -> None:
     tree = service.tree()
     os.kill(service.process.pid, signal.SIGKILL)
     service.go_on()
-    assert service.process.wait(TIMEOUT_S) == -signal.SIGKILL
-    assert wait_until(lambda: not any(one.alive() for one in tree), TIMEOUT_S)
+    assert service.process.wait(PATIENCE_S) == -signal.SIGKILL
+    assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)
 
 
 @pytest.mark.parametrize("service", ["spark"], indirect=True)
@@ -189,10 +187,10 @@ def test_when_spark_is_gone_all_the_same_the_next_start_goes_on(service: Service
     if told:
         service.process.send_signal(signal.SIGTERM)
     os.kill(java.pid, signal.SIGKILL)
-    assert service.process.wait(TIMEOUT_S) == (0 if told else 5), service.text
+    assert service.process.wait(PATIENCE_S) == (0 if told else 5), service.text
     assert "Traceback" not in service.text
     assert "Py4J" not in service.text
     service.go_on()
-    assert service.start("--once").wait(TIMEOUT_S) == 0, service.text
+    assert service.start("--once").wait(PATIENCE_S) == 0, service.text
     assert service.counted() == {"word": WORDS - 1, "middle": 1}
-    assert wait_until(lambda: not any(one.alive() for one in tree), TIMEOUT_S)
+    assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)

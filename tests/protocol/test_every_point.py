@@ -18,8 +18,6 @@ from tests.support.checked_pipeline import CheckedPipeline
 from tests.support.fault_points import crash, raise_unavailable
 from tests.support.unit_id_flows import unit_id_flow
 
-pytestmark = pytest.mark.timeout(600)  # hundreds of runs each
-
 LAYOUTS = [
     pytest.param(2, 3, id="in-place"),
     pytest.param(2, 2, id="shuffled"),

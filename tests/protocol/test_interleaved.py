@@ -17,8 +17,6 @@ from sqe_chain.errors import ChainError, Superseded
 from sqe_chain.stores.memory import MemoryStore
 from tests.support.interleaved_runs import run_interleaved
 
-pytestmark = pytest.mark.timeout(600)  # tens of schedules each
-
 Patch = pytest.MonkeyPatch
 
 

@@ -26,7 +26,6 @@ def test_a_crash_in_a_later_batch(stages: int, in_place: bool, step: int, when: 
     crash_once(stages, in_place, step, when, passes)
 
 
-@pytest.mark.timeout(600)  # 196 schedules
 @pytest.mark.parametrize(("stages", "in_place"), LAYOUTS)
 def test_all_pairs_of_crashes(stages: int, in_place: bool) -> None:
     for first, second in itertools.product(CRASH_POINTS, CRASH_POINTS):

@@ -26,8 +26,6 @@ from sqe_chain.stages.aggregate import Aggregate
 from sqe_chain.stores.memory import MemoryStore
 from tests.support.random_schedules import run_schedule
 
-pytestmark = pytest.mark.timeout(600)  # hundreds of runs each
-
 Patch = pytest.MonkeyPatch
 
 

@@ -14,9 +14,9 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
 from sqe_chain.dev.server import free_port
+from tests.support.waiting import PATIENCE_S
 
 driver: Any = confluent_kafka.admin
-TIMEOUT_S = 60
 
 
 def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
@@ -61,17 +61,17 @@ class Admin:
     def create(self, topic: str, assignment: list[list[int]], **config: str) -> None:
         """Create a topic with a list of replicas for each partition."""
         new = driver.NewTopic(topic, len(assignment), replica_assignment=assignment, config=_settings(config))
-        self._client.create_topics([new])[topic].result(TIMEOUT_S)
+        self._client.create_topics([new])[topic].result(PATIENCE_S)
 
     def delete(self, topic: str) -> None:
         """Delete a topic, and wait until it is gone."""
-        self._client.delete_topics([topic])[topic].result(TIMEOUT_S)
-        assert wait_until(lambda: topic not in self._client.list_topics(timeout=10).topics, TIMEOUT_S)
+        self._client.delete_topics([topic])[topic].result(PATIENCE_S)
+        assert wait_until(lambda: topic not in self._client.list_topics(timeout=10).topics, PATIENCE_S)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Add partitions, and wait until they are known."""
-        self._client.create_partitions([driver.NewPartitions(topic, partitions)])[topic].result(TIMEOUT_S)
-        assert wait_until(lambda: len(self._partitions(topic)) == partitions, TIMEOUT_S)
+        self._client.create_partitions([driver.NewPartitions(topic, partitions)])[topic].result(PATIENCE_S)
+        assert wait_until(lambda: len(self._partitions(topic)) == partitions, PATIENCE_S)
 
     def configure(self, topic: str, **config: str) -> None:
         """Change settings of a topic."""
@@ -81,18 +81,18 @@ class Admin:
         ]
         resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
         for answer in self._client.incremental_alter_configs([resource]).values():
-            answer.result(TIMEOUT_S)
+            answer.result(PATIENCE_S)
 
     def delete_records(self, ends: dict[tuple[str, int], int]) -> None:
         """Delete everything before these offsets, as retention does."""
         places = [TopicPartition(topic, partition, end) for (topic, partition), end in ends.items()]
         for answer in self._client.delete_records(places).values():
-            answer.result(TIMEOUT_S)
+            answer.result(PATIENCE_S)
 
     def delete_group(self, group: str) -> None:
         """Delete a group with its commits: its service starts from the beginning again."""
         for answer in self._client.delete_consumer_groups([group]).values():
-            answer.result(TIMEOUT_S)
+            answer.result(PATIENCE_S)
 
     def brokers_in_sync(self, topic: str) -> set[int]:
         """Brokers that are in sync for every partition; empty when no broker answers."""
@@ -103,9 +103,9 @@ class Admin:
             return set()
         return set.intersection(*({node.id for node in part.isr} for part in parts))
 
-    def _partitions(self, topic: str, timeout_s: float = TIMEOUT_S) -> list[Any]:
+    def _partitions(self, topic: str, timeout_s: float = PATIENCE_S) -> list[Any]:
         answers = self._client.describe_topics(TopicCollection([topic]), request_timeout=timeout_s)
-        return list(answers[topic].result(TIMEOUT_S).partitions)
+        return list(answers[topic].result(PATIENCE_S).partitions)
 
 
 def _settings(config: dict[str, str]) -> dict[str, str]:

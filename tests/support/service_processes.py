@@ -20,10 +20,10 @@ from confluent_kafka import Producer
 from services.demo.process import members_of_session
 from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
 from sqe_chain.logs.kafka import KafkaLog
+from tests.support.waiting import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("sqe-chain")
-TIMEOUT_S = 480
 """Far more than anything here takes, even where other work slows a machine down for minutes: what is not there by then hangs."""
 STACKS_WITHIN_S = 3
 KILLED, STOPPED_INEXACT, SUPERSEDED = -signal.SIGKILL, 3, 4
@@ -61,7 +61,7 @@ class ServiceProcess:
         def found() -> list[Line]:
             return [line for line in self.lines()[after:] if {**line, "event": event, **fields} == line]
 
-        assert wait_until(lambda: bool(found()) or self.status() is not None, TIMEOUT_S), self.text
+        assert wait_until(lambda: bool(found()) or self.status() is not None, PATIENCE_S), self.text
         assert found(), f"no {event} {fields}: status {self.status()}\n{self.text}"
         return found()[0]
 
@@ -70,10 +70,10 @@ class ServiceProcess:
 
     def wait(self) -> int:
         """Wait until it has exited; returns its exit status, negative for a signal."""
-        ended = wait_until(lambda: self.status() is not None, TIMEOUT_S)
+        ended = wait_until(lambda: self.status() is not None, PATIENCE_S)
         if not ended:
             self._show_stacks()
-        assert ended, f"it still runs after {TIMEOUT_S} s\n{self.text}"
+        assert ended, f"it still runs after {PATIENCE_S} s\n{self.text}"
         self._kill_children()
         return self._popen.wait()
 
@@ -97,7 +97,7 @@ class ServiceProcess:
         self.identity.pause()
 
     def wait_until_paused(self) -> None:
-        assert wait_until(self._paused, TIMEOUT_S), self.text
+        assert wait_until(self._paused, PATIENCE_S), self.text
 
     def resume(self) -> None:
         """Send SIGCONT to all its processes."""
@@ -122,7 +122,7 @@ class ServiceProcess:
         for pid in members_of_session(self.identity.pid):  # Spark's workers have a process group of their own
             with contextlib.suppress(ProcessLookupError):  # it may end by itself meanwhile
                 os.kill(pid, signal.SIGKILL)
-        assert wait_until(lambda: not members_of_session(self.identity.pid), TIMEOUT_S)
+        assert wait_until(lambda: not members_of_session(self.identity.pid), PATIENCE_S)
 
     def close(self) -> None:
         if self.status() is None:
@@ -200,7 +200,7 @@ class Deployment:
         producer = Producer({"bootstrap.servers": self.kafka, "enable.idempotence": True})
         for partition, value in records:
             producer.produce(self.topic(topic), value, key=key, partition=partition)
-        assert producer.flush(TIMEOUT_S) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
     def close(self) -> None:
         for run in self.runs:

@@ -21,8 +21,9 @@ from sqe_chain.ports import Message, Range, StateStore, TopicPartition
 from sqe_chain.protocol.plan import Plan, PlannedRange
 from sqe_chain.stores import open_store
 from tests.support.chaos_flows import LINES, ROBOTS, split
-from tests.support.service_processes import TIMEOUT_S, Deployment, ServiceProcess
+from tests.support.service_processes import Deployment, ServiceProcess
 from tests.support.typed_results import payloads_of
+from tests.support.waiting import PATIENCE_S
 
 STAGES = ("per-robot", "per-line")
 TOPICS = {"raw": 2, "mid": 3, "deltas": 2, "lines": 1}
@@ -250,7 +251,7 @@ class TotalsDeployment(Deployment):
 
     def wait_for_no_lag(self, run: ServiceProcess, flow: str = "totals", topic: str = "mid") -> None:
         """Wait until a run has committed all input."""
-        done = wait_until(lambda: self.lags(flow, topic) == {} or run.status() is not None, TIMEOUT_S)
+        done = wait_until(lambda: self.lags(flow, topic) == {} or run.status() is not None, PATIENCE_S)
         assert done, f"{self.lags(flow, topic)}\n{run.text}"
         self.check_no_lag(flow, topic)
 
