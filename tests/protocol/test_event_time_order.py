@@ -1,8 +1,8 @@
 """Goal: results of stages that go by event time depend on the records alone.
 
 Method: worlds with root partitions whose records are in the order of their times, at different rates and far apart; none,
-one or two republishers; a flow with windows and a filter by event time. Random batches, crashes, outages, restarts and
-rebuilds of all services. Compared with a naive fold over all records: equal, and nothing is late.
+one or two republishers; a flow with windows and a filter by event time. Random batches, crashes, outages, restarts, rewinds
+and rebuilds of all services. Compared with a naive fold over all records: equal, and nothing is late.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from sqe_chain import read
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Hopping, Sessions, Tumbling, WindowResult
 from sqe_chain.testing.faults import Crash
@@ -200,6 +201,8 @@ def one_step(found: World, draw: random.Random) -> None:
             one_batch(who)
     elif what < 17 and who.events("sealed"):  # a service with stages
         rebuild(who)
+    elif what < 17 and who in found.relays:
+        rewind(who, draw)
     else:
         found.feed(draw)
 
@@ -209,6 +212,16 @@ def rebuild(service: Rehearsal) -> None:
         service.rebuild()
     except Crash:
         service.service = None
+
+
+def rewind(relay: Rehearsal, draw: random.Random) -> None:
+    """It publishes some of what it has published once more; not if it has stages."""
+    try:
+        if isinstance(relay.service or relay.start(), Republisher):
+            back = draw.choice([1, 5, 1_000])
+            relay.rewind({tp: max(0, commit.offset - back) for tp, commit in relay.commits().items()})
+    except Crash:
+        relay.service = None
 
 
 @pytest.mark.parametrize("hops", [0, 1, 2])
