@@ -37,7 +37,7 @@ def log(request: pytest.FixtureRequest) -> Iterator[Log]:
         yield memory
         memory.clear()
     else:
-        kafka = KafkaLog(request.getfixturevalue("kafka"), timeout_s=60)
+        kafka = KafkaLog(request.getfixturevalue("kafka"), timeout_s=20)
         yield kafka
         kafka.close()
 

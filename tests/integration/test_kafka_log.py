@@ -38,7 +38,7 @@ driver: Any = confluent_kafka.admin
 
 @pytest.fixture
 def log(kafka: str) -> Iterator[KafkaLog]:
-    made = KafkaLog(kafka, timeout_s=60)
+    made = KafkaLog(kafka, timeout_s=20)
     yield made
     made.close()
 
