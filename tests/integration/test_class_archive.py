@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 
+from sqe_chain.dev import kafka
 from sqe_chain.dev.class_archive import ClassArchive
 from sqe_chain.dev.packages import java
+from sqe_chain.engines.spark import session
 
 JARS = Path(pyspark.__file__).parent / "jars"
 LOADED = "org.apache.ivy.Main source: "
@@ -56,6 +60,23 @@ def test_one_that_could_not_be_made_leaves_nothing(archive: ClassArchive) -> Non
         pass  # the program was killed
     assert archive.options() == []
     assert list(archive.path.parent.iterdir()) == []
+
+
+def mapped(pid: int) -> str:
+    return Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
+
+
+def test_brokers_take_theirs() -> None:
+    archive = kafka.class_archive()
+    assert archive.path.exists() or kafka.archive_classes() == archive.path
+    with kafka.KafkaServer(fast_boot=True) as server:
+        assert str(archive.path) in mapped(server.identity.pid)
+
+
+@pytest.mark.skipif(not session.class_archive().path.exists(), reason="sqe-chain dev warm was never called")
+def test_spark_takes_its_own(spark: SparkSession) -> None:
+    java_process: Any = spark.sparkContext._gateway
+    assert str(session.class_archive().path) in mapped(java_process.proc.pid)
 
 
 def test_another_installation_has_another_archive(archive: ClassArchive, tmp_path: Path) -> None:
