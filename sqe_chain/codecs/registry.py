@@ -26,6 +26,8 @@ Value = TypeVar("Value")
 ENTRY_POINTS: Final = "sqe_chain.codecs"
 """Group of entry points: name of a codec -> its class."""
 
+_ON_THEIR_WAY = "go from one stage to another, or wait for their event time"
+_RENAMED = "What was renamed is needed under its old name, too, until nothing waits; or fold again: sqe-chain rebuild"
 _registered: dict[str, type[Codec[Any]]] = {}
 _shipped: dict[str, type] = {}
 """Classes of scripts and notebooks, sent with the flow because a worker cannot import them."""
@@ -139,7 +141,14 @@ def codec_tagged(tag: str) -> Codec[Any]:
     """
     name, colon, rest = tag.partition(":")
     if not colon:
-        return Protobuf(message_factory.GetMessageClass(descriptor_pool.Default().FindMessageTypeByName(tag)))
+        try:
+            message = descriptor_pool.Default().FindMessageTypeByName(tag)
+        except KeyError:
+            raise ConfigurationError(
+                f"messages of type {tag} {_ON_THEIR_WAY}, but this process has not imported that type: import the module "
+                f"that was generated from its .proto, at the top of the flow's. {_RENAMED}"
+            ) from None
+        return Protobuf(message_factory.GetMessageClass(message))
     module, _, qualname = rest.partition(":")
     found: Any = _shipped.get(tag)
     if found is None:
@@ -149,8 +158,8 @@ def codec_tagged(tag: str) -> Codec[Any]:
                 found = getattr(found, part)
         except (ImportError, AttributeError) as error:
             raise ConfigurationError(
-                f"values of type {module}.{qualname} go from one stage to another, but a worker cannot find that class: "
-                f"{error}. Define it at the top of a module or script, not inside a function"
+                f"values of type {module}.{qualname} {_ON_THEIR_WAY}, but this process cannot find that class: "
+                f"{error}. Define it at the top of a module or script, not inside a function. {_RENAMED}"
             ) from error
     return codec_named(name)(found)
 

@@ -127,7 +127,7 @@ def _decoder(where: Location, flow: str, stage: str) -> Callable[[bytes], Any]:
     if where.type_name and not colon:
         try:
             return codec_tagged(where.type_name).decode
-        except KeyError:
+        except ConfigurationError:
             raise ConfigurationError(
                 f"stage {stage!r} holds messages of type {where.type_name!r}, which this program has not imported: import the module "
                 "that was generated from their .proto, or give the flow itself instead of its name"

@@ -137,6 +137,14 @@ def test_a_type_within_a_function_cannot_be_found_elsewhere() -> None:
     assert codec_tagged(tag).python_type is Local
 
 
+@pytest.mark.parametrize("tag", ["shop.Renamed", "json:shop:Renamed"])
+def test_what_waits_under_an_old_name_is_told(tag: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"of type shop.Renamed .* wait for their event time.*under its old name"
+    ):
+        codec_tagged(tag)
+
+
 def test_a_class_that_is_defined_again_under_its_name_is_the_new_one() -> None:
     def define(default: int) -> type:
         return msgspec.defstruct("Again", [("a", int, default)], module=__name__)
