@@ -33,6 +33,7 @@ from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.stores import open_store
 from sqe_chain.testing.clock import SteppingClock
 
@@ -166,6 +167,26 @@ def skipping(names: Names) -> Flow:
     return poisoned(names, "skip")
 
 
+def pair(left: Int64Value, right: Int64Value | None) -> Int64Value:
+    return Int64Value(value=1_000 * left.value + (0 if right is None else right.value))
+
+
+def by_event_time(names: Names) -> Flow:
+    """Windows and joins; what waits for a partition that is behind is stored."""
+    flow = Flow(names.flow, state_partitions=3)
+    numbers = flow.source(names.inputs, Int64Value).key_by(last_digit)
+    windows = numbers.windowed("tens", Tumbling(10), state=Int64Value, fold=add)
+    windows.to(names.outputs[0], partitions=2)
+    small = numbers.filter(lambda value: value.value % 20 < 10)
+    joined = numbers.join_table("table", small, pair, how="left")
+    joined.aggregate("sums", key=last_digit, state=Int64Value, fold=add_and_tell).to(
+        names.outputs[1], partitions=2
+    )
+    near = numbers.join_stream("near", small, pair, before_ms=10, after_ms=30)
+    near.aggregate("pairs", key=last_digit, state=Int64Value, fold=add)
+    return flow
+
+
 def stateless(names: Names) -> Flow:
     flow = Flow(names.flow, poison="dead_letter", dead_letter_topic=names.outputs[1])
     flow.source(names.inputs, Int64Value).map(refuse_13).flat_map(thrice).to(
@@ -183,6 +204,7 @@ FLOWS: list[Declare] = [
     dead_letters,
     skipping,
     stateless,
+    by_event_time,
 ]
 
 
@@ -244,8 +266,8 @@ class Run:
             log.create_topic(flow.dead_letter_topic, 1)
         self.service.start()
 
-    def until_caught_up(self) -> None:
-        while self.service.batch().worked:
+    def until_caught_up(self, *, at_end: bool = False) -> None:
+        while self.service.batch(at_end=at_end).worked:
             pass
 
     def states(self) -> dict[tuple[str, int], dict[bytes, bytes]]:
@@ -382,6 +404,7 @@ def test_both_engines_publish_and_store_the_same(
     feed(log, inputs, 101, 49)
     for run in runs:
         run.until_caught_up()
+        run.until_caught_up(at_end=True)
 
     reference, found = runs
     assert len(found.published()) > 0
@@ -392,6 +415,7 @@ def test_both_engines_publish_and_store_the_same(
         for lane, position in in_order(log, node.topic):
             assert lanes.get(lane, b"") < position, "a lane lost its order"
             lanes[lane] = position
+        assert lanes, f"nothing was published to {node.topic}"
     assert [event for event in told(found) if event[0] != "notice"] == [
         event for event in told(reference) if event[0] != "notice"
     ]
