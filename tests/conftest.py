@@ -16,7 +16,6 @@ from hypothesis import settings
 
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.stores import open_store
-from tests.support.waiting import PATIENT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,7 +47,7 @@ def kafka() -> Iterator[str]:
 def redis_url() -> Iterator[str]:
     """URL of a real, durable Redis."""
     with RedisServer() as server:
-        yield f"{server.url}?{PATIENT}"
+        yield server.url
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +56,7 @@ def redis_cluster_url() -> Iterator[str]:
     from tests.support.redis_servers import RedisCluster  # noqa: PLC0415 - unit tests load no driver
 
     with RedisCluster() as cluster:
-        yield f"{cluster.url}?{PATIENT}"
+        yield cluster.url
 
 
 @pytest.fixture(scope="session")
@@ -66,11 +65,10 @@ def cassandra_url() -> Iterator[str]:
     from sqe_chain.stores.cassandra import CassandraStore  # noqa: PLC0415 - unit tests load no driver
 
     with CassandraServer() as server:
-        url = f"{server.url}?{PATIENT}"
-        store = open_store(url)
+        store = open_store(server.url)
         assert isinstance(store, CassandraStore)
         store.make_schema({"": 1})
-        yield url
+        yield server.url
         store.close()
 
 

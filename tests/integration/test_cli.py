@@ -300,7 +300,7 @@ def test_a_lost_state_partition_is_folded_again(deployment: Deployment, redis_ur
     deployment.once("copies")
     deployment.once("counts")
     before = outputs(deployment, "totals")
-    client = Redis.from_url(redis_url.partition("?")[0])
+    client = Redis.from_url(redis_url)
     lost = [key for key in client.keys(f"sqe:{{{deployment.name}-counts/per-word/*") if b"/1}" in key]
     assert client.delete(*lost) == len(lost) > 0
     stopped = deployment.start("counts", "--once")

@@ -119,7 +119,7 @@ def summed(store: str) -> str:
 
 def test_the_reader_of_redis_on_the_stores_page_reads(redis_url: str) -> None:
     consistent, flow = function_of("stores.md", "consistent"), summed(redis_url)
-    with closing(redis.Redis.from_url(redis_url.partition("?")[0])) as client:
+    with closing(redis.Redis.from_url(redis_url)) as client:
         number, (found, missing) = consistent(client, flow, "sum", 0, ["all", "nobody"])
     assert (number, Int64Value.FromString(found).value, missing) == (2, 7, None)
 
