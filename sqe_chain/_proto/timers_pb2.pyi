@@ -46,11 +46,11 @@ class TimersRow(_message.Message):
 
     STATE_FIELD_NUMBER: _builtins.int
     TIMERS_FIELD_NUMBER: _builtins.int
-    EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    LAST_MS_FIELD_NUMBER: _builtins.int
     LISTED_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.bytes
-    expires_ms: _builtins.int
-    """When the state is removed, unless a unit comes before."""
+    last_ms: _builtins.int
+    """Time of the key's last record, in stages whose states expire."""
     listed_ms: _builtins.int
     """The moment at which the time index lists the row; not after its first timer."""
     @_builtins.property
@@ -62,19 +62,19 @@ class TimersRow(_message.Message):
         *,
         state: _builtins.bytes = ...,
         timers: _abc.Iterable[Global___TimersRow.Timer] | None = ...,
-        expires_ms: _builtins.int | None = ...,
+        last_ms: _builtins.int | None = ...,
         listed_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_listed_ms", b"_listed_ms", "expires_ms", b"expires_ms", "listed_ms", b"listed_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_ms", b"_last_ms", "_listed_ms", b"_listed_ms", "last_ms", b"last_ms", "listed_ms", b"listed_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms", "_listed_ms", b"_listed_ms", "expires_ms", b"expires_ms", "listed_ms", b"listed_ms", "state", b"state", "timers", b"timers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_ms", b"_last_ms", "_listed_ms", b"_listed_ms", "last_ms", b"last_ms", "listed_ms", b"listed_ms", "state", b"state", "timers", b"timers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expires_ms: _TypeAlias = _typing.Literal["expires_ms"]  # noqa: Y015
-    _WhichOneofArgType__expires_ms: _TypeAlias = _typing.Literal["_expires_ms", b"_expires_ms"]  # noqa: Y015
+    _WhichOneofReturnType__last_ms: _TypeAlias = _typing.Literal["last_ms"]  # noqa: Y015
+    _WhichOneofArgType__last_ms: _TypeAlias = _typing.Literal["_last_ms", b"_last_ms"]  # noqa: Y015
     _WhichOneofReturnType__listed_ms: _TypeAlias = _typing.Literal["listed_ms"]  # noqa: Y015
     _WhichOneofArgType__listed_ms: _TypeAlias = _typing.Literal["_listed_ms", b"_listed_ms"]  # noqa: Y015
     @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expires_ms) -> _WhichOneofReturnType__expires_ms | None: ...
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__last_ms) -> _WhichOneofReturnType__last_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__listed_ms) -> _WhichOneofReturnType__listed_ms | None: ...
 

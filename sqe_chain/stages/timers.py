@@ -30,10 +30,9 @@ gives is the same wherever batches end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from sqe_chain._proto.timers_pb2 import TimersRow
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, state_codec
@@ -43,10 +42,9 @@ from sqe_chain.flow.timers import KeyTimers, Timer
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.timed_keys import KEYS, TimedKey, key_in, row_of
 from sqe_chain.stages.timetable import BUCKETS, Timetable, bucket_length
 
-KEYS: Final = b"k"
-"""Prefix of the rows of keys."""
 TIMER_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
 """The guard of event time by default."""
 MAX_BACK: Final = 10_000
@@ -92,44 +90,6 @@ class TimerFailed(Exception):
         self.raised = raised
 
 
-@dataclass(slots=True)
-class _Key:
-    """A key, while a batch runs.
-
-    Attributes:
-        state: its state; None: it has none, and no timers.
-        timers: name -> time.
-        expires_ms: when its state is removed; None: never.
-        listed_ms: the moment at which the stored timetable lists its row; None: it does not.
-        reminded_ms: the first moment at which the timetable will wake it in this batch.
-        reached_ms: the latest time of a timer that has fired since its last record.
-        back: how often since then a timer has set one that is not after itself.
-    """
-
-    state: Any = None
-    timers: dict[str, int] = field(default_factory=dict)
-    expires_ms: int | None = None
-    listed_ms: int | None = None
-    reminded_ms: int | None = None
-    reached_ms: int | None = None
-    back: int = 0
-
-    def first(self) -> Timer | None:
-        """The timer that is due first; at the same moment by name."""
-        return min((Timer(name, at_ms) for name, at_ms in self.timers.items()), key=_moment, default=None)
-
-    def next_ms(self) -> int | None:
-        """When something is due next; None: never."""
-        timer = min(self.timers.values(), default=None)
-        if timer is None or self.expires_ms is None:
-            return self.expires_ms if timer is None else timer
-        return min(timer, self.expires_ms)
-
-    def forget(self) -> None:
-        """Remove the state and all timers."""
-        self.state, self.timers, self.expires_ms = None, {}, None
-
-
 class TimedAggregate(Generic[State]):
     """Fold records into the state of their key; fire the key's timers, and remove its state, by event time.
 
@@ -154,8 +114,8 @@ class TimedAggregate(Generic[State]):
             changed nothing else.
         on_timer: ``(state, timer, timers) -> None | iterable of values``; None: no timer can be set, and those that were
             stored are dropped when they are due.
-        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: for ever. It holds from the next record
-            of a key.
+        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: for ever. If it is changed, keys that are
+            stored follow with their next record, or when they would have expired.
         guard: for event time; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
         name: of the stage, for error texts.
@@ -188,7 +148,7 @@ class TimedAggregate(Generic[State]):
         check_guard(guard, where, windows=False)
         self.cause: Any = None
         self._table = table
-        self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
+        codec = self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
         self._fold = fold
         self._on_timer = on_timer
         self._expire_after_ms = expire_after_ms
@@ -199,7 +159,9 @@ class TimedAggregate(Generic[State]):
         self._timetable = Timetable(
             table, bucket_ms=self._bucket_ms, exact=True, guard=guard, clock_ms=clock_ms
         )
-        self._rows: LiveRows[_Key] = LiveRows(table, self._read, self._written)
+        self._rows: LiveRows[TimedKey] = LiveRows(
+            table, partial(key_in, codec, expire_after_ms), partial(row_of, codec)
+        )
         self._woken: set[bytes] = set()
         self._causes: dict[bytes, Any] = {}
         self._results: list[tuple[bytes, object]] = []
@@ -238,8 +200,7 @@ class TimedAggregate(Generic[State]):
         timers = self._timers_of(row, key)
         self._call(row, key, timers, lambda state: self._fold(state, record.value, timers))
         if key.state is not None and self._expire_after_ms is not None:
-            at_ms = (record.timestamp_ms if believed else self._known_ms()) + self._expire_after_ms
-            key.expires_ms = at_ms if key.expires_ms is None else max(at_ms, key.expires_ms)
+            key.used(record.timestamp_ms if believed else self._known_ms(), self._expire_after_ms)
         key.reached_ms, key.back = None, 0
         self._remind(row, key)
         self._fire_due()
@@ -288,7 +249,7 @@ class TimedAggregate(Generic[State]):
             if not self._table.settled(row):
                 self._wake(row, self._rows[row], due_ms)
 
-    def _wake(self, row: bytes, key: _Key, due_ms: int) -> None:
+    def _wake(self, row: bytes, key: TimedKey, due_ms: int) -> None:
         """Fire the first timer of a key, if it is due; see to it that the key is woken for the next one."""
         self._woken.add(row)
         if key.reminded_ms is not None and key.reminded_ms <= due_ms:
@@ -301,7 +262,7 @@ class TimedAggregate(Generic[State]):
             self._changed(row, key)
         self._remind(row, key)
 
-    def _fire(self, row: bytes, key: _Key, timer: Timer) -> None:
+    def _fire(self, row: bytes, key: TimedKey, timer: Timer) -> None:
         timers, call = self._timers_of(row, key, timer), self._on_timer
         if call is None:  # the stage is declared without timers now
             key.timers = timers.timers
@@ -312,7 +273,7 @@ class TimedAggregate(Generic[State]):
         except Exception as error:
             raise TimerFailed(timers.key, timer, error) from error
 
-    def _check_end(self, key: _Key, timer: Timer, *, went_back: bool) -> None:
+    def _check_end(self, key: TimedKey, timer: Timer, *, went_back: bool) -> None:
         """Refuse timers that set each other for the same time, or for earlier ones, without end."""
         if key.reached_ms is None or timer.at_ms > key.reached_ms:
             key.reached_ms, key.back = timer.at_ms, 0
@@ -323,7 +284,7 @@ class TimedAggregate(Generic[State]):
                 "for timer.at_ms + 1 or later"
             )
 
-    def _timers_of(self, row: bytes, key: _Key, fired: Timer | None = None) -> KeyTimers:
+    def _timers_of(self, row: bytes, key: TimedKey, fired: Timer | None = None) -> KeyTimers:
         timers = dict(key.timers)
         if fired is not None:
             del timers[fired.name]
@@ -332,7 +293,7 @@ class TimedAggregate(Generic[State]):
         return KeyTimers(row[len(KEYS) :], timers, self._name, allowed=allowed, fired_ms=fired_ms)
 
     def _call(
-        self, row: bytes, key: _Key, timers: KeyTimers, call: Callable[[Any], Iterable[object] | None]
+        self, row: bytes, key: TimedKey, timers: KeyTimers, call: Callable[[Any], Iterable[object] | None]
     ) -> None:
         """Call a function of the user on a copy of the state, so that one that fails changes nothing."""
         codec = self._codec
@@ -353,17 +314,17 @@ class TimedAggregate(Generic[State]):
         self._changed(row, key)
         self._results += [(row[len(KEYS) :], value) for value in given]
 
-    def _changed(self, row: bytes, key: _Key) -> None:
+    def _changed(self, row: bytes, key: TimedKey) -> None:
         self._rows[row] = key
         self._causes[row] = self.cause
 
-    def _remind(self, row: bytes, key: _Key) -> None:
+    def _remind(self, row: bytes, key: TimedKey) -> None:
         next_ms = key.next_ms()
         if next_ms is not None and (key.reminded_ms is None or next_ms < key.reminded_ms):
             key.reminded_ms = next_ms
             self._timetable.remind(row, next_ms)
 
-    def _list(self, row: bytes, key: _Key) -> None:
+    def _list(self, row: bytes, key: TimedKey) -> None:
         """List a row for the batches to come, unless it is listed well."""
         next_ms, now_ms, listed_ms = key.next_ms(), self._timetable.time.now_ms, key.listed_ms
         if next_ms is None:
@@ -381,47 +342,6 @@ class TimedAggregate(Generic[State]):
         while 2 * _SHARES * step_ms <= distance_ms:
             step_ms *= 2
         return at_ms - at_ms % step_ms
-
-    def _read(self, content: bytes | None) -> _Key:
-        if content is None:
-            return _Key()
-        row = TimersRow.FromString(content)
-        listed_ms = row.listed_ms if row.HasField("listed_ms") else None
-        expires_ms = row.expires_ms if row.HasField("expires_ms") else None
-        timers = {timer.name: timer.at_ms for timer in row.timers}
-        if self._expire_after_ms is None:
-            expires_ms = None
-        return _Key(self._codec.decode(row.state), timers, expires_ms, listed_ms, listed_ms)
-
-    def _written(self, key: _Key) -> bytes | None:
-        if key.state is None:
-            return None
-        row = TimersRow(
-            state=self._codec.encode(key.state), expires_ms=key.expires_ms, listed_ms=key.listed_ms
-        )
-        for name, at_ms in sorted(key.timers.items()):
-            row.timers.add(name=name, at_ms=at_ms)
-        return row.SerializeToString(deterministic=True)
-
-
-def state_in(name: bytes, content: bytes, codec: Codec[Any]) -> tuple[bytes, Any] | None:
-    """Key and state of a row; None if the row belongs to the timetable.
-
-    Args:
-        name: of the row.
-        content: of the row.
-        codec: of the state.
-
-    Raises:
-        Exception: the content does not hold such a state: google.protobuf.message.DecodeError, or what the codec raises.
-    """
-    if not name.startswith(KEYS):
-        return None
-    return name[len(KEYS) :], codec.decode(TimersRow.FromString(content).state)
-
-
-def _moment(timer: Timer) -> tuple[int, str]:
-    return timer.at_ms, timer.name
 
 
 def _row_of(one: tuple[bytes, Any]) -> bytes:

@@ -18,7 +18,8 @@ from sqe_chain.flow.table import Table
 from sqe_chain.flow.timers import KeyTimers, TimersContext
 from sqe_chain.flow.units import Push, Unit
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, UnitRecord
-from sqe_chain.stages.timers import TIMER_GUARD, Change, TimedAggregate, TimerFailed, state_in
+from sqe_chain.stages.timed_keys import state_in
+from sqe_chain.stages.timers import TIMER_GUARD, Change, TimedAggregate, TimerFailed
 from sqe_chain.stages.user_code import guarded
 
 
