@@ -118,7 +118,7 @@ class TimedAggregate(Generic[State]):
             stored follow with their next record, or when they would have expired.
         guard: for event time; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
-        name: of the stage, for error texts.
+        stage: name of the stage, for error texts.
 
     Attributes:
         cause: what moves event time now, for `Change.cause`; set by whoever calls.
@@ -137,7 +137,7 @@ class TimedAggregate(Generic[State]):
         expire_after_ms: int | None = None,
         guard: JumpGuard | None = TIMER_GUARD,
         clock_ms: int | None = None,
-        name: str = "",
+        stage: str = "",
     ) -> None:
         where = type(self).__name__
         check_callable("fold", fold, where)
@@ -154,7 +154,7 @@ class TimedAggregate(Generic[State]):
         self._expire_after_ms = expire_after_ms
         self._guard = guard
         self._clock_ms = clock_ms
-        self._name = name
+        self._stage = stage
         self._bucket_ms = _BUCKET_MS if expire_after_ms is None else bucket_length(expire_after_ms)
         self._timetable = Timetable(
             table, bucket_ms=self._bucket_ms, exact=True, guard=guard, clock_ms=clock_ms
@@ -290,7 +290,7 @@ class TimedAggregate(Generic[State]):
             del timers[fired.name]
         fired_ms = None if fired is None else fired.at_ms
         allowed = self._on_timer is not None
-        return KeyTimers(row[len(KEYS) :], timers, self._name, allowed=allowed, fired_ms=fired_ms)
+        return KeyTimers(row[len(KEYS) :], timers, self._stage, allowed=allowed, fired_ms=fired_ms)
 
     def _call(
         self, row: bytes, key: TimedKey, timers: KeyTimers, call: Callable[[Any], Iterable[object] | None]
@@ -304,7 +304,7 @@ class TimedAggregate(Generic[State]):
                 codec.encode_state(state)
             except Exception as error:
                 raise PoisonError(
-                    f"stage {self._name!r}: a state of key {row[len(KEYS) :]!r} was left that cannot be stored as "
+                    f"stage {self._stage!r}: a state of key {row[len(KEYS) :]!r} was left that cannot be stored as "
                     f"{codec.type_name}: {type(error).__name__}: {error}"
                 ) from error
         if timers.state_deleted:

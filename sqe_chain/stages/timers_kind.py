@@ -117,7 +117,7 @@ class TimersKind(RecordKind[FlowTimers]):
             on_timer=None if self.on_timer is None else in_context(self.on_timer),
             expire_after_ms=self.expire_after_ms,
             clock_ms=clock_ms,
-            name=functions.name,
+            stage=functions.name,
             **guard_setting(self.guard, "", windows=False),
         )
         return stage

@@ -294,7 +294,7 @@ def test_timers_without_a_function_are_dropped_when_they_are_due() -> None:
     told, _ = run_one(table, [10], on_timer=None)
     assert told == []
     assert run_one(table, [20])[0] == []
-    stage = stage_on(MemoryTable(), on_timer=None, name="totals")
+    stage = stage_on(MemoryTable(), on_timer=None, stage="totals")
     with pytest.raises(PoisonError, match=r"stage 'totals': set_timer\(\) in an aggregate without on_timer="):
         stage.accept(said(0, ("set", 5, "a")))
 
@@ -405,7 +405,7 @@ def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
     def spoil(state: dict[Any, Any], value: object, timers: KeyTimers) -> None:
         state[7] = "numbers are no names in JSON"
 
-    stage: TimedAggregate[Any] = TimedAggregate(MemoryTable(), state=dict, fold=spoil, name="totals")
+    stage: TimedAggregate[Any] = TimedAggregate(MemoryTable(), state=dict, fold=spoil, stage="totals")
     with pytest.raises(
         PoisonError, match="stage 'totals': a state of key b'k' was left that cannot be stored"
     ):
