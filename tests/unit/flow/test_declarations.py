@@ -532,7 +532,7 @@ def test_what_leads_nowhere_is_named_as_it_was_declared(
 
 
 def test_settings_of_timers_that_do_not_go_together_are_refused() -> None:
-    stream = Flow("flow").source("words", StringValue)
+    stream: Any = Flow("flow").source("words", StringValue)
     timed: dict[str, Any] = {"state": Int64Value, "fold": three, "on_timer": three}
     with pytest.raises(FlowError, match="buckets and view are for aggregates without timers"):
         stream.aggregate("stage", **timed, buckets=2)

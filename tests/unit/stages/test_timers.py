@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -75,6 +76,10 @@ class NaiveKey:
     last_ms: int = 0
 
 
+def fire(timer: Timer, state: StringValue, timers: KeyTimers) -> list[str]:
+    return fired(state, timer, timers)
+
+
 class Naive:
     """The definition: after each step, the first of all timers that are due fires, until none is."""
 
@@ -99,7 +104,7 @@ class Naive:
                 continue
             state, timers = StringValue(value=self.keys[key].state), dict(self.keys[key].timers)
             del timers[name]
-            self.call(key, state, timers, lambda s, t, at=at_ms, n=name: fired(s, Timer(n, at), t), at_ms)
+            self.call(key, state, timers, partial(fire, Timer(name, at_ms)), at_ms)
 
     def call(
         self,
@@ -166,7 +171,7 @@ def run(batches: Sequence[Sequence[Step]], *, torn: bool = False, **settings: An
         before = states_in(rows)
         found, changes = run_one(table, batch, **settings)
         if torn:
-            again = run_with_partial_writes(rows, lambda one, batch=batch: run_one(one, batch, **settings))
+            again = run_with_partial_writes(rows, partial(run_one, batch=batch, **settings))
             assert again == dict(table.rows())
         told, rows = told + found, dict(table.rows())
         after = states_in(rows)
@@ -415,12 +420,11 @@ def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
 def test_rows_stay_few_however_many_keys_come() -> None:
     """200,000 records, each of a new key: no more rows than keys within the time that a state lives, and the index of those."""
     life_ms, batch_size, per_batch = 6_400, 5_000, 5_000
-    stage_of = lambda table: TimedAggregate(  # noqa: E731 - a name for what is made anew in each batch
-        table, state=Int64Value, fold=lambda state, value, timers: None, expire_after_ms=life_ms
-    )
     table, most, number = MemoryTable(), 0, 0
     for _ in range(200_000 // batch_size):
-        stage = stage_of(table)
+        stage: TimedAggregate[Int64Value] = TimedAggregate(
+            table, state=Int64Value, fold=lambda state, value, timers: None, expire_after_ms=life_ms
+        )
         for _ in range(batch_size):
             number += 1
             stage.accept(Record(key=b"%d" % number, timestamp_ms=number))
@@ -449,6 +453,6 @@ def test_timers_far_away_take_few_buckets() -> None:
     for day in range(0, 366, 5):
         stage = stage_on(table)
         stage.advance(day * 24 * 60 * minute_ms)
-        found += [text.partition(":")[0] for _, text in stage.take_results()]
+        found += [str(text).partition(":")[0] for _, text in stage.take_results()]
         stage.finish(0)
     assert found == [f"a@{at_ms}" for at_ms in year]
