@@ -47,6 +47,7 @@ BUILDS = (
             "sqe_chain/v1/windows.proto",
             "sqe_chain/v1/held.proto",
             "sqe_chain/v1/joins.proto",
+            "sqe_chain/v1/timers.proto",
             "sqe_chain/v1/dropped.proto",
             "sqe_chain/v1/window_result.proto",
         ),

@@ -30,7 +30,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
         *("run", "running", "RunningService", "Settings", "get", "states", "States"),
     ),
-    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context"),
+    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context", "Timer"),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard", "SqeKey"),
         *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable"),

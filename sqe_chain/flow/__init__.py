@@ -16,5 +16,6 @@ value gives the same result, and no value is changed except the state that a fol
 
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.flow import CustomStage, Filter, Flow, Stage, Stream
+from sqe_chain.flow.timers import Timer
 
-__all__ = ["Context", "CustomStage", "Filter", "Flow", "Stage", "Stream"]
+__all__ = ["Context", "CustomStage", "Filter", "Flow", "Stage", "Stream", "Timer"]

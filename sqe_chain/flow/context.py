@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sqe_chain.chain import Chain, Coordinates, event_id
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
+from sqe_chain.errors import PoisonError
 from sqe_chain.ports import Headers, Message
+
+_NO_TIMERS: Final = (
+    " is for the fold and the on_timer of an aggregate with timers: declare aggregate(..., on_timer=...)"
+)
 
 
 class TopicIdPartition(NamedTuple):
@@ -251,3 +256,29 @@ class Context:
     def delete_state(self) -> None:
         """In a fold: delete the key's state after this value."""
         self.state_deleted = True
+
+    def set_timer(self, at_ms: int, name: str = "") -> None:
+        """In the fold or the `on_timer` of an aggregate with `on_timer=`: set the key's timer of this name.
+
+        It fires when event time reaches it, before any value of that time or a later one is folded. One of the same
+        name is replaced. Set for a time that event time has reached, it fires next.
+
+        Args:
+            at_ms: event time, milliseconds since 1970; 0 to 2**48 - 1.
+            name: for a key with several timers, up to 120 characters.
+
+        Raises:
+            PoisonError: it is called elsewhere, or with something else.
+        """
+        raise PoisonError(f"set_timer({at_ms!r}, {name!r}){_NO_TIMERS}")
+
+    def delete_timer(self, name: str = "") -> None:
+        """In the same functions: delete the key's timer of this name, if there is one.
+
+        Args:
+            name: its name.
+
+        Raises:
+            PoisonError: it is called elsewhere, or with something else.
+        """
+        raise PoisonError(f"delete_timer({name!r}){_NO_TIMERS}")

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never
 
 from sqe_chain.flow.context import Context
+from sqe_chain.flow.timers import Timer
 
 if TYPE_CHECKING:
     # Checkers know defaults of type variables; Python does not before 3.13.
@@ -53,3 +54,5 @@ TimeOf = Callable[[Value], Time] | Callable[[Value, Context], Time]
 Condition = Callable[[Value], bool] | Callable[[Value, Context], bool]
 Fold = Callable[[State, Value], Iterable[Emitted] | None]
 FoldInContext = Callable[[State, Value, Context], Iterable[Emitted] | None]
+OnTimer = Callable[[State, Timer], Iterable[Emitted] | None]
+OnTimerInContext = Callable[[State, Timer, Context], Iterable[Emitted] | None]

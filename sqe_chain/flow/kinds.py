@@ -23,6 +23,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "deduplicate": "sqe_chain.stages.filter_kinds:DeduplicateKind",
     "distinct": "sqe_chain.stages.filter_kinds:DistinctKind",
     "table-join": "sqe_chain.stages.join_kinds:TableJoinKind",
+    "timers": "sqe_chain.stages.timers_kind:TimersKind",
     "stream-join": "sqe_chain.stages.join_kinds:StreamJoinKind",
 }
 """The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""

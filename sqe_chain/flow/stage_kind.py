@@ -100,6 +100,8 @@ class StageTask:
         failed: to be called when user code raises, in the stage or in the operators after it, or when the stage refuses
             an input. The batch is then repeated without that input, so the attempt continues only to find more of them.
             Raises to stop at once.
+        broken: to be called when the stage fails and no single input is to blame, with what failed, for the error's text,
+            and the error. The service stops, unless inputs have failed in this attempt: then it is repeated without them.
         counts: (stage, reason) -> number of records; the stage adds to it.
         reversible: whether the changes of an input must be reverted when it fails; only for kinds that can do that.
         suspects: topic, partition and offset of inputs on trial: each is applied, then reverted. Empty for kinds that
@@ -114,6 +116,7 @@ class StageTask:
     drop: Push | None
     before_input: Callable[[Origin], None]
     failed: Callable[[Origin, Exception], None]
+    broken: Callable[[str, Exception], None]
     counts: Counter[tuple[str, str]]
     reversible: bool = False
     suspects: frozenset[tuple[str, int, int]] = frozenset()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
+from sqe_chain.flow.aggregates import AggregateSteps
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     TOPIC_LENGTH,
@@ -18,27 +19,22 @@ from sqe_chain.flow.declaration import (
     check_int,
     check_name,
     check_topic,
-    declared,
     output_codec,
-    state_codec,
     wants_context,
 )
 from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import (
     Emitted,
-    Fold,
-    FoldInContext,
     KeyInContext,
     KeyOf,
     Made,
     OutputKeyInContext,
     OutputKeyOf,
-    State,
     UserFunction,
     Value,
 )
 from sqe_chain.flow.joins import JoinSteps
-from sqe_chain.flow.kinds import check_fit, kind_named, kind_of
+from sqe_chain.flow.kinds import check_fit, kind_of
 from sqe_chain.flow.nodes import (
     Carrier,
     ChangesNode,
@@ -70,6 +66,7 @@ MAX_BUCKETS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Stream(
+    AggregateSteps[Value],
     FilterSteps[Value, "Filter[Value]"],
     WindowSteps[Value, "Filter[WindowResult]"],
     JoinSteps[Value],
@@ -172,103 +169,6 @@ class Stream(
         if other.node.index == self.node.index:
             raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
         return Stream(self.flow, self.flow.add(MergeNode, where, self.node, other.node))
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: Fold[State, Value, Emitted],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[State, Emitted]: ...
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: FoldInContext[State, Value, Emitted],
-        key: KeyOf[Value] | None = None,
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[State | None, Emitted]: ...
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: Fold[State, Value, Emitted],
-        key: KeyInContext[Value],
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[State, Emitted]: ...
-
-    @overload
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[State],
-        fold: FoldInContext[State, Value, Emitted],
-        key: KeyInContext[Value],
-        codec: Codec[State] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[State | None, Emitted]: ...
-
-    def aggregate(
-        self,
-        name: str,
-        *,
-        state: type[Any],
-        fold: UserFunction,
-        key: UserFunction | None = None,
-        codec: Codec[Any] | str | None = None,
-        store: str | None = None,
-        buckets: int = 1,
-        view: ViewKind | None = None,
-    ) -> Stage[Any, Any]:
-        """A keyed stage: fold each value into the state of its key.
-
-        Args:
-            name: stage name; permanent, states are stored under it.
-            state: type of the states: a protobuf message, a `msgspec.Struct`, a dataclass, dict or list; a new key
-                starts with ``state()``.
-            fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
-                emit values to the operators after the stage. It may take the context as third argument, and then
-                delete the state with ``context.delete_state()``.
-            key: ``value -> bytes | str``; without it the stream's key is kept.
-            codec: of the states: a codec, or its name; by default the one that takes their type.
-            store: name of the store for this stage; by default the service's.
-            buckets: into how many buckets each state partition is split in the store, each with a header
-                of its own, so that no partition of a Cassandra table grows beyond some 100,000 keys.
-                Permanent, like the flow's number of state partitions.
-            view: also write each state, in the same atomic operation, in a form for programs without protobuf: as
-                "json", or as a "hash" of its fields where the store has hashes (Redis). A key's view is written when
-                the key changes.
-
-        Raises:
-            FlowError: name clash, not a type of states, a wrong number of buckets, an unknown view, or a stage after
-                `changes()`.
-        """
-        where = caller_line()
-        kind = kind_named("aggregate")(
-            fold=declared("fold", fold, 2, where), states=state_codec(name, state, codec, where)
-        )
-        return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
 
     def stage(
         self,
@@ -429,6 +329,18 @@ class Stream(
         self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
     ) -> Filter[WindowResult]:
         return Filter(self.flow, self._stage(name, kind, where, store, key))
+
+    def _aggregated(
+        self,
+        name: str,
+        kind: StageKind,
+        store: str | None,
+        where: str,
+        key: UserFunction | None,
+        buckets: int,
+        view: ViewKind | None,
+    ) -> Stage[Any, Any]:
+        return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
 
     def _joined(
         self, name: str, kind: StageKind, other: object, store: str | None, where: str

@@ -130,7 +130,8 @@ class Republisher:
         started_ms = env.clock.now_ms()
         times = {mark_name(*tp): one.times for tp, one in self._inputs.items() if one.times is not None}
         known = KnownTimes(times, self._started_ms)
-        idle = self._idle.find(known, stops, bounds, started_ms)
+        # Where the batch begins, not where it ends: what it reads belongs before what others have stated meanwhile.
+        idle = self._idle.find(known, offsets, bounds, started_ms)
         starting = known.all_at(stops, idle, started_ms)
         portions = [
             Portion(

@@ -55,8 +55,8 @@ class States(Mapping[Key, Any]):
             ConfigurationError: the stage has windows: a key has several states, see `rows`.
         """
         self._check_no_windows()
-        (found,) = self.rows([key])
-        if found.state is None:
+        found = next(self.rows([key]), None)
+        if found is None or found.state is None:
             raise KeyError(key)
         return found.state
 

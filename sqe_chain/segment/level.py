@@ -149,6 +149,7 @@ class Level:
             drop=self._compiler.after(stage, "dropped"),
             before_input=self._before_input,
             failed=self._fail,
+            broken=partial(self._break, stage),
             counts=self._report.dropped,
             reversible=flow.poison != "stop",
             suspects=job.suspects,
@@ -278,15 +279,19 @@ class Level:
             work.push_changes(push)
             self._before_input(None)
         except Exception as error:  # noqa: BLE001 - user code may raise anything
-            where = place_in_user_code(self._flow, error)
-            self._report.broken.append(
-                f"flow {self._flow.name!r}: the operators after changes() of stage {stage.name!r} failed: "
-                f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
-                "the code, start again"
-            )
+            self._break(stage, "the operators after changes()", error)
             self._collector.made.clear()
             self._current = None
         self._changing = False
+
+    def _break(self, stage: StageNode, what: str, error: Exception) -> None:
+        """Report a failure that no single input is to blame for."""
+        where = place_in_user_code(self._flow, error)
+        self._report.broken.append(
+            f"flow {self._flow.name!r}: {what} of stage {stage.name!r} failed: "
+            f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
+            "the code, start again"
+        )
 
     def _before_input(self, origin: Origin | None) -> None:
         """Gather the outputs of the previous input; those of a suspect are dropped."""

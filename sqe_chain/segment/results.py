@@ -119,7 +119,7 @@ class Report:
         touched: (stage index, cell) whose changed states are among the results.
         outputs: records to publish.
         output_size: their bytes.
-        broken: how the operators after `changes()` failed; no single input is to blame.
+        broken: how the operators after `changes()`, or a timer, failed; no single input is to blame.
         misplaced: keys found in place that belong to another state partition.
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.

@@ -44,6 +44,7 @@ from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
+from sqe_chain.stages.timers import TimedAggregate
 from sqe_chain.stages.windowing import Calendar, Hopping, Sessions, Tumbling
 from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
 
@@ -87,6 +88,7 @@ __all__ = [
     "StreamJoin",
     "Table",
     "TableJoin",
+    "TimedAggregate",
     "Tumbling",
     "Verdict",
     "WindowResult",

@@ -196,8 +196,8 @@ class Timetable:
         while self._due and self._due[0][0] <= now_ms:
             due.append(heappop(self._due))
         self._table.load(dict.fromkeys(row for _, row in due))
-        self._due += due
-        heapify(self._due)
+        for one in due:  # few among many: not heapify
+            heappush(self._due, one)
 
     def _write_listings(self) -> None:
         parts = 1 + self._records // GROUP_RECORDS

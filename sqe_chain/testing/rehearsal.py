@@ -314,8 +314,8 @@ class Rehearsal(Arming):
         node = self._stage(stage)
         if node.codec is None or node.stage_kind.windowed:
             raise ConfigurationError(f"stage {stage!r} is not an aggregate; `windows` reads those of windows")
-        codec = node.codec
-        return {key: codec.decode(data) for key, data in self._rows(node)}
+        found = (one for row, data in self._rows(node) for one in node.stage_kind.states_in(row, data))
+        return {one.key: one.state for one in found}
 
     def windows(self, stage: str) -> list[Result]:
         """All windows of a stage that are open or retained, in the order (key, window).

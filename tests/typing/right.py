@@ -8,7 +8,7 @@ from typing import assert_type
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain.flow import Context, CustomStage, Stage, Stream
+from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer
 from sqe_chain.stages import Tumbling, WindowResult
 
 
@@ -90,6 +90,27 @@ once = words.deduplicate("once", lambda word: word.value, 60_000)
 assert_type(once.map(length), Stream[Int64Value])
 once.dropped().map(lambda dropped: dropped.reason)
 words.drop_stale("rising", sequence=lambda _, context: context.offset).to("rising", partitions=1)
+
+
+def add_and_wait(total: Int64Value, word: StringValue, context: Context) -> None:
+    context.set_timer(context.timestamp_ms + len(word.value), "name")
+    context.delete_timer("other")
+
+
+def fire(total: Int64Value, timer: Timer, context: Context) -> list[StringValue]:
+    return [StringValue(value=f"{timer.name} {timer.at_ms + 1}")]
+
+
+def fire_silently(total: Int64Value, timer: Timer) -> None:
+    total.value += timer.at_ms
+
+
+timed = words.aggregate("timed", state=Int64Value, fold=add_and_wait, on_timer=fire)
+assert_type(timed, Stage[Int64Value | None, StringValue])
+assert_type(timed.changes(), Stream[Int64Value | None])
+words.aggregate("silent", state=Int64Value, fold=add_and_wait, on_timer=fire_silently, expire_after_ms=5)
+expiring = words.aggregate("expiring", state=Int64Value, fold=add, expire_after_ms=5)
+assert_type(expiring.changes(), Stream[Int64Value | None])
 
 windows = words.windowed("windows", Tumbling(1_000), key=lambda word: word.value, state=Int64Value, fold=add)
 assert_type(windows.map(lambda result: result), Stream[WindowResult])

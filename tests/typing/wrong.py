@@ -58,6 +58,8 @@ words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-typ
 words.aggregate("b", state=Int64Value, fold=join)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("c", state=str, fold=add)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("d", state=Int64Value, fold=add, key=lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.aggregate("g", state=Int64Value, fold=add, expire_after_ms=1.5)  # type: ignore[call-overload]  # pyright: ignore
+words.aggregate("h", state=Int64Value, fold=add, on_timer=add)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("f", state=Int64Value, fold=add).changes().map(lambda total: total.valeu)  # type: ignore[attr-defined]  # pyright: ignore
 words.to("out", partitions=1, key=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
 

@@ -31,6 +31,7 @@ from sqe_chain.stages import (
     StaleSequences,
     StreamJoin,
     TableJoin,
+    TimedAggregate,
     Tumbling,
     WindowedAggregate,
 )
@@ -43,6 +44,10 @@ def one(value: object) -> object:
 
 def two(state: object, value: object) -> None:
     """A fold."""
+
+
+def three(state: object, value: object, context: object) -> None:
+    """A fold, or a function of a timer."""
 
 
 class Duration(int):
@@ -207,6 +212,21 @@ STREAM: dict[str, dict[str, Any]] = {
         "store": Name("fast"),
     },
 }
+TIMED: dict[str, dict[str, Any]] = {
+    "aggregate": {
+        "name": Name("stage"),
+        "state": Int64Value,
+        "fold": three,
+        "key": one,
+        "codec": Choice("protobuf"),
+        "on_timer": three,
+        "expire_after_ms": Positive(5),
+        "heartbeat": one,
+        "guard": Listed(JumpGuard()),
+        "store": Name("fast"),
+    },
+}
+"""The same for what makes another kind of stage, and does not go with all settings of the ordinary one."""
 ANOTHER_STREAM = {"merge": "other", "join_table": "table", "join_stream": "other"}
 """Method -> its parameter for another stream; the right one is made of the same flow."""
 FLOW: dict[str, Any] = {
@@ -268,6 +288,12 @@ STAGES: dict[type, dict[str, Any]] = {
         "lateness_ms": Duration(5),
         "guard": Listed(None),
     },
+    TimedAggregate: {
+        "fold": three,
+        "on_timer": three,
+        "expire_after_ms": Positive(5),
+        "guard": Listed(None),
+    },
     WindowedAggregate: {
         "windows": Listed(Sessions(5)),
         "fold": two,
@@ -293,7 +319,10 @@ STAGES: dict[type, dict[str, Any]] = {
         "compat": Choice("juplo"),
     },
 }
-OPTIONAL = {"deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"}
+OPTIONAL = {
+    *("deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"),
+    *("on_timer", "expire_after_ms"),
+}
 """Of these None says that there is none; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""
@@ -306,7 +335,9 @@ def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
         yield from ("yes", 1, 0, None)
     elif isinstance(right, int):
         least = right.least if isinstance(right, Duration) else -(1 << 63)
-        yield from (least - 1, 1.5, 5.0, "10", True, False, 1 << 64, -(1 << 64), float("nan"), None, [1])
+        yield from (least - 1, 1.5, 5.0, "10", True, False, 1 << 64, -(1 << 64), float("nan"), [1])
+        if not none_fits:
+            yield None
     elif isinstance(right, Topic):
         yield from (".", "..", "a b", "w" * 250, 7, True, ["."], [7])
     elif isinstance(right, Name):
@@ -371,7 +402,7 @@ def on_flow(**settings: Any) -> object:
 
 
 def cases() -> Iterator[tuple[str, str, Callable[..., object], dict[str, Any]]]:
-    for method, values in STREAM.items():
+    for method, values in (*STREAM.items(), *TIMED.items()):
         for parameter in values:
             yield method, parameter, on_stream(method), values
     for owner, declare, values in (("Flow", Flow, FLOW), ("source", on_flow, SOURCE)):
@@ -408,7 +439,7 @@ def test_a_wrong_setting_is_refused_at_the_users_line(
 def test_a_stage_without_a_flow_refuses_the_same(kind: type, parameter: str) -> None:
     values = STAGES[kind]
     settings = plain(values, parameter)
-    if kind is WindowedAggregate:
+    if kind in (WindowedAggregate, TimedAggregate):
         settings["state"] = Int64Value
     if parameter not in CANNOT_GO_TOGETHER:
         kind(MemoryTable(), **settings)
@@ -429,13 +460,13 @@ def test_every_setting_of_every_declaration_is_tried() -> None:
     for method, values in STREAM.items():
         every = inspect.signature(getattr(Stream, method)).parameters.values()
         named = {one.name for one in every if one.kind is not one.VAR_KEYWORD}  # a kind checks its own
-        assert named - {"self"} == values.keys(), method
+        assert named - {"self"} == values.keys() | TIMED.get(method, {}).keys(), method
     assert set(inspect.signature(Flow).parameters) == FLOW.keys()
     assert set(inspect.signature(Flow.source).parameters) - {"self"} == SOURCE.keys()
     for kind, values in KINDS.items():
         assert set(inspect.signature(kind).parameters) == values.keys(), kind
     for kind, values in STAGES.items():
-        parameters = set(inspect.signature(kind).parameters) - {"table", "clock_ms", "state"}
+        parameters = set(inspect.signature(kind).parameters) - {"table", "clock_ms", "state", "stage"}
         assert parameters == values.keys(), kind
 
 
@@ -498,3 +529,21 @@ def test_what_leads_nowhere_is_named_as_it_was_declared(
     declare(flow.source("words", StringValue))
     with pytest.raises(FlowError, match=f"nothing is done with {said} of flow 'flow'"):
         flow.check()
+
+
+def test_settings_of_timers_that_do_not_go_together_are_refused() -> None:
+    stream: Any = Flow("flow").source("words", StringValue)
+    timed: dict[str, Any] = {"state": Int64Value, "fold": three, "on_timer": three}
+    with pytest.raises(FlowError, match="buckets and view are for aggregates without timers"):
+        stream.aggregate("stage", **timed, buckets=2)
+    with pytest.raises(FlowError, match="buckets and view are for aggregates without timers"):
+        stream.aggregate("stage", **timed, view="json")
+    with pytest.raises(FlowError, match="on_timer= without a fold that sets a timer"):
+        stream.aggregate("stage", **{**timed, "fold": two})
+    with pytest.raises(FlowError, match="heartbeat= is for aggregates that go by event time"):
+        stream.aggregate("stage", state=Int64Value, fold=two, heartbeat=one)
+    with pytest.raises(FlowError, match="guard= is for aggregates that go by event time"):
+        stream.aggregate("stage", state=Int64Value, fold=two, guard=None)
+    with pytest.raises(FlowError, match="needs on_timer= or expire_after_ms="):
+        stream.stage("stage", "timers", fold=DeclaredFunction(three), states=codec_for(Int64Value))
+    stream.aggregate("stage", state=Int64Value, fold=two, expire_after_ms=1)

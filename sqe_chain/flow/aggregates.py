@@ -1,0 +1,213 @@
+"""The keyed aggregate of a stream. Its kinds, in `sqe_chain.stages`, check the settings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import caller_line, check_callable, declared, state_codec
+from sqe_chain.flow.functions import (
+    Condition,
+    Emitted,
+    Fold,
+    FoldInContext,
+    KeyInContext,
+    KeyOf,
+    OnTimer,
+    OnTimerInContext,
+    State,
+    UserFunction,
+    Value,
+)
+from sqe_chain.flow.kinds import kind_named
+from sqe_chain.flow.stage_kind import STANDARD, StageKind
+from sqe_chain.ports import ViewKind
+
+if TYPE_CHECKING:
+    from sqe_chain.flow.stream import Stage
+
+
+class AggregateSteps(Generic[Value]):
+    """The keyed aggregate of a stream."""
+
+    __slots__ = ()
+
+    def _aggregated(
+        self,
+        name: str,
+        kind: StageKind,
+        store: str | None,
+        where: str,
+        key: UserFunction | None,
+        buckets: int,
+        view: ViewKind | None,
+    ) -> Stage[Any, Any]:
+        raise NotImplementedError
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: Fold[State, Value, Emitted],
+        key: KeyOf[Value] | None = None,
+        codec: Codec[State] | str | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: FoldInContext[State, Value, Emitted],
+        key: KeyOf[Value] | None = None,
+        codec: Codec[State] | str | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State | None, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: Fold[State, Value, Emitted],
+        key: KeyInContext[Value],
+        codec: Codec[State] | str | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: FoldInContext[State, Value, Emitted],
+        key: KeyInContext[Value],
+        codec: Codec[State] | str | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[State | None, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: Fold[State, Value, Emitted] | FoldInContext[State, Value, Emitted],
+        key: KeyOf[Value] | KeyInContext[Value] | None = None,
+        codec: Codec[State] | str | None = None,
+        on_timer: OnTimer[State, Emitted] | OnTimerInContext[State, Emitted],
+        expire_after_ms: int | None = None,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Stage[State | None, Emitted]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        state: type[State],
+        fold: Fold[State, Value, Emitted] | FoldInContext[State, Value, Emitted],
+        key: KeyOf[Value] | KeyInContext[Value] | None = None,
+        codec: Codec[State] | str | None = None,
+        on_timer: None = None,
+        expire_after_ms: int,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+    ) -> Stage[State | None, Emitted]: ...
+
+    def aggregate(  # noqa: PLR0913 - a declaration names what it needs
+        self,
+        name: str,
+        *,
+        state: type[Any],
+        fold: UserFunction,
+        key: UserFunction | None = None,
+        codec: Codec[Any] | str | None = None,
+        on_timer: UserFunction | None = None,
+        expire_after_ms: int | None = None,
+        heartbeat: UserFunction | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+    ) -> Stage[Any, Any]:
+        """A keyed stage: fold each value into the state of its key.
+
+        With `on_timer` or `expire_after_ms` values are folded in the order of their event times (docs/event-time.md), and
+        the stage is of another kind: one that is declared without them first needs another name.
+
+        Args:
+            name: stage name; permanent, states are stored under it.
+            state: type of the states: a protobuf message, a `msgspec.Struct`, a dataclass, dict or list; a new key
+                starts with ``state()``.
+            fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
+                emit values to the operators after the stage. It may take the context as third argument, and then
+                delete the state with ``context.delete_state()``.
+            key: ``value -> bytes | str``; without it the stream's key is kept.
+            codec: of the states: a codec, or its name; by default the one that takes their type.
+            on_timer: ``(state, timer) -> None | iterable of values``, or with the context as third argument: called when
+                event time reaches a timer that the fold has set with ``context.set_timer(at_ms)``. It may do what a fold may.
+            expire_after_ms: how long, in event time, a state stays without a value; 1 to 10**15.
+            heartbeat: with timers or expiry: ``value -> bool``, or with the context as second argument. A value for which it
+                is true is not folded. It moves event time of every state partition, as for `windowed`.
+            guard: with timers or expiry: of event time, as for `distinct`.
+            store: name of the store for this stage; by default the service's.
+            buckets: into how many buckets each state partition is split in the store, each with a header
+                of its own, so that no partition of a Cassandra table grows beyond some 100,000 keys.
+                Permanent, like the flow's number of state partitions. Not with timers or expiry.
+            view: also write each state, in the same atomic operation, in a form for programs without protobuf: as
+                "json", or as a "hash" of its fields where the store has hashes (Redis). A key's view is written when
+                the key changes. Not with timers or expiry.
+
+        Raises:
+            FlowError: name clash, not a type of states, a wrong number of buckets, an unknown view, settings that do not go
+                together, or a stage after `changes()`.
+        """
+        where = caller_line()
+        folded, states = declared("fold", fold, 2, where), state_codec(name, state, codec, where)
+        if on_timer is None and expire_after_ms is None:
+            _check_untimed(heartbeat, guard, where)
+            kind = kind_named("aggregate")(fold=folded, states=states)
+            return self._aggregated(name, kind, store, where, key, buckets, view)
+        if buckets != 1 or view is not None:
+            raise FlowError(
+                f"{where}: buckets and view are for aggregates without timers and expiry; leave out buckets= and view=, or "
+                "on_timer= and expire_after_ms="
+            )
+        if key is not None:
+            check_callable("key", key, where)
+        kind = kind_named("timers")(
+            fold=folded,
+            states=states,
+            on_timer=None if on_timer is None else declared("on_timer", on_timer, 2, where),
+            expire_after_ms=expire_after_ms,
+            beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
+            guard=guard,
+        )
+        return self._aggregated(name, kind, store, where, key, buckets, view)
+
+
+def _check_untimed(heartbeat: object, guard: object, where: str) -> None:
+    for setting, is_set in (("heartbeat", heartbeat is not None), ("guard", guard != STANDARD)):
+        if is_set:
+            raise FlowError(
+                f"{where}: {setting}= is for aggregates that go by event time: give on_timer= or expire_after_ms= too, or leave it out"
+            )

@@ -1,0 +1,123 @@
+"""Timers of a key, as user code sees them: `Timer`, and a context that sets them.
+
+A key has at most one timer of a name. Which of them are due, and when, the stage decides (`sqe_chain.stages.timers`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow.context import Context, Origin
+
+MAX_NAME: Final = 120
+"""Characters of a timer's name."""
+
+
+class Timer(NamedTuple):
+    """A timer that fires.
+
+    Attributes:
+        name: its name; "" if it has none.
+        at_ms: the event time that it was set for, milliseconds since 1970.
+    """
+
+    name: str
+    at_ms: int
+
+
+class KeyTimers:
+    """What one call of a fold, or of `on_timer`, does with the timers and the state of its key.
+
+    Args:
+        key: the key.
+        timers: name -> time. A call that fails has changed nothing: whoever calls takes over what it has left here.
+        stage: name of the stage, for error texts.
+        allowed: whether anything fires: the stage has an `on_timer`.
+        fired_ms: in `on_timer`, the time of the timer.
+
+    Attributes:
+        key: the key.
+        timers: as the call has left them.
+        state_deleted: whether `delete_state` was called.
+        went_back: whether a timer was set that is not after the one that fires.
+    """
+
+    __slots__ = ("_allowed", "_fired_ms", "_stage", "key", "state_deleted", "timers", "went_back")
+
+    def __init__(
+        self,
+        key: bytes,
+        timers: dict[str, int],
+        stage: str,
+        *,
+        allowed: bool,
+        fired_ms: int | None = None,
+    ) -> None:
+        self.key = key
+        self.timers = timers
+        self.state_deleted = False
+        self.went_back = False
+        self._stage = stage
+        self._allowed = allowed
+        self._fired_ms = fired_ms
+
+    def set_timer(self, at_ms: int, name: str = "") -> None:
+        """Set the timer of this name; see `Context.set_timer`."""
+        if not self._allowed:
+            raise PoisonError(
+                f"stage {self._stage!r}: set_timer() in an aggregate without on_timer=: declare what fires"
+            )
+        if type(at_ms) is not int or not 0 <= at_ms <= MAX_TIMESTAMP_MS:
+            raise PoisonError(
+                f"stage {self._stage!r}: set_timer(at_ms={at_ms!r}); milliseconds since 1970, a whole number, 0 to "
+                f"{MAX_TIMESTAMP_MS}, such as context.timestamp_ms + 60_000"
+            )
+        self.timers[self._checked(name)] = at_ms
+        if self._fired_ms is not None and at_ms <= self._fired_ms:
+            self.went_back = True
+
+    def delete_timer(self, name: str = "") -> None:
+        """Delete the timer of this name; see `Context.delete_timer`."""
+        self.timers.pop(self._checked(name), None)
+
+    def delete_state(self) -> None:
+        """Remove the state after this call, and all timers of the key with it."""
+        self.state_deleted = True
+
+    def _checked(self, name: str) -> str:
+        if type(name) is not str or len(name) > MAX_NAME:
+            raise PoisonError(
+                f"stage {self._stage!r}: a timer's name must be text of at most {MAX_NAME} characters, got {name!r:.200}"
+            )
+        return name
+
+
+class TimersContext(Context):
+    """The context of a fold, or of `on_timer`, in an aggregate with timers.
+
+    Args:
+        origin: the input; in `on_timer` the one that moved event time to the timer.
+        now_ms: the batch's clock.
+        timers: of the key.
+    """
+
+    __slots__ = ("_timers",)
+
+    def __init__(self, origin: Origin, now_ms: int, timers: KeyTimers) -> None:
+        super().__init__(origin, timers.key, now_ms)
+        self._timers = timers
+
+    def delete_state(self) -> None:
+        """See `Context.delete_state`; the key's timers are deleted with it."""
+        super().delete_state()
+        self._timers.delete_state()
+
+    def set_timer(self, at_ms: int, name: str = "") -> None:
+        """See `Context.set_timer`."""
+        self._timers.set_timer(at_ms, name)
+
+    def delete_timer(self, name: str = "") -> None:
+        """See `Context.delete_timer`."""
+        self._timers.delete_timer(name)

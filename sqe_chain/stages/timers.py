@@ -1,0 +1,348 @@
+"""Aggregates with timers: a state for each key, timers that fire when event time reaches them, and states that expire.
+
+    >>> from google.protobuf.wrappers_pb2 import Int64Value
+    >>> from sqe_chain.stages.record import Record
+    >>> from sqe_chain.stages.table import MemoryTable
+    >>> def count(state: Int64Value, word: str, timers: KeyTimers) -> None:
+    ...     state.value += 1
+    ...     timers.set_timer(60_000)
+    >>> def tell(state: Int64Value, timer: Timer, timers: KeyTimers) -> list[str]:
+    ...     timers.delete_state()
+    ...     return [f"{state.value} words until {timer.at_ms}"]
+    >>> words = TimedAggregate(MemoryTable(), state=Int64Value, fold=count, on_timer=tell)
+    >>> for at_ms in (10, 59_999, 60_001):
+    ...     verdict = words.accept(Record(key=b"k", value="word", timestamp_ms=at_ms))
+    >>> words.take_results()
+    [(b'k', '2 words until 60000'), (b'k', '1 words until 60000')]
+
+Each key has one row, with its state and its timers: what a row becomes depends on itself, on the key's own records, and on
+event time. A row is listed in the timetable (`sqe_chain.stages.timetable`) at the moment of its first timer, or before that:
+
+* A timer that is far away is listed at a moment that many rows share, and again when that is reached. So there are few
+  buckets however far away timers are.
+* A timer that was set later keeps its listing, and is listed again when that is reached. So a timer that moves with each
+  record is listed about once in its length.
+
+Source: timers of Flink and of Apache Beam; that one fires under the record that has reached it is ours, for then what it
+gives is the same wherever batches end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, state_codec
+from sqe_chain.flow.filtering import DAY_MS
+from sqe_chain.flow.table import Table
+from sqe_chain.flow.timers import KeyTimers, Timer
+from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.record import FORWARD, Record, Verdict
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.timed_keys import KEYS, TimedKey, key_in, row_of
+from sqe_chain.stages.timetable import BUCKETS, Timetable, bucket_length
+
+TIMER_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
+"""The guard of event time by default."""
+MAX_BACK: Final = 10_000
+"""How often in a row a key's timers may set one that is not after themselves."""
+
+_BUCKET_MS: Final = 10_000
+"""Length of the timetable's buckets, where no expiry decides it."""
+_SHARES: Final = 16
+"""Timers that are far away share listings that are closer to them than this part of the way."""
+
+State = TypeVar("State")
+Fold = Callable[[Any, Any, KeyTimers], Iterable[object] | None]
+OnTimer = Callable[[Any, Timer, KeyTimers], Iterable[object] | None]
+
+
+class Change(NamedTuple):
+    """The state of a key that a batch has changed.
+
+    Attributes:
+        key: the key.
+        state: its newest state; None: it was removed.
+        cause: what `TimedAggregate.cause` was when it changed last.
+    """
+
+    key: bytes
+    state: Any
+    cause: Any
+
+
+class TimerFailed(Exception):
+    """`on_timer` raised: the record that moved event time is not to blame.
+
+    Attributes:
+        key: the key.
+        timer: the timer.
+        raised: what it raised.
+    """
+
+    def __init__(self, key: bytes, timer: Timer, raised: Exception) -> None:
+        super().__init__(f"timer {timer.name!r} of key {key!r}, set for {timer.at_ms} ms: {raised}")
+        self.key = key
+        self.timer = timer
+        self.raised = raised
+
+
+class TimedAggregate(Generic[State]):
+    """Fold records into the state of their key; fire the key's timers, and remove its state, by event time.
+
+    Guarantees, for one state partition:
+
+    * Before a record of time t is folded, all timers with ``at_ms <= t`` fire, in the order of (time, key, name). A timer
+      that is set for a time that has been reached fires next, before the next record.
+    * A state is removed, with all timers of its key, when event time reaches the time of the key's last record plus
+      `expire_after_ms`, after the timers of that moment. The next record of the key begins anew.
+    * How the records are divided into batches changes nothing.
+
+    Event time moves by records, and by `advance`. A record that is earlier than others before it is folded all the same.
+    One that the guard does not believe is folded and moves nothing, if its policy is `hold`.
+
+    Bound: one row for each key with a state: its state, its timers, and about 30 bytes; about 6 bytes with the key again in
+    the time index.
+
+    Args:
+        table: its rows.
+        state: type of the state, or its codec; a new key begins with ``state()``.
+        fold: ``(state, value, timers) -> None | iterable of values``. When it raises, the record has moved event time, and
+            changed nothing else.
+        on_timer: ``(state, timer, timers) -> None | iterable of values``; None: no timer can be set, and those that were
+            stored are dropped when they are due.
+        expire_after_ms: how long a state stays without a record; 1 to 10**15; None: for ever. If it is changed, keys that are
+            stored follow with their next record, or when they would have expired.
+        guard: for event time; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
+        stage: name of the stage, for error texts.
+
+    Attributes:
+        cause: what moves event time now, for `Change.cause`; set by whoever calls.
+
+    Raises:
+        FlowError: a setting is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        state: type[State] | Codec[State],
+        fold: Fold,
+        on_timer: OnTimer | None = None,
+        expire_after_ms: int | None = None,
+        guard: JumpGuard | None = TIMER_GUARD,
+        clock_ms: int | None = None,
+        stage: str = "",
+    ) -> None:
+        where = type(self).__name__
+        check_callable("fold", fold, where)
+        if on_timer is not None:
+            check_callable("on_timer", on_timer, where)
+        if expire_after_ms is not None:
+            check_duration("expire_after_ms", expire_after_ms, where, 1)
+        check_guard(guard, where, windows=False)
+        self.cause: Any = None
+        self._table = table
+        codec = self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
+        self._fold = fold
+        self._on_timer = on_timer
+        self._expire_after_ms = expire_after_ms
+        self._guard = guard
+        self._clock_ms = clock_ms
+        self._stage = stage
+        self._bucket_ms = _BUCKET_MS if expire_after_ms is None else bucket_length(expire_after_ms)
+        self._timetable = Timetable(
+            table, bucket_ms=self._bucket_ms, exact=True, guard=guard, clock_ms=clock_ms
+        )
+        self._rows: LiveRows[TimedKey] = LiveRows(
+            table, partial(key_in, codec, expire_after_ms), partial(row_of, codec)
+        )
+        self._woken: set[bytes] = set()
+        self._causes: dict[bytes, Any] = {}
+        self._results: list[tuple[bytes, object]] = []
+        self._changes: list[Change] = []
+
+    @property
+    def stream_time_ms(self) -> int | None:
+        """Event time; None before the first record."""
+        return self._timetable.time.now_ms
+
+    def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
+        """Names of the rows that `accept` will read for these records; it loads rows of timers that are due by itself."""
+        return dict.fromkeys(KEYS + record.key for record in records if record.key is not None)
+
+    def accept(self, record: Record) -> Verdict:
+        """Fire what the record's event time has reached, then fold it, then fire what it has set for a time of the past.
+
+        Raises:
+                PoisonError: it has no key; or it is too far ahead, and the guard's policy is `stop`.
+            TimerFailed: whatever `on_timer` raises.
+            Exception: whatever `fold` raises.
+        """
+        if record.key is None:
+            raise PoisonError(
+                f"{record.topic}[{record.partition}] offset {record.offset} has no key, and timers are kept by key: "
+                f"set one with key_by(), or choose a poison policy that leaves it out"
+            )
+        believed = self._timetable.observe(record.timestamp_ms)
+        if not believed and self._guard is not None and self._guard.policy != "hold":
+            return self._guard.refuse(record, self._timetable.time.now_ms)
+        self._fire_due()
+        row = KEYS + record.key
+        if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice
+            return FORWARD
+        key = self._rows[row]
+        timers = self._timers_of(row, key)
+        self._call(row, key, timers, lambda state: self._fold(state, record.value, timers))
+        if key.state is not None and self._expire_after_ms is not None:
+            key.used(record.timestamp_ms if believed else self._known_ms(), self._expire_after_ms)
+        key.reached_ms, key.back = None, 0
+        self._remind(row, key)
+        self._fire_due()
+        return FORWARD
+
+    def advance(self, to_ms: int) -> None:
+        """Move event time without a record, for inputs that are silent: the same in every attempt of a batch."""
+        self._timetable.time.advance(to_ms)
+        self._fire_due()
+
+    def take_results(self) -> list[tuple[bytes, object]]:
+        """What the fold and the timers have given since the last call, in order, each with its key."""
+        results, self._results = self._results, []
+        return results
+
+    def take_changes(self) -> list[Change]:
+        """The states that the batch has changed, in the order of their keys; once, after `finish`."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: list what is due later, and write. The next batch may begin with this object or a new one.
+
+        Args:
+            now_ms: the batch's clock; not used, for only event time counts here.
+        """
+        del now_ms
+        self._changes = [
+            Change(row[len(KEYS) :], self._rows[row].state, cause)
+            for row, cause in sorted(self._causes.items(), key=_row_of)
+        ]
+        for row in sorted(self._woken | self._causes.keys()):
+            self._list(row, self._rows[row])
+        self._rows.write()
+        self._timetable.finish()
+        self._woken.clear()
+        self._causes.clear()
+
+    def _known_ms(self) -> int:
+        """Event time; before there is one, the clock that the first record was compared with."""
+        now_ms = self._timetable.time.now_ms
+        return (self._clock_ms or 0) if now_ms is None else now_ms
+
+    def _fire_due(self) -> None:
+        for due_ms, row in self._timetable.take_due():
+            if not self._table.settled(row):
+                self._wake(row, self._rows[row], due_ms)
+
+    def _wake(self, row: bytes, key: TimedKey, due_ms: int) -> None:
+        """Fire the first timer of a key, if it is due; see to it that the key is woken for the next one."""
+        self._woken.add(row)
+        if key.reminded_ms is not None and key.reminded_ms <= due_ms:
+            key.reminded_ms = None
+        timer, expires_ms = key.first(), key.expires_ms
+        if timer is not None and timer.at_ms <= due_ms and (expires_ms is None or timer.at_ms <= expires_ms):
+            self._fire(row, key, timer)
+        elif expires_ms is not None and expires_ms <= due_ms:
+            key.forget()
+            self._changed(row, key)
+        self._remind(row, key)
+
+    def _fire(self, row: bytes, key: TimedKey, timer: Timer) -> None:
+        timers, call = self._timers_of(row, key, timer), self._on_timer
+        if call is None:  # the stage is declared without timers now
+            key.timers = timers.timers
+            return
+        try:
+            self._call(row, key, timers, lambda state: call(state, timer, timers))
+            self._check_end(key, timer, went_back=timers.went_back)
+        except Exception as error:
+            raise TimerFailed(timers.key, timer, error) from error
+
+    def _check_end(self, key: TimedKey, timer: Timer, *, went_back: bool) -> None:
+        """Refuse timers that set each other for the same time, or for earlier ones, without end."""
+        if key.reached_ms is None or timer.at_ms > key.reached_ms:
+            key.reached_ms, key.back = timer.at_ms, 0
+        key.back += went_back
+        if key.back > MAX_BACK:
+            raise PoisonError(
+                f"more than {MAX_BACK} times in a row a timer has set one that is not after itself: it would never end; set it "
+                "for timer.at_ms + 1 or later"
+            )
+
+    def _timers_of(self, row: bytes, key: TimedKey, fired: Timer | None = None) -> KeyTimers:
+        timers = dict(key.timers)
+        if fired is not None:
+            del timers[fired.name]
+        fired_ms = None if fired is None else fired.at_ms
+        allowed = self._on_timer is not None
+        return KeyTimers(row[len(KEYS) :], timers, self._stage, allowed=allowed, fired_ms=fired_ms)
+
+    def _call(
+        self, row: bytes, key: TimedKey, timers: KeyTimers, call: Callable[[Any], Iterable[object] | None]
+    ) -> None:
+        """Call a function of the user on a copy of the state, so that one that fails changes nothing."""
+        codec = self._codec
+        state = codec.new() if key.state is None else codec.copy(key.state)
+        given = list(call(state) or ())
+        if not codec.self_checking:
+            try:
+                codec.encode_state(state)
+            except Exception as error:
+                raise PoisonError(
+                    f"stage {self._stage!r}: a state of key {row[len(KEYS) :]!r} was left that cannot be stored as "
+                    f"{codec.type_name}: {type(error).__name__}: {error}"
+                ) from error
+        if timers.state_deleted:
+            key.forget()
+        else:
+            key.state, key.timers = state, timers.timers
+        self._changed(row, key)
+        self._results += [(row[len(KEYS) :], value) for value in given]
+
+    def _changed(self, row: bytes, key: TimedKey) -> None:
+        self._rows[row] = key
+        self._causes[row] = self.cause
+
+    def _remind(self, row: bytes, key: TimedKey) -> None:
+        next_ms = key.next_ms()
+        if next_ms is not None and (key.reminded_ms is None or next_ms < key.reminded_ms):
+            key.reminded_ms = next_ms
+            self._timetable.remind(row, next_ms)
+
+    def _list(self, row: bytes, key: TimedKey) -> None:
+        """List a row for the batches to come, unless it is listed well."""
+        next_ms, now_ms, listed_ms = key.next_ms(), self._timetable.time.now_ms, key.listed_ms
+        if next_ms is None:
+            key.listed_ms = None
+        elif listed_ms is None or listed_ms > next_ms or (now_ms is not None and listed_ms <= now_ms):
+            key.listed_ms = next_ms if now_ms is None else self._shared_ms(next_ms, next_ms - now_ms)
+            self._timetable.file(row, key.listed_ms)
+        self._rows[row] = key
+
+    def _shared_ms(self, at_ms: int, distance_ms: int) -> int:
+        """The moment at which to list a timer: its own, or one before it that others far away share."""
+        step_ms = self._bucket_ms
+        if distance_ms <= BUCKETS * step_ms:
+            return at_ms
+        while 2 * _SHARES * step_ms <= distance_ms:
+            step_ms *= 2
+        return at_ms - at_ms % step_ms
+
+
+def _row_of(one: tuple[bytes, Any]) -> bytes:
+    return one[0]

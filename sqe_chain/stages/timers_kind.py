@@ -1,0 +1,202 @@
+"""The kind of aggregates with timers: connects the declaration in `sqe_chain.flow.aggregates` with `TimedAggregate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.declaration import check_duration
+from sqe_chain.flow.filtering import guard_setting
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask
+from sqe_chain.flow.stored import StoredState
+from sqe_chain.flow.table import Table
+from sqe_chain.flow.timers import KeyTimers, TimersContext
+from sqe_chain.flow.units import Push, Unit
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, UnitRecord
+from sqe_chain.stages.timed_keys import state_in
+from sqe_chain.stages.timers import TIMER_GUARD, Change, TimedAggregate, TimerFailed
+from sqe_chain.stages.user_code import guarded
+
+
+class FlowTimers(TimedAggregate[Any]):
+    """An aggregate with timers whose functions may use the current input.
+
+    Attributes:
+        cause: the current input: in `on_timer` the one that moved event time.
+    """
+
+    cause: Origin
+
+
+@dataclass(frozen=True)
+class TimersKind(RecordKind[FlowTimers]):
+    """The kind of `aggregate` with `on_timer` or `expire_after_ms`; see there, and `TimedAggregate`."""
+
+    name = "timers"
+    method = "aggregate"
+    called = "aggregate"
+    order = "times"
+    needs_key = True
+    sides = ("changes",)
+    gives_outputs = True
+
+    fold: DeclaredFunction
+    states: Codec[Any]
+    on_timer: DeclaredFunction | None = None
+    expire_after_ms: int | None = None
+    beats: DeclaredFunction | None = None
+    guard: Any = STANDARD
+
+    @property
+    def codec(self) -> Codec[Any]:
+        """See `StageKind`."""
+        return self.states
+
+    @property
+    def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
+        """See `StageKind`."""
+        return TIMER_GUARD if self.guard == STANDARD else self.guard
+
+    @property
+    def heartbeat(self) -> DeclaredFunction | None:
+        """See `StageKind`."""
+        return self.beats
+
+    @property
+    def needs(self) -> int:
+        """See `StageKind`."""
+        with_context = (one for one in (self.fold, self.on_timer) if one is not None and one.takes_context)
+        return CONTEXT if any(with_context) else ENVELOPE
+
+    @property
+    def functions(self) -> tuple[DeclaredFunction, ...]:
+        """See `StageKind`."""
+        return tuple(one for one in (self.fold, self.on_timer, self.beats) if one is not None)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `StageKind`."""
+        return self.fold.function
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        if self.on_timer is None and self.expire_after_ms is None:
+            raise FlowError(f"{where}: an aggregate of this kind needs on_timer= or expire_after_ms=")
+        if self.on_timer is not None and not self.fold.takes_context:
+            raise FlowError(
+                f"{where}: on_timer= without a fold that sets a timer: let the fold take the context as its third argument, "
+                "and call context.set_timer(at_ms)"
+            )
+        if self.expire_after_ms is not None:
+            check_duration("expire_after_ms", self.expire_after_ms, where, 1)
+        guard_setting(self.guard, where, windows=False)
+        super().check(where, dead_letters=dead_letters)
+
+    def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowTimers:
+        """See `RecordKind`."""
+
+        def in_context(declared: DeclaredFunction) -> Callable[..., Any]:
+            call, takes_context = _listed(declared.function), declared.takes_context
+
+            def called(state: object, given: object, timers: KeyTimers) -> object:
+                if not takes_context:
+                    return call(state, given)
+                return call(state, given, TimersContext(stage.cause, functions.now_ms, timers))
+
+            return called
+
+        stage = FlowTimers(
+            table,
+            state=self.states,
+            fold=guarded(in_context(self.fold)),
+            on_timer=None if self.on_timer is None else in_context(self.on_timer),
+            expire_after_ms=self.expire_after_ms,
+            clock_ms=clock_ms,
+            stage=functions.name,
+            **guard_setting(self.guard, "", windows=False),
+        )
+        return stage
+
+    def outputs(self, stage: FlowTimers) -> Iterable[Given]:
+        """What the fold gave, and the timers that fired, under the input that moved event time to them."""
+        return [Given(key, value) for key, value in stage.take_results()]
+
+    def advance(self, stage: FlowTimers, to_ms: int) -> None:
+        """See `RecordKind`."""
+        stage.advance(to_ms)
+
+    def start(self, task: StageTask) -> TimersWork:
+        """See `StageKind`."""
+        return TimersWork(self, task)
+
+    def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
+        """See `StageKind`."""
+        found = state_in(row, content, self.states)
+        return () if found is None else (StoredState(*found),)
+
+
+class TimersWork(RecordWork):
+    """The work of one such stage, in one state partition and batch.
+
+    Args:
+        kind: the stage.
+        task: its table, clock and callbacks.
+    """
+
+    def __init__(self, kind: TimersKind, task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._broken = False
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """See `StageWork`; after a timer has failed nothing more is done, for this attempt counts for nothing."""
+        if self._broken:
+            return
+        try:
+            super().apply(units)
+        except TimerFailed as error:
+            self._broken = True
+            name = f"{error.timer.name!r} " if error.timer.name else ""
+            what = f"on_timer, for the timer {name}of key {error.key!r} at {error.timer.at_ms} ms,"
+            self._task.broken(what, error.raised)
+
+    def finish(self) -> None:
+        """See `StageWork`."""
+        if not self._broken:
+            super().finish()
+
+    def push_changes(self, push: Push) -> None:
+        """Pass changed states to the operators after `changes()`, in the order (last input that changed it, key)."""
+        found: Sequence[Change] = self._stage.take_changes()
+        last: Origin | None = None
+        for key, state, origin in sorted(found, key=_order_of):
+            if origin is not last:
+                self._task.before_input(origin)
+                last = origin
+            push(state, key, b"", origin)
+
+    def _process(self, record: UnitRecord, unit: Unit) -> None:
+        self._stage.cause = unit[4]
+        super()._process(record, unit)
+
+    def _beat(self, unit: Unit) -> None:
+        self._stage.cause = unit[4]
+        super()._beat(unit)
+
+
+def _listed(function: UserFunction) -> UserFunction:
+    """The function, with what it gives as a list: a generator is run to its end where its errors are caught."""
+
+    def called(*arguments: object) -> list[object]:
+        given = function(*arguments)
+        return [] if given is None else list(given)
+
+    return called
+
+
+def _order_of(change: Change) -> tuple[tuple[str, int, int], bytes]:
+    return change.cause.order, change.key

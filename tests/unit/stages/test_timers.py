@@ -1,0 +1,458 @@
+"""Goal: timers fire once, at their moment and in order, and states expire, however records are divided into batches and torn.
+
+Method: a naive definition that looks at all timers of all keys after each record, compared with Hypothesis; rows written in
+part and the batch again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqe_chain.codecs import codec_for
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow.table import Table
+from sqe_chain.flow.timers import KeyTimers, Timer
+from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
+from sqe_chain.stages.timed_keys import KEYS, state_in
+from sqe_chain.stages.timers import TimedAggregate, TimerFailed
+from sqe_chain.stages.timetable import CLOCK, INDEX, MANIFEST
+from tests.support.partial_writes import Rows, run_with_partial_writes
+
+Op = tuple[str, int, str]
+"""What a fold does: "set" (after so many ms, a name), "delete" (a name), "gone" (the state)."""
+Step = Record | int
+"""A record, or a moment to which event time is moved from outside."""
+Told = list[tuple[bytes, str]]
+FAR_MS = 400_000_000
+
+
+def apply(ops: Sequence[Op], from_ms: int, timers: KeyTimers) -> None:
+    for what, ms, name in ops:
+        if what == "set":
+            timers.set_timer(max(0, from_ms + ms), name)
+        elif what == "delete":
+            timers.delete_timer(name)
+        else:
+            timers.delete_state()
+
+
+CHAINS: dict[str, list[Op]] = {
+    "a": [],
+    "b": [("set", 4, "a"), ("set", 0, "c")],
+    "c": [("set", -3, "a"), ("delete", 0, "b")],
+    "d": [("gone", 0, "")],
+    "e": [("set", 5, "f"), ("set", 50_000, "a")],
+    "f": [("set", 2, "d")],
+}
+"""What fires does, by the name of the timer: none of them goes on for ever."""
+
+
+def fold(state: StringValue, value: tuple[int, list[Op]], timers: KeyTimers) -> Iterator[str]:
+    at_ms, ops = value
+    state.value += f"{at_ms} "
+    apply(ops, at_ms, timers)
+    yield f"fold {at_ms}: {state.value}"
+
+
+def fired(state: StringValue, timer: Timer, timers: KeyTimers) -> list[str]:
+    state.value += f"{timer.name}{timer.at_ms} "
+    apply(CHAINS[timer.name], timer.at_ms, timers)
+    return [f"{timer.name}@{timer.at_ms}: {state.value}"]
+
+
+@dataclass
+class NaiveKey:
+    state: str = ""
+    timers: dict[str, int] = field(default_factory=dict)
+    last_ms: int = 0
+
+
+def fire(timer: Timer, state: StringValue, timers: KeyTimers) -> list[str]:
+    return fired(state, timer, timers)
+
+
+class Naive:
+    """The definition: after each step, the first of all timers that are due fires, until none is."""
+
+    def __init__(self, expire_after_ms: int | None) -> None:
+        self.expire_after_ms = expire_after_ms
+        self.keys: dict[bytes, NaiveKey] = {}
+        self.now_ms = -1
+        self.told: Told = []
+
+    def due(self) -> Iterator[tuple[int, bytes, bool, str]]:
+        for key, one in self.keys.items():
+            for name, at_ms in one.timers.items():
+                yield at_ms, key, False, name
+            if self.expire_after_ms is not None:
+                yield one.last_ms + self.expire_after_ms, key, True, ""
+
+    def fire(self) -> None:
+        while (first := min(self.due(), default=None)) is not None and first[0] <= self.now_ms:
+            at_ms, key, expires, name = first
+            if expires:
+                del self.keys[key]
+                continue
+            state, timers = StringValue(value=self.keys[key].state), dict(self.keys[key].timers)
+            del timers[name]
+            self.call(key, state, timers, partial(fire, Timer(name, at_ms)), at_ms)
+
+    def call(
+        self,
+        key: bytes,
+        state: StringValue,
+        timers: dict[str, int],
+        call: Callable[[StringValue, KeyTimers], Any],
+        fired_ms: int | None,
+    ) -> None:
+        said = KeyTimers(key, timers, "", allowed=True, fired_ms=fired_ms)
+        self.told += [(key, text) for text in call(state, said)]
+        if said.state_deleted:
+            self.keys.pop(key, None)
+        else:
+            one = self.keys.setdefault(key, NaiveKey())
+            one.state, one.timers = state.value, timers
+
+    def step(self, step: Step) -> None:
+        at_ms = step if isinstance(step, int) else step.timestamp_ms
+        self.now_ms = max(self.now_ms, at_ms)
+        self.fire()
+        if not isinstance(step, int):
+            assert step.key is not None
+            value: Any = step.value
+            known = self.keys.get(step.key, NaiveKey(last_ms=-1))
+            last_ms = max(known.last_ms, at_ms)
+            state, timers = StringValue(value=known.state), dict(known.timers)
+            self.call(step.key, state, timers, lambda s, t: fold(s, value, t), None)
+            if step.key in self.keys:
+                self.keys[step.key].last_ms = last_ms
+            self.fire()
+
+
+def said(at_ms: int, *ops: Op, key: str = "k") -> Record:
+    return Record(key=key.encode(), value=(at_ms, list(ops)), timestamp_ms=at_ms)
+
+
+def stage_on(table: Table, **settings: Any) -> TimedAggregate[StringValue]:
+    settings = {"guard": None, "on_timer": fired} | settings
+    return TimedAggregate(table, state=StringValue, fold=fold, **settings)
+
+
+def run_one(table: Table, batch: Sequence[Step], **settings: Any) -> tuple[Told, dict[bytes, str | None]]:
+    """What a batch gives, and the states that it has changed."""
+    stage = stage_on(table, **settings)
+    for step in batch:
+        if isinstance(step, int):
+            stage.advance(step)
+        else:
+            stage.accept(step)
+    found: Any = stage.take_results()
+    assert stage.take_results() == []
+    stage.finish(0)
+    changes = {one.key: None if one.state is None else one.state.value for one in stage.take_changes()}
+    return found, changes
+
+
+def run(batches: Sequence[Sequence[Step]], *, torn: bool = False, **settings: Any) -> tuple[Told, Rows]:
+    """What all batches give, and the rows at the end."""
+    rows: Rows = {}
+    told: Told = []
+    for batch in batches:
+        table = MemoryTable(rows)
+        before = states_in(rows)
+        found, changes = run_one(table, batch, **settings)
+        if torn:
+            again = run_with_partial_writes(rows, partial(run_one, batch=batch, **settings))
+            assert again == dict(table.rows())
+        told, rows = told + found, dict(table.rows())
+        after = states_in(rows)
+        differ = {key for key in before | after if before.get(key) != after.get(key)}
+        assert differ <= changes.keys(), "changes() tells of each"
+        assert all(after.get(key) == state for key, state in changes.items())
+    return told, rows
+
+
+def states_in(rows: Rows) -> dict[bytes, str]:
+    found = (state_in(name, content, codec_for(StringValue)) for name, content in rows.items())
+    return {one[0]: one[1].value for one in found if one is not None}
+
+
+ops = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "set", "set", "delete", "gone"]),
+        st.sampled_from([-5, 0, 1, 7, 20, 30_000, 700_000, FAR_MS]),
+        st.sampled_from(sorted(CHAINS)),
+    ),
+    max_size=3,
+)
+
+
+@st.composite
+def told_of(draw: st.DrawFn) -> list[list[Step]]:
+    """Records of three keys, most of them in the order of their times, and moments from outside, in batches."""
+    gaps = st.sampled_from([0, 0, 1, 2, 7, 20, 9_000, 80_000, FAR_MS])
+    now_ms, steps = draw(st.integers(0, 1_000_000)), list[Step]()
+    for _ in range(draw(st.integers(1, 12))):
+        now_ms += draw(gaps)
+        at_ms = max(0, now_ms - draw(st.sampled_from([0, 0, 0, 0, 3, 50])))
+        if draw(st.integers(0, 7)):
+            steps.append(said(at_ms, *draw(ops), key=draw(st.sampled_from("klm"))))
+        else:
+            steps.append(at_ms)
+    ends = sorted(draw(st.lists(st.integers(0, len(steps)), max_size=4)))
+    return [steps[begin:end] for begin, end in pairwise([0, *ends, len(steps)])]
+
+
+@given(told_of(), st.sampled_from([None, 1, 7, 25, 1_000, 90_000, FAR_MS]))
+def test_they_fire_as_the_definition_says(batches: list[list[Step]], expire_after_ms: int | None) -> None:
+    told, rows = run(batches, torn=True, expire_after_ms=expire_after_ms)
+    naive = Naive(expire_after_ms)
+    for step in [step for batch in batches for step in batch]:
+        naive.step(step)
+    assert told == naive.told
+    assert states_in(rows) == {key: one.state for key, one in naive.keys.items()}
+
+
+def test_timers_fire_before_a_record_of_their_time_by_moment_then_key_then_name() -> None:
+    batch = [
+        said(0, ("set", 10, "f"), ("set", 10, "a"), key="l"),
+        said(1, ("set", 9, "a"), ("set", 4, "f"), key="k"),
+        said(9),
+        said(10, key="m"),
+    ]
+    told, _ = run([batch])
+    assert [text.partition(":")[0] for _, text in told] == [
+        *("fold 0", "fold 1", "f@5", "d@7", "fold 9", "a@10", "f@10", "fold 10")
+    ]
+    assert [key for key, _ in told[-3:]] == [b"l", b"l", b"m"], "k was removed by the timer at 7"
+
+
+def test_a_timer_is_replaced_by_its_name_and_deleted_by_it() -> None:
+    records: list[Step] = [
+        said(0, ("set", 10, "a")),
+        said(1, ("set", 20, "a")),
+        said(2, ("set", 5, "f")),
+        said(3, ("delete", 0, "f"), ("delete", 0, "d")),
+    ]
+    for batches in ([[*records, 99]], [[one] for one in [*records, 99]]):
+        told, rows = run(batches, torn=True)
+        assert [text for _, text in told if text.startswith("a@")] == ["a@21: 0 1 2 3 a21 "]
+        assert len(told) == 5
+        assert states_in(rows) == {b"k": "0 1 2 3 a21 "}
+
+
+def test_one_that_was_set_for_an_earlier_time_fires_then() -> None:
+    told, _ = run([[said(0, ("set", 50, "a"))], [said(1, ("set", 9, "a"))], [10]], torn=True)
+    assert told[-1] == (b"k", "a@10: 0 1 a10 ")
+
+
+def test_one_that_was_set_for_the_past_fires_next() -> None:
+    told, _ = run([[said(100, ("set", -70, "a")), said(100, key="l")]])
+    assert [text.partition(":")[0] for _, text in told] == ["fold 100", "a@30", "fold 100"]
+
+
+def test_a_state_stays_as_long_as_records_come_and_goes_with_its_timers() -> None:
+    coming: list[list[Step]] = [[said(0, ("set", 26, "a"))], [said(9)], [said(15)]]
+    assert states_in(run([*coming, [24]], expire_after_ms=10)[1]) == {b"k": "0 9 15 "}
+    told, rows = run([*coming, [25], [said(30)], [99]], torn=True, expire_after_ms=10)
+    assert states_in(rows) == {}
+    assert [text for _, text in told] == ["fold 0: 0 ", "fold 9: 0 9 ", "fold 15: 0 9 15 ", "fold 30: 30 "]
+
+
+def test_timers_of_the_moment_at_which_a_state_expires_still_fire() -> None:
+    told, rows = run([[said(0, ("set", 10, "a"))], [10]], expire_after_ms=10)
+    assert told[-1] == (b"k", "a@10: 0 a10 ")
+    assert states_in(rows) == {}
+
+
+def test_a_late_record_does_not_shorten_the_life_of_a_state() -> None:
+    batches: list[list[Step]] = [[said(20), said(3)], [29]]
+    assert states_in(run(batches, expire_after_ms=10)[1]) == {b"k": "20 3 "}
+    assert states_in(run([*batches, [30]], expire_after_ms=10)[1]) == {}
+
+
+def test_another_length_of_life_holds_for_stored_states_too() -> None:
+    rows = run([[said(0)]], expire_after_ms=100)[1]
+    for settings, at_ms, left in (
+        ({"expire_after_ms": 200}, 100, True),
+        ({"expire_after_ms": 200}, 200, False),
+        ({"expire_after_ms": 5}, 100, False),
+        ({}, 1_000, True),
+    ):
+        table = MemoryTable(rows)
+        run_one(table, [at_ms], **settings)
+        assert bool(states_in(table.rows())) == left, (settings, at_ms)
+
+
+def test_timers_without_a_function_are_dropped_when_they_are_due() -> None:
+    table = MemoryTable()
+    run_one(table, [said(0, ("set", 5, "a"))])
+    told, _ = run_one(table, [10], on_timer=None)
+    assert told == []
+    assert run_one(table, [20])[0] == []
+    stage = stage_on(MemoryTable(), on_timer=None, stage="totals")
+    with pytest.raises(PoisonError, match=r"stage 'totals': set_timer\(\) in an aggregate without on_timer="):
+        stage.accept(said(0, ("set", 5, "a")))
+
+
+def test_what_fails_has_changed_nothing_but_time() -> None:
+    def fold_or_fail(state: StringValue, value: tuple[int, list[Op]], timers: KeyTimers) -> list[str]:
+        found = list(fold(state, value, timers))
+        if value[0] == 13:
+            raise ValueError("no")
+        return found
+
+    table = MemoryTable()
+    stage = TimedAggregate(table, state=StringValue, fold=fold_or_fail, on_timer=fired, guard=None)
+    stage.accept(said(0))
+    with pytest.raises(ValueError, match="no"):
+        stage.accept(said(13, ("set", 1, "a"), ("gone", 0, "")))
+    stage.advance(20)
+    assert [text for _, text in stage.take_results()] == ["fold 0: 0 "]
+    assert stage.stream_time_ms == 20
+    stage.finish(0)
+    assert states_in(table.rows()) == {b"k": "0 "}
+
+
+def test_a_failing_timer_is_named() -> None:
+    def fail(state: StringValue, timer: Timer, timers: KeyTimers) -> None:
+        raise KeyError("oh")
+
+    stage = stage_on(MemoryTable(), on_timer=fail)
+    stage.accept(said(0, ("set", 5, "a")))
+    with pytest.raises(TimerFailed, match="timer 'a' of key b'k', set for 5 ms") as caught:
+        stage.accept(said(9, key="l"))
+    assert (caught.value.key, caught.value.timer) == (b"k", Timer("a", 5))
+    assert isinstance(caught.value.raised, KeyError)
+
+
+@pytest.mark.parametrize("back_ms", [0, 3])
+def test_timers_that_set_each_other_without_end_are_refused(back_ms: int) -> None:
+    def again(state: StringValue, timer: Timer, timers: KeyTimers) -> None:
+        timers.set_timer(
+            timer.at_ms - back_ms if timer.name == "a" else timer.at_ms + back_ms, "ba"[timer.name == "b"]
+        )
+
+    stage = stage_on(MemoryTable(), on_timer=again)
+    with pytest.raises(
+        TimerFailed, match="more than 10000 times in a row a timer has set one that is not after itself"
+    ):
+        stage.accept(said(90_000, ("set", -50_000, "a")))
+
+
+def test_a_timer_may_go_on_for_as_long_as_time_does() -> None:
+    def every(state: StringValue, timer: Timer, timers: KeyTimers) -> list[str]:
+        timers.set_timer(timer.at_ms + 1, timer.name)
+        return [str(timer.at_ms)]
+
+    stage = stage_on(MemoryTable(), on_timer=every)
+    stage.accept(said(0, ("set", 0, "a")))
+    stage.advance(30_000)
+    assert [text for _, text in stage.take_results()] == ["fold 0: 0 ", *map(str, range(30_001))]
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda timers: timers.set_timer(1.5), r"set_timer\(at_ms=1.5\); milliseconds since 1970"),
+        (lambda timers: timers.set_timer(True), "set_timer"),
+        (lambda timers: timers.set_timer(-1), "0 to 281474976710655"),
+        (lambda timers: timers.set_timer(1 << 48), "set_timer"),
+        (lambda timers: timers.set_timer(1, "n" * 121), "at most 120 characters"),
+        (lambda timers: timers.set_timer(1, None), "a timer's name must be text"),
+        (lambda timers: timers.delete_timer(b"a"), "a timer's name must be text"),
+    ],
+)
+def test_what_is_no_timer_is_refused(call: Callable[[KeyTimers], None], text: str) -> None:
+    timers = KeyTimers(b"k", {}, "totals", allowed=True)
+    with pytest.raises(PoisonError, match=text) as caught:
+        call(timers)
+    assert "stage 'totals'" in str(caught.value)
+    assert timers.timers == {}
+    timers.set_timer((1 << 48) - 1, "n" * 120)
+    timers.set_timer(0)
+
+
+def test_a_record_from_a_wrong_clock_is_folded_and_moves_nothing() -> None:
+    guard = JumpGuard(max_jump_ms=1_000)
+    told, rows = run([[said(10), said(10**12, key="l"), said(1_010)]], guard=guard, expire_after_ms=500)
+    assert [text for _, text in told] == ["fold 10: 10 ", f"fold {10**12}: {10**12} ", "fold 1010: 1010 "]
+    assert states_in(rows) == {b"k": "1010 "}, "l expires 500 ms after it came"
+    first = stage_on(MemoryTable(), guard=guard, clock_ms=100, expire_after_ms=500)
+    assert first.accept(said(10**12)).forward
+    assert first.stream_time_ms is None
+    first.accept(said(600, key="l"))
+    first.finish(0)
+    assert [(one.key, one.state is None) for one in first.take_changes()] == [(b"k", True), (b"l", False)]
+
+
+def test_a_guard_may_drop_such_a_record_or_stop() -> None:
+    stage = stage_on(MemoryTable(), guard=JumpGuard(1_000, policy="drop"))
+    stage.accept(said(10))
+    assert stage.accept(said(10**12)).reason is Reason.MALFORMED
+    stage = stage_on(MemoryTable(), guard=JumpGuard(1_000, policy="stop"), clock_ms=0)
+    with pytest.raises(PoisonError, match="ahead of the service's clock"):
+        stage.accept(said(10**12))
+    with pytest.raises(PoisonError, match="has no key, and timers are kept by key"):
+        stage.accept(Record(value=(1, []), timestamp_ms=1))
+
+
+def test_a_state_that_cannot_be_stored_is_its_records_fault() -> None:
+    def spoil(state: dict[Any, Any], value: object, timers: KeyTimers) -> None:
+        state[7] = "numbers are no names in JSON"
+
+    stage: TimedAggregate[Any] = TimedAggregate(MemoryTable(), state=dict, fold=spoil, stage="totals")
+    with pytest.raises(
+        PoisonError, match="stage 'totals': a state of key b'k' was left that cannot be stored"
+    ):
+        stage.accept(said(1))
+
+
+def test_rows_stay_few_however_many_keys_come() -> None:
+    """200,000 records, each of a new key: no more rows than keys within the time that a state lives, and the index of those."""
+    life_ms, batch_size, per_batch = 6_400, 5_000, 5_000
+    table, most, number = MemoryTable(), 0, 0
+    for _ in range(200_000 // batch_size):
+        stage: TimedAggregate[Int64Value] = TimedAggregate(
+            table, state=Int64Value, fold=lambda state, value, timers: None, expire_after_ms=life_ms
+        )
+        for _ in range(batch_size):
+            number += 1
+            stage.accept(Record(key=b"%d" % number, timestamp_ms=number))
+        stage.finish(0)
+        most = max(most, len(table.rows()))
+    names = [name[:1] for name in table.rows()]
+    assert names.count(KEYS) == life_ms, "those of the last life_ms, a record a millisecond"
+    # 64 buckets of a life, and those of the two batches before, which are removed one batch later; a batch adds to each
+    # of its buckets index rows of one group, in two parts.
+    buckets = (life_ms + 2 * per_batch) // (life_ms // 64) + 2
+    assert most <= life_ms + 2 * 2 * buckets + 2
+    assert names.count(INDEX) > 0
+    assert names.count(MANIFEST) == names.count(CLOCK) == 1
+
+
+def test_timers_far_away_take_few_buckets() -> None:
+    """A year of timers, a minute apart, is listed in some hundred index rows, and each of them fires at its moment."""
+    minute_ms, table = 60_000, MemoryTable()
+    year = range(minute_ms, 365 * 24 * 60 * minute_ms, 97 * minute_ms)
+    stage = stage_on(table)
+    for number, at_ms in enumerate(year):
+        stage.accept(said(0, ("set", at_ms, "a"), key=str(number)))
+    stage.finish(0)
+    assert sum(1 for name in table.rows() if name.startswith(INDEX)) < 400
+    found: list[str] = []
+    for day in range(0, 366, 5):
+        stage = stage_on(table)
+        stage.advance(day * 24 * 60 * minute_ms)
+        found += [str(text).partition(":")[0] for _, text in stage.take_results()]
+        stage.finish(0)
+    assert found == [f"a@{at_ms}" for at_ms in year]
