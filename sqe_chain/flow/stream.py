@@ -62,7 +62,6 @@ from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain._proto.dropped_pb2 import Dropped
-    from sqe_chain._proto.window_result_pb2 import WindowResult
 
 Changed = TypeVar("Changed")
 MAX_BUCKETS = 1024
@@ -71,7 +70,7 @@ MAX_BUCKETS = 1024
 @dataclass(frozen=True, slots=True)
 class Stream(
     FilterSteps[Value, "Filter[Value]"],
-    WindowSteps[Value, "Filter[WindowResult]"],
+    WindowSteps[Value],
     JoinSteps[Value],
     Generic[Value],
 ):
@@ -427,7 +426,7 @@ class Stream(
 
     def _windowed(
         self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
-    ) -> Filter[WindowResult]:
+    ) -> Filter[Any]:
         return Filter(self.flow, self._stage(name, kind, where, store, key))
 
     def _joined(

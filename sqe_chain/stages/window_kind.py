@@ -8,6 +8,7 @@ from typing import Any
 
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.codecs import Codec
+from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_windows
 from sqe_chain.flow.filtering import guard_setting
@@ -19,7 +20,7 @@ from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, context_of
 from sqe_chain.stages.user_code import guarded
 from sqe_chain.stages.windowing import WINDOW_GUARD
-from sqe_chain.stages.windows import RETAINED, WindowedAggregate, results_of
+from sqe_chain.stages.windows import RETAINED, Result, WindowedAggregate, results_of
 
 
 class FlowWindows(WindowedAggregate[Any]):
@@ -126,18 +127,16 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     def outputs(self, stage: FlowWindows) -> Iterable[Given]:
         """The windows that have become final, under the input that moved stream time past their end."""
-        return (
-            Given(
-                result.key,
-                WindowResult(
-                    key=result.key,
-                    start_ms=result.span.start_ms,
-                    end_ms=result.span.end_ms,
-                    type=self.states.type_name,
-                    state=self.states.encode(result.state),
-                ),
-            )
-            for result in stage.take_results()
+        return (Given(result.key, self._emitted(result)) for result in stage.take_results())
+
+    def _emitted(self, result: Result) -> object:
+        """A value of the flow's kind: JSON with its state, or the message for states in any other form."""
+        key, (start_ms, end_ms), state = result
+        if self.states.name == "json":
+            return window_of(self.states.python_type)(key_text(key), start_ms, end_ms, state)
+        encoded = self.states.encode(state)
+        return WindowResult(
+            key=key, start_ms=start_ms, end_ms=end_ms, type=self.states.type_name, state=encoded
         )
 
     def advance(self, stage: FlowWindows, to_ms: int) -> None:

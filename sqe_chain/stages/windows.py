@@ -66,7 +66,7 @@ class Result(NamedTuple):
 
 
 @dataclass(slots=True)
-class Window(Generic[State]):
+class OpenWindow(Generic[State]):
     """An open window of a key.
 
     Attributes:
@@ -271,10 +271,10 @@ class WindowedAggregate(Generic[State]):
         self._expiring.replace(row, [window for window in opened if window not in found] + [one])
         return True
 
-    def _opened(self, row: bytes, span: Span, state: State) -> Window[State]:
+    def _opened(self, row: bytes, span: Span, state: State) -> OpenWindow[State]:
         at_ms = self._closes(span)
         self._timetable.remind(row, at_ms)
-        return Window(span, state, None, at_ms)
+        return OpenWindow(span, state, None, at_ms)
 
     def _folded(self, state: State | None, value: object) -> State:
         """Fold into a copy, so that a fold that fails changes nothing."""
@@ -299,7 +299,7 @@ class WindowedAggregate(Generic[State]):
 
     def _close(self, row: bytes, due_ms: int) -> None:
         """Close the windows of a key that end now; list those again that were extended."""
-        kept: list[Window[State]] = []
+        kept: list[OpenWindow[State]] = []
         windows = self._expiring.all_at(row)
         for window in sorted(windows, key=lambda one: one.span):
             at_ms = self._closes(window.span)
@@ -313,7 +313,7 @@ class WindowedAggregate(Generic[State]):
         if len(kept) < len(windows):
             self._expiring.replace(row, kept)
 
-    def _give(self, key: bytes, window: Window[State], at_ms: int) -> None:
+    def _give(self, key: bytes, window: OpenWindow[State], at_ms: int) -> None:
         self._results.append(Result(key, window.span, window.state))
         if self._retention_ms:
             start_ms, end_ms = window.span
@@ -323,13 +323,13 @@ class WindowedAggregate(Generic[State]):
     def _closes(self, span: Span) -> int:
         return closes_ms(self._windows, span, self._lateness_ms)
 
-    def _end_of(self, window: Window[State], now_ms: int) -> int:
+    def _end_of(self, window: OpenWindow[State], now_ms: int) -> int:
         del now_ms
         return self._closes(window.span)
 
-    def _decode(self, content: bytes) -> list[Window[State]]:
+    def _decode(self, content: bytes) -> list[OpenWindow[State]]:
         return [
-            Window(
+            OpenWindow(
                 Span(stored.start_ms, stored.start_ms + stored.length_ms),
                 self._codec.decode(stored.state),
                 stored.start_ms + stored.listed_after_ms,
@@ -338,7 +338,7 @@ class WindowedAggregate(Generic[State]):
             for stored in WindowsRow.FromString(content).windows
         ]
 
-    def _encode(self, windows: list[Window[State]]) -> bytes:
+    def _encode(self, windows: list[OpenWindow[State]]) -> bytes:
         row = WindowsRow()
         for window in sorted(windows, key=lambda one: one.span):
             row.windows.add(
