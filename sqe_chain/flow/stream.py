@@ -425,9 +425,15 @@ class Stream(
         return Filter(self.flow, self._stage(name, kind, where, store))
 
     def _windowed(
-        self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
+        self,
+        name: str,
+        kind: StageKind,
+        store: str | None,
+        where: str,
+        key: UserFunction | None,
+        view: ViewKind | None,
     ) -> Filter[Any]:
-        return Filter(self.flow, self._stage(name, kind, where, store, key))
+        return Filter(self.flow, self._stage(name, kind, where, store, key, view=view))
 
     def _joined(
         self, name: str, kind: StageKind, other: object, store: str | None, where: str

@@ -19,6 +19,7 @@ from sqe_chain.flow.functions import (
 )
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
+from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain._proto.window_result_pb2 import WindowResult
@@ -32,7 +33,13 @@ class WindowSteps(Generic[Value]):
     __slots__ = ()
 
     def _windowed(
-        self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
+        self,
+        name: str,
+        kind: StageKind,
+        store: str | None,
+        where: str,
+        key: UserFunction | None,
+        view: ViewKind | None,
     ) -> Any:  # noqa: ANN401 - a `Filter`
         raise NotImplementedError
 
@@ -52,6 +59,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[WindowResult]: ...
 
     @overload
@@ -70,6 +78,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[WindowResult]: ...
 
     @overload
@@ -88,6 +97,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[WindowResult]: ...
 
     @overload
@@ -106,6 +116,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[WindowResult]: ...
 
     @overload
@@ -124,6 +135,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[Window[State]]: ...
 
     @overload
@@ -142,6 +154,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[Window[State]]: ...
 
     @overload
@@ -160,6 +173,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[Window[State]]: ...
 
     @overload
@@ -178,6 +192,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Filter[Window[State]]: ...
 
     def windowed(  # noqa: PLR0913 - a declaration names what it needs
@@ -195,6 +210,7 @@ class WindowSteps(Generic[Value]):
         heartbeat: UserFunction | None = None,
         guard: object = STANDARD,
         store: str | None = None,
+        view: ViewKind | None = None,
     ) -> Any:
         """Fold each value into the windows of its key that its event time lies in.
 
@@ -217,6 +233,8 @@ class WindowSteps(Generic[Value]):
                 clock), so that windows close although their inputs are silent.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
+            view: as for `aggregate`: also write each window, open or retained, in a form for programs without protobuf, under
+                its key and its beginning (docs/stores.md).
 
         Raises:
             FlowError: name clash, or a stage after `changes()`.
@@ -233,5 +251,6 @@ class WindowSteps(Generic[Value]):
             retention_ms=retention_ms,
             beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
             guard=guard,
+            shown=view is not None,
         )
-        return self._windowed(name, kind, store, where, key)
+        return self._windowed(name, kind, store, where, key, view)
