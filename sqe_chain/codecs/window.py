@@ -1,5 +1,7 @@
 """The result of a window whose state is JSON: a value with a type of its own for each type of states.
 
+Results that wait in a store are found again by the names of this module and its class: they stay as they are.
+
 >>> hours = Window[dict]
 >>> hours(key="robot-7", start_ms=0, end_ms=3_600_000, state={"screws": 7}).state
 {'screws': 7}
