@@ -296,6 +296,16 @@ def shown_in(rows: Rows) -> dict[bytes, tuple[Span, str, bool]]:
     return found
 
 
+def test_a_window_that_a_longer_lateness_opened_again_is_shown_when_its_final_one_is_forgotten() -> None:
+    table = MemoryTable()
+    run(table, [event(5, "a"), event(12, "b")], Tumbling(10), retention_ms=20, shown=True)
+    assert shown_in(table.rows())[b"vk@0"] == (Span(0, 10), "a", True)
+    run(table, [event(6, "c")], Tumbling(10), lateness_ms=100, retention_ms=20, shown=True)
+    run(table, [event(31, "d")], Tumbling(10), lateness_ms=100, retention_ms=20, shown=True)
+    assert shown_in(table.rows())[b"vk@0"] == (Span(0, 10), "c", False)
+    assert not any(name.startswith(b"r") for name in table.rows())
+
+
 def views_of(retained: list[Told], opened: list[Told]) -> dict[bytes, tuple[Span, str, bool]]:
     """What they should be: a row for each window."""
     return {
