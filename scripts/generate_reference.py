@@ -55,6 +55,7 @@ PAGES: dict[str, tuple[str, ...]] = {
             "TableJoin",
             "StreamJoin",
             "Dropped",
+            "Window",
             "WindowResult",
         ),
         *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),

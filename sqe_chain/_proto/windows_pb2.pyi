@@ -312,7 +312,9 @@ Global___FirstsRow: _TypeAlias = FirstsRow  # noqa: Y015
 
 @_typing.final
 class WindowsRow(_message.Message):
-    """A row `w...`: the open windows of a key. A row `r...`: one closed window that is retained."""
+    """A row `w...`: the open windows of a key. A row `r...`: one closed window that is retained. A row `v...`, of stages with
+    a view: one window, open or retained; its name ends with the key, `@` and the window's beginning in milliseconds.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -324,12 +326,15 @@ class WindowsRow(_message.Message):
         LENGTH_MS_FIELD_NUMBER: _builtins.int
         STATE_FIELD_NUMBER: _builtins.int
         LISTED_AFTER_MS_FIELD_NUMBER: _builtins.int
+        FINAL_FIELD_NUMBER: _builtins.int
         start_ms: _builtins.int
         length_ms: _builtins.int
         state: _builtins.bytes
         """The state, a protobuf message of the user's."""
         listed_after_ms: _builtins.int
         """Its moment in the time index, counted from its start."""
+        final: _builtins.bool
+        """Only in rows `v...`: the window is closed."""
         def __init__(
             self,
             *,
@@ -337,10 +342,11 @@ class WindowsRow(_message.Message):
             length_ms: _builtins.int = ...,
             state: _builtins.bytes = ...,
             listed_after_ms: _builtins.int = ...,
+            final: _builtins.bool = ...,
         ) -> None: ...
         _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
         def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["length_ms", b"length_ms", "listed_after_ms", b"listed_after_ms", "start_ms", b"start_ms", "state", b"state"]  # noqa: Y015
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["final", b"final", "length_ms", b"length_ms", "listed_after_ms", b"listed_after_ms", "start_ms", b"start_ms", "state", b"state"]  # noqa: Y015
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from itertools import islice
 from json import dumps
 from pathlib import Path
@@ -20,10 +19,12 @@ from sqe_chain.cli.options import FlowArgument, JsonOption, StoreOption, Traceba
 from sqe_chain.cli.selection import line_of, selection
 from sqe_chain.cli.state_files import write_states
 from sqe_chain.cli.values import moment_ms, store_urls
+from sqe_chain.cli.waiting import show_waiting, utc
 from sqe_chain.codecs import Codec, Field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stored import StoredState
+from sqe_chain.protocol.holding import waiting_in
 from sqe_chain.runtime.connecting import open_stores
 from sqe_chain.runtime.states import Rows, decoded, stage_named, stored_rows
 
@@ -65,6 +66,13 @@ def state(  # noqa: PLR0913 - options of a command
         Path | None,
         typer.Option("--output", metavar="FILE", help="Write to a new file: .jsonl, .jsonl.gz or .parquet."),
     ] = None,
+    waiting: Annotated[
+        bool,
+        typer.Option(
+            "--waiting",
+            help="Instead of states: how many records wait for event time in each state partition, and who holds them back.",
+        ),
+    ] = False,
     json: JsonOption = False,
     limit: Annotated[
         int | None,
@@ -83,6 +91,13 @@ def state(  # noqa: PLR0913 - options of a command
         flow = load_flow(target)
         node = stage_named(flow, stage)
         with open_stores(flow, store_urls(store or ())) as stores:
+            if waiting:
+                if keys or match or where or begin or end or output or limit:
+                    raise ConfigurationError(
+                        "--waiting shows no states: leave out keys and all other choices"
+                    )
+                show_waiting(waiting_in(stores[""], flow, node), as_lines=json)
+                return
             wanted = [_key(text) for text in keys or ()]
             stored = stored_rows(flow, node, stores, wanted)
             codec = node.codec
@@ -143,7 +158,7 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
         values = [Text("no state", "dim")]
         if one.state is not None:
             values = [Text(_cell(field, one.state)) for field in fields]
-        span = [*map(_moment, one.span), "final" if one.final else "open"] if one.span else []
+        span = [*map(utc, one.span), "final" if one.final else "open"] if one.span else []
         table.add_row(Text(readable(one.key)), *span, *values)
     if table.row_count:
         OUT.print(table)
@@ -151,14 +166,6 @@ def _show(node: StageNode, codec: Codec[Any], found: Iterator[StoredState], limi
         ERR.print(f"stage {node.name!r} has no such states")
     if next(found, None) is not None:
         ERR.print(f"showing the first {limit}; --limit N shows more, --json all")
-
-
-def _moment(at_ms: int) -> str:
-    """A date and time in UTC; a time outside Python's calendar as a number."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00")
-    except (OverflowError, ValueError, OSError):
-        return str(at_ms)
 
 
 def _cell(field: Field, state: object) -> str:

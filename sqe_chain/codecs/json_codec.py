@@ -12,6 +12,7 @@ import msgspec
 
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
 from sqe_chain.codecs.json_shape import form_of, kinds_of, misread, shape_of
+from sqe_chain.codecs.window import state_type
 from sqe_chain.errors import ConfigurationError
 
 Value = TypeVar("Value")
@@ -48,9 +49,7 @@ class Json(Codec[Value]):
         reason = _why_unfit(python_type)
         if reason:
             raise ConfigurationError(f"codec 'json' cannot take {python_type!r}: {reason}")
-        self._name = (
-            ("" if python_type in PLAIN else python_type.__name__) if type_name is None else type_name
-        )
+        self._name = _name_of(python_type) if type_name is None else type_name
         vars(self)["decode"] = msgspec.json.Decoder(form_of(python_type)).decode  # called for every message
         self._floats = bool({"float", "any"} & kinds_of(python_type))
 
@@ -129,6 +128,11 @@ class Json(Codec[Value]):
         if codec_name(was) != self.name:
             return f"it was {was}, now it is JSON of {self.python_type.__name__}"
         return misread(shape, self.shape(), (was, self.type_name))
+
+
+def _name_of(python_type: type) -> str:
+    """The name of a class; plain values have none, nor has a window of them."""
+    return "" if python_type in PLAIN or state_type(python_type) in PLAIN else python_type.__name__
 
 
 def _unpickle(python_type: type[Value], type_name: str) -> Json[Value]:

@@ -19,6 +19,7 @@ from google.protobuf import descriptor_pool, message_factory
 from sqe_chain.codecs.codec import Codec
 from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.codecs.raw import Raw
+from sqe_chain.codecs.window import Window, state_type, window_of
 from sqe_chain.errors import ConfigurationError
 
 Value = TypeVar("Value")
@@ -122,6 +123,9 @@ def tag_of(codec: Codec[Any]) -> str:
     if isinstance(codec, Protobuf):
         return codec.type_name
     python_type = codec.python_type
+    state = None if python_type is Window else state_type(python_type)
+    if state is not None:
+        return f"{codec.name}:{Window.__module__}:{Window.__qualname__}[{tag_of(codec_for(state))}]"
     return f"{codec.name}:{python_type.__module__}:{python_type.__qualname__}"
 
 
@@ -150,6 +154,7 @@ def codec_tagged(tag: str) -> Codec[Any]:
             ) from None
         return Protobuf(message_factory.GetMessageClass(message))
     module, _, qualname = rest.partition(":")
+    qualname, of_state, state = qualname.partition("[")
     found: Any = _shipped.get(tag)
     if found is None:
         try:
@@ -161,7 +166,7 @@ def codec_tagged(tag: str) -> Codec[Any]:
                 f"values of type {module}.{qualname} {_ON_THEIR_WAY}, but this process cannot find that class: "
                 f"{error}. Define it at the top of a module or script, not inside a function. {_RENAMED}"
             ) from error
-    return codec_named(name)(found)
+    return codec_named(name)(window_of(codec_tagged(state[:-1]).python_type) if of_state else found)
 
 
 def make_known(python_types: Iterable[type]) -> None:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Never
 
+from google.protobuf.message import Message
+
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.timers import Timer
 
@@ -23,6 +25,7 @@ else:
 Value = TypeVar("Value")
 Made = TypeVar("Made")
 State = TypeVar("State")
+MessageState = TypeVar("MessageState", bound=Message)
 Payload = TypeVar("Payload")
 
 UserFunction = Callable[..., Any]

@@ -98,10 +98,10 @@ def check_fit(
     Raises:
         FlowError: it cannot.
     """
-    if not kind.states_by_key and (buckets != 1 or view is not None):
-        raise FlowError(
-            f"{where}: buckets and view are for states by key, and {kind.method} has none; leave them out"
-        )
+    if not kind.states_by_key and buckets != 1:
+        raise FlowError(f"{where}: buckets are for states by key, and {kind.method} has none; leave them out")
+    if view is not None and not kind.has_views:
+        raise FlowError(f"{where}: a view shows states, and {kind.method} has none to show; leave it out")
     if (kind.spread == "id") != (kind.identity is not None):
         raise FlowError(f"{where}: kind {kind.name!r}: spread must be 'id' if and only if identity is set")
     if inputs != kind.inputs:

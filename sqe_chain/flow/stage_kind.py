@@ -239,6 +239,11 @@ class StageKind(ABC):
         return False
 
     @property
+    def has_views(self) -> bool:
+        """Whether some of its rows can be shown to other programs (`shown_in`), so that the stage may have a view."""
+        return self.states_by_key
+
+    @property
     def codec(self) -> Codec[Any] | None:
         """Of the states in its rows, to be compared with the stored type; None: the kind has its own format of rows."""
         return None
@@ -298,3 +303,20 @@ class StageKind(ABC):
         if self.codec is None:
             return ()
         return (StoredState(row, self.codec.decode(content)),)
+
+    def shown_in(self, row: bytes, content: bytes) -> Mapping[str, object] | None:
+        """What a view shows of a stored row, as an object of JSON; None: nothing, at no time. See `has_views`.
+
+        Args:
+            row: its name.
+            content: its content.
+
+        Raises:
+            Exception: it cannot be shown; then the view says so.
+        """
+        del row
+        if self.codec is None:
+            return None
+        found = self.codec.to_view(self.codec.decode(content))
+        # Lists and numbers, and the JSON of some of protobuf's own types (wrappers, timestamps), are no object.
+        return found if isinstance(found, dict) else {"value": found}

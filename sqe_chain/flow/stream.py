@@ -58,7 +58,6 @@ from sqe_chain.ports import ViewKind
 
 if TYPE_CHECKING:
     from sqe_chain._proto.dropped_pb2 import Dropped
-    from sqe_chain._proto.window_result_pb2 import WindowResult
 
 Changed = TypeVar("Changed")
 MAX_BUCKETS = 1024
@@ -68,7 +67,7 @@ MAX_BUCKETS = 1024
 class Stream(
     AggregateSteps[Value],
     FilterSteps[Value, "Filter[Value]"],
-    WindowSteps[Value, "Filter[WindowResult]"],
+    WindowSteps[Value],
     JoinSteps[Value],
     Generic[Value],
 ):
@@ -326,9 +325,15 @@ class Stream(
         return Filter(self.flow, self._stage(name, kind, where, store))
 
     def _windowed(
-        self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
-    ) -> Filter[WindowResult]:
-        return Filter(self.flow, self._stage(name, kind, where, store, key))
+        self,
+        name: str,
+        kind: StageKind,
+        store: str | None,
+        where: str,
+        key: UserFunction | None,
+        view: ViewKind | None,
+    ) -> Filter[Any]:
+        return Filter(self.flow, self._stage(name, kind, where, store, key, view=view))
 
     def _aggregated(
         self,

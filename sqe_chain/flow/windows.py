@@ -3,30 +3,123 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import caller_line, check_callable, declared, state_codec
-from sqe_chain.flow.functions import Condition, KeyInContext, KeyOf, State, UserFunction, Value
+from sqe_chain.flow.functions import (
+    Condition,
+    KeyInContext,
+    KeyOf,
+    MessageState,
+    State,
+    UserFunction,
+    Value,
+)
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import STANDARD, StageKind
+from sqe_chain.ports import ViewKind
 
-Windowed = TypeVar("Windowed")
-"""Type of a declared windowed stage: a stream of the windows' results."""
+if TYPE_CHECKING:
+    from sqe_chain._proto.window_result_pb2 import WindowResult
+    from sqe_chain.codecs.window import Window
+    from sqe_chain.flow.stream import Filter
 
 
-class WindowSteps(Generic[Value, Windowed]):
+class WindowSteps(Generic[Value]):
     """The windowed stage of a stream."""
 
     __slots__ = ()
 
     def _windowed(
-        self, name: str, kind: StageKind, store: str | None, where: str, key: UserFunction | None
-    ) -> Windowed:
+        self,
+        name: str,
+        kind: StageKind,
+        store: str | None,
+        where: str,
+        key: UserFunction | None,
+        view: ViewKind | None,
+    ) -> Any:  # noqa: ANN401 - a `Filter`
         raise NotImplementedError
 
     @overload
+    def windowed(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        windows: object,
+        *,
+        state: type[MessageState],
+        fold: Callable[[MessageState, Value], None],
+        key: KeyOf[Value] | None = None,
+        codec: Codec[MessageState] | str | None = None,
+        merge: Callable[[MessageState, MessageState], None] | None = None,
+        lateness_ms: int = 0,
+        retention_ms: int = 0,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        view: ViewKind | None = None,
+    ) -> Filter[WindowResult]: ...
+
+    @overload
+    def windowed(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        windows: object,
+        *,
+        state: type[MessageState],
+        fold: Callable[[MessageState, Value, Context], None],
+        key: KeyOf[Value] | None = None,
+        codec: Codec[MessageState] | str | None = None,
+        merge: Callable[[MessageState, MessageState], None] | None = None,
+        lateness_ms: int = 0,
+        retention_ms: int = 0,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        view: ViewKind | None = None,
+    ) -> Filter[WindowResult]: ...
+
+    @overload
+    def windowed(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        windows: object,
+        *,
+        state: type[MessageState],
+        fold: Callable[[MessageState, Value], None],
+        key: KeyInContext[Value],
+        codec: Codec[MessageState] | str | None = None,
+        merge: Callable[[MessageState, MessageState], None] | None = None,
+        lateness_ms: int = 0,
+        retention_ms: int = 0,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        view: ViewKind | None = None,
+    ) -> Filter[WindowResult]: ...
+
+    @overload
+    def windowed(  # type: ignore[overload-overlap]
+        self,
+        name: str,
+        windows: object,
+        *,
+        state: type[MessageState],
+        fold: Callable[[MessageState, Value, Context], None],
+        key: KeyInContext[Value],
+        codec: Codec[MessageState] | str | None = None,
+        merge: Callable[[MessageState, MessageState], None] | None = None,
+        lateness_ms: int = 0,
+        retention_ms: int = 0,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        view: ViewKind | None = None,
+    ) -> Filter[WindowResult]: ...
+
+    @overload
     def windowed(
         self,
         name: str,
@@ -42,7 +135,8 @@ class WindowSteps(Generic[Value, Windowed]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-    ) -> Windowed: ...
+        view: ViewKind | None = None,
+    ) -> Filter[Window[State]]: ...
 
     @overload
     def windowed(
@@ -60,7 +154,8 @@ class WindowSteps(Generic[Value, Windowed]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-    ) -> Windowed: ...
+        view: ViewKind | None = None,
+    ) -> Filter[Window[State]]: ...
 
     @overload
     def windowed(
@@ -78,7 +173,8 @@ class WindowSteps(Generic[Value, Windowed]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-    ) -> Windowed: ...
+        view: ViewKind | None = None,
+    ) -> Filter[Window[State]]: ...
 
     @overload
     def windowed(
@@ -96,7 +192,8 @@ class WindowSteps(Generic[Value, Windowed]):
         heartbeat: Condition[Value] | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-    ) -> Windowed: ...
+        view: ViewKind | None = None,
+    ) -> Filter[Window[State]]: ...
 
     def windowed(  # noqa: PLR0913 - a declaration names what it needs
         self,
@@ -113,11 +210,13 @@ class WindowSteps(Generic[Value, Windowed]):
         heartbeat: UserFunction | None = None,
         guard: object = STANDARD,
         store: str | None = None,
-    ) -> Windowed:
+        view: ViewKind | None = None,
+    ) -> Any:
         """Fold each value into the windows of its key that its event time lies in.
 
-        When stream time has passed the end of a window plus the lateness, the window is final, and is emitted as a
-        `WindowResult` (proto/sqe_chain/v1/window_result.proto) under its key. Later values are dropped.
+        When stream time has passed the end of a window plus the lateness, the window is final, and is emitted under its
+        key: where the state is JSON, as a `Window` with the state; else as a `WindowResult`
+        (proto/sqe_chain/v1/window_result.proto) with the state as its codec encodes it. Later values are dropped.
 
         Args:
             name: stage name; permanent.
@@ -134,6 +233,8 @@ class WindowSteps(Generic[Value, Windowed]):
                 clock), so that windows close although their inputs are silent.
             guard: as for `distinct`.
             store: name of the store for this stage; by default the service's.
+            view: as for `aggregate`: also write each window, open or retained, in a form for programs without protobuf, under
+                its key and its beginning (docs/stores.md).
 
         Raises:
             FlowError: name clash, or a stage after `changes()`.
@@ -150,5 +251,6 @@ class WindowSteps(Generic[Value, Windowed]):
             retention_ms=retention_ms,
             beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
             guard=guard,
+            shown=view is not None,
         )
-        return self._windowed(name, kind, store, where, key)
+        return self._windowed(name, kind, store, where, key, view)

@@ -23,7 +23,7 @@ class Views:
 
     Attributes:
         kind: the form.
-        shown: key -> its view; every key that is written and not deleted has one.
+        shown: key -> its view; a key that is written and has none shows nothing, now or later.
     """
 
     kind: ViewKind
@@ -265,7 +265,7 @@ class StateStore(Protocol):
     ) -> Header | None:
         """In one atomic operation: if the header equals `before` (None: absent), write rows and `after`.
 
-        With `views`, also write the view of each written state, and delete that of each deleted one.
+        With `views`, also write the views of written states, and delete that of each deleted one.
 
         Returns:
             The current header: equal to `after` if and only if the operation was done, now or by

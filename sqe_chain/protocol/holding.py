@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from sqe_chain.errors import ConfigurationError, StoreInconsistent
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import StateStore
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan, mark_name
-from sqe_chain.segment.event_times import ORIGIN
+from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
+from sqe_chain.segment.event_times import ORIGIN, WHOLE, WaitingUnits, furthest
 
 NOTICE_MS: Final = 60_000
 """After so long the first notice is emitted; each further one after twice the time."""
@@ -36,12 +41,75 @@ class Holder(NamedTuple):
         return f"{self.topic}[{self.partition}]{by}"
 
 
+class Waiting(NamedTuple):
+    """What waits for event time in one state partition of a stage.
+
+    Attributes:
+        part: state partition.
+        units: how many records.
+        taken_to_ms: up to where records were taken, in event time; None: none yet.
+        holder: who holds the others back; None when nothing waits, or nobody is waited for any more.
+    """
+
+    part: int
+    units: int
+    taken_to_ms: int | None
+    holder: Holder | None
+
+
 def holder_of(plan: Plan) -> Holder | None:
     """Who holds back what waits after a plan; None when nothing waits, or nobody is waited for."""
-    if not plan.held:
-        return None
+    return _behind(plan, plan.ranges) if plan.held else None
+
+
+def waiting_of(flow: Flow, stage: StageNode, plan: Plan) -> list[Waiting]:
+    """What waits for event time in each state partition of a stage after a plan.
+
+    Args:
+        flow: the flow.
+        stage: one of its stages.
+        plan: its last plan.
+    """
+    topics = flow.topics_before(stage)
+    ranges = [one for one in plan.ranges if one.tp[0] in topics]
+    whole = plan.waiting.get(mark_name(stage.name, WHOLE))
+    found = []
+    for part in range(plan.layout.state_partitions):
+        known = plan.waiting.get(mark_name(stage.name, part), WaitingUnits(0, None))
+        # Without a shuffle a state partition has input partitions of its own, and waits for no others.
+        own = ranges if whole is not None else [one for one in ranges if one.tp[1] == part]
+        frontier = furthest(known.frontier, whole and whole.frontier)
+        holder = _behind(plan, own) if known.units else None
+        found.append(Waiting(part, known.units, frontier and frontier.at_ms, holder))
+    return found
+
+
+def waiting_in(home: StateStore, flow: Flow, stage: StageNode) -> list[Waiting]:
+    """The same, as of the last plan in the home store; reading it disturbs nobody.
+
+    Raises:
+        ConfigurationError: the flow has not run with this store, or the stage takes its records as they come.
+        StoreInconsistent: its last plan is missing.
+        Unavailable: the store does not answer.
+    """
+    if stage.stage_kind.order != "times":
+        raise ConfigurationError(
+            f"stage {stage.name!r} takes its records as they come, so none waits for event time; only windows, joins and filters by "
+            "event time do"
+        )
+    stored, _ = home.home(flow.name)
+    if stored is None or stored.number < 0:
+        raise ConfigurationError(f"the store has no flow {flow.name!r}: it has not run with this store yet")
+    data = home.plan(flow.name, stored.number)
+    if data is None:
+        raise StoreInconsistent(f"the home store has no plan {stored.number} of flow {flow.name!r}")
+    return waiting_of(flow, stage, Plan.from_bytes(data))
+
+
+def _behind(plan: Plan, ranges: Iterable[PlannedRange]) -> Holder | None:
+    """Who of these partitions is behind after a plan; None when nobody is waited for."""
     found, times_after = list[Holder](), KnownTimes.after(plan)
-    for planned in plan.ranges:
+    for planned in ranges:
         name = mark_name(*planned.tp)
         times = times_after.at(planned.tp, plan.caught_up, plan.clock_ms)
         idle = plan.caught_up.get(name, ())

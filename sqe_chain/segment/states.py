@@ -201,11 +201,11 @@ class View:
 
     Attributes:
         kind: the form.
-        show: a serialized state -> what is shown.
+        show: a row and its content -> what is shown; None: nothing.
     """
 
     kind: ViewKind
-    show: Callable[[bytes], Shown]
+    show: Callable[[bytes, bytes], Shown | None]
 
     def of(self, rows: Rows) -> Views:
         """The views of these rows.
@@ -213,11 +213,12 @@ class View:
         Never fails: views are written after the seal, where nothing may fail on data. A state that cannot be shown
         (NaN or a time that JSON has no form for, an `Any` of an unknown type) is shown as the reason.
         """
-        return Views(self.kind, {key: self._shown(state) for key, state in rows if state is not None})
+        found = {row: self._shown(row, content) for row, content in rows if content is not None}
+        return Views(self.kind, {row: shown for row, shown in found.items() if shown is not None})
 
-    def _shown(self, state: bytes) -> Shown:
+    def _shown(self, row: bytes, content: bytes) -> Shown | None:
         try:
-            return self.show(state)
+            return self.show(row, content)
         except Exception as error:  # noqa: BLE001 - protobuf's JSON mapping raises errors of several kinds
             reason = {"error": f"this state cannot be shown: {type(error).__name__}: {text_of(error)}"}
             return json.dumps(reason, ensure_ascii=False) if self.kind == "json" else reason

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
 
-from sqe_chain.codecs import Codec
 from sqe_chain.flow.nodes import StageNode
+from sqe_chain.flow.stage_kind import StageKind
 from sqe_chain.segment.states import View
 
 
@@ -15,24 +14,26 @@ def view_of(stage: StageNode) -> View | None:
     """How a stage shows its states; None: it does not."""
     if stage.view is None or stage.codec is None:
         return None
-    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage.codec))
+    return View(stage.view, partial(_as_json if stage.view == "json" else _as_hash, stage.stage_kind))
 
 
-def _as_json(codec: Codec[Any], state: bytes) -> str:
-    return json.dumps(_fields(codec, state), ensure_ascii=False, separators=(",", ":"))
+def _as_json(kind: StageKind, row: bytes, content: bytes) -> str | None:
+    found = kind.shown_in(row, content)
+    return None if found is None else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
 
-def _as_hash(codec: Codec[Any], state: bytes) -> dict[str, str]:
-    """Texts as they are, everything else as JSON."""
+def _as_hash(kind: StageKind, row: bytes, content: bytes) -> dict[str, str] | None:
+    """Texts as they are, everything else as JSON; of a window the fields of its state, too."""
+    found = kind.shown_in(row, content)
+    if found is None:
+        return None
+    fields = dict(found)
+    if kind.windowed and isinstance(state := fields.get("state"), dict):
+        del fields["state"]
+        fields |= {f"state.{name}": value for name, value in state.items()}
     return {
         str(name): value
         if isinstance(value, str)
         else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        for name, value in _fields(codec, state).items()
+        for name, value in fields.items()
     }
-
-
-def _fields(codec: Codec[Any], state: bytes) -> dict[str, object]:
-    found = codec.to_view(codec.decode(state))
-    # Lists and numbers, and the JSON of some of protobuf's own types (wrappers, timestamps), are no object.
-    return found if isinstance(found, dict) else {"value": found}

@@ -17,6 +17,7 @@ one record at a time. Kinds of your own are subclasses of `RecordKind`, or of it
 
 from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain.codecs.window import Window
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.stage_kind import LiveState, PlainFold, StageKind, StageTable, StageTask, StageWork
 from sqe_chain.flow.stored import Span, StoredState
@@ -91,6 +92,7 @@ __all__ = [
     "TimedAggregate",
     "Tumbling",
     "Verdict",
+    "Window",
     "WindowResult",
     "WindowedAggregate",
     "by_key",

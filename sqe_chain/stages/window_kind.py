@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sqe_chain._proto.window_result_pb2 import WindowResult
+from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
+from sqe_chain.codecs.window import key_text, window_of
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_windows
 from sqe_chain.flow.filtering import guard_setting
@@ -17,9 +19,10 @@ from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, context_of
+from sqe_chain.stages.shown_windows import RETAINED, SHOWN, key_of_shown
 from sqe_chain.stages.user_code import guarded
 from sqe_chain.stages.windowing import WINDOW_GUARD
-from sqe_chain.stages.windows import RETAINED, WindowedAggregate, results_of
+from sqe_chain.stages.windows import Result, WindowedAggregate, results_of
 
 
 class FlowWindows(WindowedAggregate[Any]):
@@ -55,11 +58,17 @@ class WindowsKind(RecordKind[FlowWindows]):
     retention_ms: int = 0
     beats: DeclaredFunction | None = None
     guard: Any = STANDARD
+    shown: bool = False
 
     @property
     def codec(self) -> Codec[Any]:
         """See `StageKind`."""
         return self.states
+
+    @property
+    def has_views(self) -> bool:
+        """See `StageKind`: only a stage that is declared with a view keeps a row for each window."""
+        return self.shown
 
     @property
     def time_guard(self) -> Any:  # noqa: ANN401 - a guard, or None
@@ -120,24 +129,23 @@ class WindowsKind(RecordKind[FlowWindows]):
             lateness_ms=self.lateness_ms,
             retention_ms=self.retention_ms,
             clock_ms=clock_ms,
+            shown=self.shown,
             **guard_setting(self.guard, "", windows=True),
         )
         return windows
 
     def outputs(self, stage: FlowWindows) -> Iterable[Given]:
         """The windows that have become final, under the input that moved stream time past their end."""
-        return (
-            Given(
-                result.key,
-                WindowResult(
-                    key=result.key,
-                    start_ms=result.span.start_ms,
-                    end_ms=result.span.end_ms,
-                    type=self.states.type_name,
-                    state=self.states.encode(result.state),
-                ),
-            )
-            for result in stage.take_results()
+        return (Given(result.key, self._emitted(result)) for result in stage.take_results())
+
+    def _emitted(self, result: Result) -> object:
+        """A value of the flow's kind: JSON with its state, or the message for states in any other form."""
+        key, (start_ms, end_ms), state = result
+        if self.states.name == "json":
+            return window_of(self.states.python_type)(key_text(key), start_ms, end_ms, state)
+        encoded = self.states.encode(state)
+        return WindowResult(
+            key=key, start_ms=start_ms, end_ms=end_ms, type=self.states.type_name, state=encoded
         )
 
     def advance(self, stage: FlowWindows, to_ms: int) -> None:
@@ -149,3 +157,16 @@ class WindowsKind(RecordKind[FlowWindows]):
         final = row.startswith(RETAINED)
         for key, span, state in results_of(row, content, self.states):
             yield StoredState(key, state, span, final)
+
+    def shown_in(self, row: bytes, content: bytes) -> Mapping[str, object] | None:
+        """See `StageKind`: each window that has a row of its own, as results in topics have it, and whether it is final."""
+        if not row.startswith(SHOWN):
+            return None
+        (one,) = WindowsRow.FromString(content).windows
+        return {
+            "key": key_text(key_of_shown(row)),
+            "start_ms": one.start_ms,
+            "end_ms": one.start_ms + one.length_ms,
+            "final": one.final,
+            "state": self.states.to_view(self.states.decode(one.state)),
+        }

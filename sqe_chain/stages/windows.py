@@ -17,19 +17,26 @@ Source: windowed aggregations of Kafka Streams, with `suppress(untilWindowCloses
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, check_windows, state_codec
+from sqe_chain.flow.declaration import (
+    check_bool,
+    check_callable,
+    check_duration,
+    check_guard,
+    check_windows,
+    state_codec,
+)
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.expiring_rows import ExpiringRows
 from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
+from sqe_chain.stages.shown_windows import OPEN, RETAINED, ShownWindows, key_of_retained, retained_row
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timetable import Timetable
 from sqe_chain.stages.windowing import (
@@ -41,12 +48,6 @@ from sqe_chain.stages.windowing import (
     joined,
     touching,
 )
-
-OPEN: Final = b"w"
-RETAINED: Final = b"r"
-
-_SPAN: Final = struct.Struct(">QQ")
-_SIGN: Final = 1 << 63
 
 State = TypeVar("State")
 
@@ -66,7 +67,7 @@ class Result(NamedTuple):
 
 
 @dataclass(slots=True)
-class Window(Generic[State]):
+class OpenWindow(Generic[State]):
     """An open window of a key.
 
     Attributes:
@@ -110,6 +111,8 @@ class WindowedAggregate(Generic[State]):
         retention_ms: how long, in stream time, a closed window can still be read (`results_in`); 0 to 10**15.
         guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
         clock_ms: what the guard compares the very first record with; None: that one is believed.
+        shown: also keep each window, open or retained, in a row of its own, for views: ``v``, its key, ``@`` and its
+            beginning in milliseconds.
 
     Raises:
         FlowError: a setting is out of its bounds, or sessions have no `merge`.
@@ -127,6 +130,7 @@ class WindowedAggregate(Generic[State]):
         retention_ms: int = 0,
         guard: JumpGuard | None = WINDOW_GUARD,
         clock_ms: int | None = None,
+        shown: bool = False,
     ) -> None:
         where = type(self).__name__
         check_windows(windows, where, overlap=True)
@@ -136,6 +140,7 @@ class WindowedAggregate(Generic[State]):
         if isinstance(windows, Sessions) or merge is not None:
             check_callable("merge", merge, where)
         check_guard(guard, where, windows=True)
+        check_bool("shown", shown, where)
         self._table = table
         self._windows = windows
         self._codec = state if isinstance(state, Codec) else state_codec(where, state, None, where)
@@ -154,6 +159,7 @@ class WindowedAggregate(Generic[State]):
         self._results: list[Result] = []
         self._due: set[bytes] = set()
         self._closed: dict[bytes, tuple[int, bytes]] = {}
+        self._views = ShownWindows(table, self._codec) if shown else None
 
     @property
     def stream_time_ms(self) -> int | None:
@@ -217,12 +223,17 @@ class WindowedAggregate(Generic[State]):
         del now_ms
         self._close_due()
         stream_time_ms = self._timetable.time.now_ms
+        retained: dict[bytes, bytes] = {}
         for row, (end_ms, content) in sorted(self._closed.items()):
             if stream_time_ms is None or end_ms > stream_time_ms:
+                retained[row] = content
                 self._table.put(row, content)
                 self._timetable.file(row, end_ms)
-        for row in sorted(self._due):
-            if row.startswith(RETAINED) and self._table.get(row) is not None:
+        expired = [row for row in sorted(self._due) if row.startswith(RETAINED)]
+        if self._views is not None:
+            self._views.finish(self._expiring.at, retained, expired)
+        for row in expired:
+            if self._table.get(row) is not None:
                 self._table.delete(row)
         self._expiring.finish(row for row in self._due if row.startswith(OPEN))
         self._timetable.finish()
@@ -241,6 +252,7 @@ class WindowedAggregate(Generic[State]):
                 folded[span] = self._folded(held[span].state if span in held else None, record.value)
         # Only after all folds have succeeded: a record that fails is in none of its windows.
         for span, state in folded.items():
+            self._touch(record.key, span)
             if span in held:
                 held[span].state = state
             else:
@@ -266,15 +278,17 @@ class WindowedAggregate(Generic[State]):
             else:
                 self._merge(state, window.state)
         state = self._folded(state, record.value)
+        for old in (*(window.span for window in found), span):
+            self._touch(record.key, old)
         one = self._opened(row, span, state) if not found else found[-1]
         one.span, one.state = span, state
         self._expiring.replace(row, [window for window in opened if window not in found] + [one])
         return True
 
-    def _opened(self, row: bytes, span: Span, state: State) -> Window[State]:
+    def _opened(self, row: bytes, span: Span, state: State) -> OpenWindow[State]:
         at_ms = self._closes(span)
         self._timetable.remind(row, at_ms)
-        return Window(span, state, None, at_ms)
+        return OpenWindow(span, state, None, at_ms)
 
     def _folded(self, state: State | None, value: object) -> State:
         """Fold into a copy, so that a fold that fails changes nothing."""
@@ -299,7 +313,7 @@ class WindowedAggregate(Generic[State]):
 
     def _close(self, row: bytes, due_ms: int) -> None:
         """Close the windows of a key that end now; list those again that were extended."""
-        kept: list[Window[State]] = []
+        kept: list[OpenWindow[State]] = []
         windows = self._expiring.all_at(row)
         for window in sorted(windows, key=lambda one: one.span):
             at_ms = self._closes(window.span)
@@ -313,23 +327,27 @@ class WindowedAggregate(Generic[State]):
         if len(kept) < len(windows):
             self._expiring.replace(row, kept)
 
-    def _give(self, key: bytes, window: Window[State], at_ms: int) -> None:
+    def _give(self, key: bytes, window: OpenWindow[State], at_ms: int) -> None:
         self._results.append(Result(key, window.span, window.state))
+        self._touch(key, window.span)
         if self._retention_ms:
-            start_ms, end_ms = window.span
-            row = RETAINED + _SPAN.pack(start_ms + _SIGN, end_ms + _SIGN) + key
+            row = retained_row(key, window.span)
             self._closed[row] = at_ms + self._retention_ms, self._encode([window])
+
+    def _touch(self, key: bytes | None, span: Span) -> None:
+        if self._views is not None and key is not None:
+            self._views.touch(key, span)
 
     def _closes(self, span: Span) -> int:
         return closes_ms(self._windows, span, self._lateness_ms)
 
-    def _end_of(self, window: Window[State], now_ms: int) -> int:
+    def _end_of(self, window: OpenWindow[State], now_ms: int) -> int:
         del now_ms
         return self._closes(window.span)
 
-    def _decode(self, content: bytes) -> list[Window[State]]:
+    def _decode(self, content: bytes) -> list[OpenWindow[State]]:
         return [
-            Window(
+            OpenWindow(
                 Span(stored.start_ms, stored.start_ms + stored.length_ms),
                 self._codec.decode(stored.state),
                 stored.start_ms + stored.listed_after_ms,
@@ -338,7 +356,7 @@ class WindowedAggregate(Generic[State]):
             for stored in WindowsRow.FromString(content).windows
         ]
 
-    def _encode(self, windows: list[Window[State]]) -> bytes:
+    def _encode(self, windows: list[OpenWindow[State]]) -> bytes:
         row = WindowsRow()
         for window in sorted(windows, key=lambda one: one.span):
             row.windows.add(
@@ -379,7 +397,7 @@ def results_of(name: bytes, content: bytes, codec: Codec[Any]) -> list[Result]:
     if name.startswith(OPEN):
         key = name[len(OPEN) :]
     elif name.startswith(RETAINED):
-        key = name[len(RETAINED) + _SPAN.size :]
+        key = key_of_retained(name)
     else:
         return []
     return [

@@ -242,7 +242,7 @@ class MemoryStore:
                         found.views.pop(key, None)
                     else:
                         found.states[key] = state
-                        if views is not None:
+                        if views is not None and key in views.shown:
                             found.views[key] = views.shown[key]
                 found.header = after
             return found.header

@@ -22,6 +22,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.protocol.moving import export_states, import_states
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.rebuild import Rebuild
@@ -327,6 +328,14 @@ class Rehearsal(Arming):
         if node.codec is None or not node.stage_kind.windowed:
             raise ConfigurationError(f"stage {stage!r} has no windows")
         return results_in(dict(self._rows(node)), node.codec)
+
+    def waiting(self, stage: str) -> list[Waiting]:
+        """What waits for event time in each state partition of a stage.
+
+        Raises:
+            ConfigurationError: there is no such stage, it takes its records as they come, or the flow has not run yet.
+        """
+        return waiting_in(self.stores[""], self.flow, self._stage(stage))
 
     def remembered(self, stage: str) -> list[Remembered]:
         """What a filter remembers: marks of producers or roots, sequence numbers or ids; see `Remembered`.

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Home, Location, Locations, StateStore, ViewKind, Views
+from sqe_chain.ports import Header, Home, Location, Locations, Rows, StateStore, ViewKind, Views
 from sqe_chain.segment.states import Claim, Transition, persist
 from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra.client import CassandraClient
@@ -94,7 +94,7 @@ def shown(url: str, flow: str, part: int) -> dict[bytes, object]:
         client = CassandraClient.of_this_process(open_store(url).settings)  # type: ignore[attr-defined]
         return {key: view for key, view in client.rows((select, (flow, part))) if view is not None}
     kind = redis.RedisCluster if "cluster" in scheme else redis.Redis
-    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0])) as server:
+    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0].partition("?")[0])) as server:
         shown: Any = server.hgetall(f"sqe:{{{flow}/s/{part}}}:json")
         return {key: view.decode() for key, view in shown.items()}
 
@@ -109,6 +109,17 @@ def test_views_are_written_and_deleted_with_their_states(url: str, store: StateS
     store.write(flow, "s", 0, BORN, NEXT, [(b"a", None), (b"b", b"3")], Views("json", {b"b": "{}"}))
     assert shown(url, flow, 0) == {b"b": "{}"}
     assert store.read(flow, "s", 0, [b"a", b"b"]) == (NEXT, [None, b"3"], NEXT)
+
+
+def test_rows_without_a_view_show_nothing(url: str, store: StateStore, flow: str) -> None:
+    """Of a windowed stage only some rows are shown; the others are written and deleted with them."""
+    rows: Rows = [(b"a", b"1"), (b"v1", b"2"), (b"v2", b"3"), (b"w", b"4")]
+    store.write(flow, "s", 0, None, BORN, rows, Views("json", {b"v1": "1", b"v2": "2"}))
+    assert shown(url, flow, 0) == {b"v1": "1", b"v2": "2"}
+    more: Rows = [(b"a", None), (b"v1", None), (b"v2", b"5"), (b"w", b"6")]
+    assert store.write(flow, "s", 0, BORN, NEXT, more, Views("json", {b"v2": "3"})) == NEXT
+    assert shown(url, flow, 0) == {b"v2": "3"}
+    assert store.read(flow, "s", 0, [b"a", b"v1", b"v2", b"w"])[1] == [None, None, b"5", b"6"]
 
 
 def test_a_step_with_a_view_that_is_larger_than_usual(url: str, flow: str) -> None:
@@ -282,7 +293,7 @@ def views_of(url: str, flow: str, view: str) -> set[bytes]:
     if view == "json" or url.startswith("memory"):
         return {key for part in (0, 1) for key in shown(url, flow, part)}
     kind = redis.RedisCluster if "cluster" in url else redis.Redis
-    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0])) as server:
+    with closing(kind.from_url(url.replace("+cluster", "").split(",")[0].partition("?")[0])) as server:
         return {key.rpartition(b":")[2] for key in server.scan_iter(f"sqe:{{{flow}/s/*:hash:*")}
 
 

@@ -16,7 +16,7 @@ from redis import Redis
 from sqe_chain.dev.redis import RedisServer
 from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
-from sqe_chain.ports import Header, Home, Views
+from sqe_chain.ports import Header, Home, Rows, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import connections
 from tests.support.redis_servers import LEAST_RIGHTS
@@ -325,6 +325,12 @@ def test_the_documented_layout_of_hashes(server: RedisServer) -> None:
         assert client.hgetall("sqe:{hashes/s/7}:hash:k") == {b"a": b"3"}
         assert not client.exists(b"sqe:{hashes/s/7}:hash:\xff")
         assert client.hgetall("sqe:{hashes/s/7}:states") == {b"k": b"3"}
+        rows: Rows = [(b"k", None), (b"u", b"1"), (b"v", b"2"), (b"w", b"3")]
+        store.write(
+            "hashes", "s", 7, after, replace(after, number=2), rows, Views("hash", {b"v": {"a": "4"}})
+        )
+        assert client.keys("sqe:{hashes/s/7}:hash:*") == [b"sqe:{hashes/s/7}:hash:v"]
+        assert client.hgetall("sqe:{hashes/s/7}:states") == {b"u": b"1", b"v": b"2", b"w": b"3"}
     store.close()
 
 

@@ -8,9 +8,11 @@ from typing import Any, Literal
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
-from sqe_chain.errors import PoisonError, TooManyHeld
+from sqe_chain.errors import ConfigurationError, PoisonError, TooManyHeld
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.partitioner import partition_of
+from sqe_chain.protocol.holding import Holder
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages import Tumbling
 from sqe_chain.testing.faults import Crash
@@ -235,3 +237,58 @@ def test_after_a_minute_a_notice_names_the_partition_and_the_republisher() -> No
     relay.run_until_caught_up()
     service.run_until_caught_up()
     assert held(service) == 0
+
+
+def test_what_waits_is_told_by_state_partition_with_who_holds_it_back() -> None:
+    service = service_of()
+    for minute in range(5):
+        feed(service, 0, minute, key="abc"[minute % 3])
+    service.batch()
+    found = service.waiting("windows")
+    assert [one.part for one in found] == [0, 1, 2]
+    assert sum(one.units for one in found) == held(service) == 5
+    behind = Holder("in", 1, "", None)
+    assert {one.holder for one in found if one.units} == {behind}
+    assert all(one.holder is None for one in found if not one.units)
+    assert {one.taken_to_ms for one in found} == {None}
+    feed(service, 1, 2.5)
+    service.batch()
+    found = service.waiting("windows")
+    assert sum(one.units for one in found) == held(service) == 2
+    until_ms = int(2.5 * MINUTE_MS)
+    assert {one.holder for one in found if one.units} == {Holder("in", 1, "", until_ms)}
+    assert {one.taken_to_ms for one in found} == {until_ms}, "in all of them: they share the input partitions"
+    service.run_until_caught_up()
+    assert [(one.units, one.holder) for one in service.waiting("windows")] == [(0, None)] * 3
+    service.rebuild()
+    assert [one.units for one in service.waiting("windows")] == [0, 0, 0]
+
+
+def test_in_place_a_state_partition_waits_for_its_own_input_partitions_only() -> None:
+    flow = Flow("in-place", state_partitions=2)
+    one, two = (flow.source(topic, dict, raw=True) for topic in ("one", "two"))
+    one.merge(two).windowed("windows", Tumbling(MINUTE_MS), state=Int64Value, fold=add, retention_ms=1)
+    service = Rehearsal(flow, partitions={"one": 2, "two": 2})
+    keys: dict[int, str] = {}
+    for number in range(20):
+        keys.setdefault(partition_of(str(number).encode(), 2), str(number))
+    for topic, partition, minute in (("one", 0, 5), ("two", 0, 1), ("one", 1, 7)):
+        service.feed(topic, {}, key=keys[partition], partition=partition, timestamp_ms=minute * MINUTE_MS)
+    service.batch()
+    found = service.waiting("windows")
+    assert [(one.units, one.holder) for one in found] == [
+        (1, Holder("two", 0, "", MINUTE_MS)),
+        (1, Holder("two", 1, "", None)),
+    ]
+
+
+def test_a_stage_that_takes_records_as_they_come_has_nothing_that_waits() -> None:
+    flow = Flow("counts", state_partitions=1)
+    numbers = flow.source("in", dict, raw=True)
+    numbers.aggregate("counts", key=lambda value: value["key"], state=Int64Value, fold=add)
+    numbers.windowed("windows", Tumbling(1), key=lambda _: "k", state=Int64Value, fold=add, retention_ms=1)
+    service = Rehearsal(flow)
+    with pytest.raises(ConfigurationError, match="has not run"):
+        service.waiting("windows")
+    with pytest.raises(ConfigurationError, match="as they come"):
+        service.waiting("counts")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import assert_type
 
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
 from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer
-from sqe_chain.stages import Tumbling, WindowResult
+from sqe_chain.stages import Tumbling, Window, WindowResult
 
 
 def length(word: StringValue) -> Int64Value:
@@ -115,6 +116,21 @@ assert_type(expiring.changes(), Stream[Int64Value | None])
 windows = words.windowed("windows", Tumbling(1_000), key=lambda word: word.value, state=Int64Value, fold=add)
 assert_type(windows.map(lambda result: result), Stream[WindowResult])
 windows.to("windows", partitions=1, key=lambda result: result.key)
+
+
+@dataclass
+class Total:
+    letters: int = 0
+
+
+def add_letters(total: Total, word: StringValue) -> None:
+    total.letters += len(word.value)
+
+
+typed = words.windowed("typed", Tumbling(1_000), state=Total, fold=add_letters)
+assert_type(typed.map(lambda window: window), Stream[Window[Total]])
+assert_type(typed.map(lambda window: window.state.letters), Stream[int])
+assert_type(flow.source("typed-windows", Window[Total]), Stream[Window[Total]])
 
 numbers = flow.source("numbers", Int64Value)
 inner = words.join_table("inner", numbers, lambda word, number: StringValue(value=word.value * number.value))

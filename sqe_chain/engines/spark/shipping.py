@@ -26,6 +26,7 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from sqe_chain.codecs.registry import classes_of_script, make_known
+from sqe_chain.codecs.window import Window, reduced
 from sqe_chain.engines.spark.workplace import make_temporary_directory
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
@@ -109,6 +110,8 @@ class _FlowPickler(cloudpickle.CloudPickler):
             module = _module_of(file)
             files = () if module else tuple(_with_imports(file))
             return _message_type, (obj.DESCRIPTOR.full_name, module, files)
+        if isinstance(obj, type) and issubclass(obj, Window) and obj is not Window:
+            return reduced(obj)
         if getattr(obj, "__module__", "") == "__main__" and "msgspec" in sys.modules:
             from sqe_chain.codecs.struct_pickle import is_struct, reduce_struct  # noqa: PLC0415 - it needs msgspec
 

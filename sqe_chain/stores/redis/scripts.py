@@ -227,7 +227,7 @@ each('HDEL', KEYS[2], last + 1, #ARGV)
 WRITE_JSON: Final = Script(
     """
 -- KEYS: header, states, JSON.
--- ARGV: as in WRITE, but the states are followed by as many arguments as key, JSON, key, JSON, ...
+-- ARGV: as in WRITE, but the states are followed by the number of arguments that follow as key, JSON, key, JSON, ...
 """
     + _COMPARE
     + """
@@ -235,8 +235,8 @@ redis.call('HGET', KEYS[3], '')  -- fails here, before any write, if it is not a
 """
     + _ROWS
     + """
-local last_json = 2 * last - 13
-each('HSET', KEYS[3], last + 1, last_json)
+local last_json = last + 1 + tonumber(ARGV[last + 1])
+each('HSET', KEYS[3], last + 2, last_json)
 each('HDEL', KEYS[2], last_json + 1, #ARGV)
 each('HDEL', KEYS[3], last_json + 1, #ARGV)
 """
@@ -246,9 +246,9 @@ each('HDEL', KEYS[3], last_json + 1, #ARGV)
 
 WRITE_HASHES: Final = Script(
     """
--- KEYS: header, states, and the hash of each state: first of those that are set, then of those deleted.
--- ARGV: as in WRITE, but the states are followed, for each of them, by the number of arguments of its hash,
--- and these arguments: field, text, field, text, ...
+-- KEYS: header, states, and the hash of each state that has one: first of those that are set, then of those deleted.
+-- ARGV: as in WRITE, but the states are followed by the number of hashes that are set, and for each of them by the
+-- number of its arguments, and these: field, text, field, text, ...
 """
     + _COMPARE
     + """
@@ -261,8 +261,8 @@ end
     + _ROWS
     + """
 for i = 3, #KEYS do redis.call('DEL', KEYS[i]) end
-local at = last + 1
-for i = 3, 2 + tonumber(ARGV[13]) / 2 do
+local at = last + 2
+for i = 3, 2 + tonumber(ARGV[last + 1]) do
   local count = tonumber(ARGV[at])
   each('HSET', KEYS[i], at + 1, at + count)
   at = at + count + 1

@@ -230,14 +230,17 @@ class RedisStore:
         states: list[Argument] = [field for row in kept for field in row if field is not None]
         script = scripts.WRITE
         shown: list[Argument] = []
+        showing = [key for key, _ in kept if views is not None and key in views.shown]
         if views is not None and views.kind == "json":
             script = scripts.WRITE_JSON
             keys.append(layout.json_key(*cell))
-            shown = [field for key, _ in kept for field in (key, str(views.shown[key]))]
+            shown = [2 * len(showing)]
+            shown += [field for key in showing for field in (key, str(views.shown[key]))]
         elif views is not None:
             script = scripts.WRITE_HASHES
-            keys += [layout.hash_key(*cell, key) for key in (*(key for key, _ in kept), *deleted)]
-            for key, _ in kept:
+            keys += [layout.hash_key(*cell, key) for key in (*showing, *deleted)]
+            shown = [len(showing)]
+            for key in showing:
                 fields = [text for field in _fields(views.shown[key]) for text in field]
                 shown += (len(fields), *fields)
         arguments: list[Argument] = [

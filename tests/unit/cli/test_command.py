@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from google.protobuf.wrappers_pb2 import StringValue
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from pyarrow import parquet
 from typer.testing import Result
 
@@ -25,9 +25,12 @@ from sqe_chain.cli import rebuild, run
 from sqe_chain.dev.process import wait_until
 from sqe_chain.envelope.message import read
 from sqe_chain.errors import ChainError
+from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.stores import open_store
+from sqe_chain.testing import Rehearsal
 
 Command = Callable[..., Result]
 Feed = Callable[..., None]
@@ -413,6 +416,45 @@ def test_windows_are_shown_chosen_and_written_with_their_places(
         assert (
             sorted(tuple(json.loads(line).values()) for line in file.read_text().splitlines()) == everything
         )
+
+
+def test_what_waits_for_event_time_is_shown_with_who_holds_it_back(
+    flows: ModuleType, store: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = Rehearsal(flows.copies, partitions={"words": 2})
+    for partition in (0, 1):
+        word = f"p{partition}"
+        upstream.feed("words", StringValue(value=word), partition=partition, timestamp_ms=7 * partition + 5)
+    upstream.run_until_caught_up()
+    flow = Flow("cli-waiting", state_partitions=1)
+    flow.source("copies", StringValue).windowed(
+        "per-window", Tumbling(2), key=flows.word_of, state=Int64Value, fold=flows.add, retention_ms=1_000
+    )
+    monkeypatch.setattr(flows, "waiting", flow, raising=False)
+    service = Rehearsal(flow, partitions={"copies": 2}, store=open_store(store), log=upstream.log)
+    service.batch()
+    asked = ("state", "cli_flows:waiting", "per-window", "--store", store, "--waiting")
+    (line,) = (json.loads(line) for line in command(*asked, "--json").stdout.splitlines())
+    (one,) = service.waiting("per-window")
+    assert one.holder is not None
+    assert line == {
+        "state_partition": 0,
+        "waiting": one.units,
+        "taken_to_ms": one.taken_to_ms,
+        "topic": "copies",
+        "partition": one.holder.partition,
+        "writer": "cli-copies/copies",
+        "watermark_ms": one.holder.watermark_ms,
+    }
+    assert one.units == 2
+    table = command(*asked)
+    assert re.search(
+        rf" 0 .* 2 .* nothing yet .* copies\[{one.holder.partition}\] .* cli-copies/copies", table.stdout
+    )
+    assert "2 records wait" in table.stderr
+    for refused in (("one",), ("--limit", "1"), ("--match", "*"), ("--from", "1")):
+        found = command(*asked, *refused)
+        assert (found.exit_code, "leave out keys" in found.stderr) == (2, True)
 
 
 def test_state_says_what_it_does_not_know(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import io
 import pickle
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
@@ -19,6 +21,14 @@ from sqe_chain.engines.spark import shipping
 from sqe_chain.engines.spark.shipping import PackedFlow
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
+from sqe_chain.stages import Window
+
+
+@dataclass
+class State:
+    """A state of windows."""
+
+    screws: int = 0
 
 
 class Session:
@@ -161,3 +171,9 @@ def test_a_module_that_a_worker_misses_is_named(user_module: ModuleType, tmp_pat
         found.stderr.decode()
     )
     assert "shipped_flows" in found.stdout.decode()
+
+
+def test_a_class_of_windows_goes_by_the_type_of_its_state() -> None:
+    sent = io.BytesIO()
+    shipping._FlowPickler(sent).dump((Window[State], Window))  # type: ignore[no-untyped-call]
+    assert pickle.loads(sent.getvalue()) == (Window[State], Window)  # noqa: S301 - our own

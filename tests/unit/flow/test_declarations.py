@@ -189,6 +189,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "heartbeat": one,
         "guard": Listed(None),
         "store": Name("fast"),
+        "view": Choice("json"),
     },
     "join_table": {
         "name": Name("stage"),
@@ -299,6 +300,7 @@ STAGES: dict[type, dict[str, Any]] = {
         "fold": two,
         "merge": two,
         "lateness_ms": Duration(5),
+        "shown": True,
         "retention_ms": Duration(5),
         "guard": Listed(None),
     },

@@ -12,11 +12,13 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
 from sqe_chain.stages import timetable
 from sqe_chain.stages.record import Reason, Record
+from sqe_chain.stages.shown_windows import SHOWN
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
@@ -283,13 +285,43 @@ kinds = st.sampled_from(
 )
 
 
+def shown_in(rows: Rows) -> dict[bytes, tuple[Span, str, bool]]:
+    """The rows that show single windows."""
+    found = {}
+    for name, content in rows.items():
+        if name.startswith(SHOWN):
+            (one,) = WindowsRow.FromString(content).windows
+            state = StringValue.FromString(one.state).value
+            found[name] = Span(one.start_ms, one.start_ms + one.length_ms), state, one.final
+    return found
+
+
+def test_a_window_that_a_longer_lateness_opened_again_is_shown_when_its_final_one_is_forgotten() -> None:
+    table = MemoryTable()
+    run(table, [event(5, "a"), event(12, "b")], Tumbling(10), retention_ms=20, shown=True)
+    assert shown_in(table.rows())[b"vk@0"] == (Span(0, 10), "a", True)
+    run(table, [event(6, "c")], Tumbling(10), lateness_ms=100, retention_ms=20, shown=True)
+    run(table, [event(31, "d")], Tumbling(10), lateness_ms=100, retention_ms=20, shown=True)
+    assert shown_in(table.rows())[b"vk@0"] == (Span(0, 10), "c", False)
+    assert not any(name.startswith(b"r") for name in table.rows())
+
+
+def views_of(retained: list[Told], opened: list[Told]) -> dict[bytes, tuple[Span, str, bool]]:
+    """What they should be: a row for each window."""
+    return {
+        b"v%s@%d" % (key, span.start_ms): (span, state, final)
+        for final, found in ((True, retained), (False, opened))
+        for key, span, state in found
+    }
+
+
 @settings(max_examples=300, deadline=None)
-@given(batches, kinds, st.sampled_from([0, 3, 50, 300]), st.sampled_from([0, 7, 200]))
+@given(batches, kinds, st.sampled_from([0, 3, 50, 300]), st.sampled_from([0, 7, 200]), st.booleans())
 def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhere(
-    lists: list[list[Step]], windows: Windowing, lateness_ms: int, retention_ms: int
+    lists: list[list[Step]], windows: Windowing, lateness_ms: int, retention_ms: int, shown: bool
 ) -> None:
     naive = Naive(windows, lateness_ms)
-    options: dict[str, Any] = {"lateness_ms": lateness_ms, "retention_ms": retention_ms}
+    options: dict[str, Any] = {"lateness_ms": lateness_ms, "retention_ms": retention_ms, "shown": shown}
     rows: Rows = {}
     closed: list[Told] = []
     with patch.object(timetable, "GROUP_RECORDS", 3):
@@ -304,6 +336,7 @@ def test_verdicts_and_results_are_those_of_the_definition_in_batches_torn_anywhe
             closed += expected[1]
             retained = [one for one in closed if naive.closes_ms(one[1]) + retention_ms > (naive.now_ms or 0)]
             assert told(results_in(rows, StringValue)) == sorted(retained + naive.opened)
+            assert shown_in(rows) == (views_of(retained, naive.opened) if shown else {})
 
 
 @pytest.mark.parametrize(
