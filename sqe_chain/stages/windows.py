@@ -128,8 +128,6 @@ class WindowedAggregate(Generic[State]):
         self._due: set[bytes] = set()
         self._closed: dict[bytes, tuple[int, bytes]] = {}
         self._in_use: dict[Span, dict[bytes, Window[State]]] = {}
-        # A run is folded in place, so a fold may leave nothing that has to be looked at after each record.
-        self.folds_runs = not windows.overlap and not windows.join and self._codec.self_checking
 
     @property
     def stream_time_ms(self) -> int | None:
@@ -180,7 +178,7 @@ class WindowedAggregate(Generic[State]):
         """Fold records, from an index on, for as long as each of them does nothing but change one open window.
 
         The same as `accept` for each of them, at a small part of the cost; but a state is changed in place, so the batch
-        is worth nothing when a fold raises. Only where `folds_runs`.
+        is worth nothing when a fold raises. Not for sessions, nor windows that overlap, nor states that have to be checked.
 
         Args:
             keys: of the records.
