@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from struct import Struct
 from typing import Any, overload
 
@@ -72,16 +73,13 @@ class UnitRun(Sequence[Unit]):
     @classmethod
     def joined(cls, runs: Iterable[UnitRun]) -> UnitRun:
         """Several runs, one after the other."""
-        whole = cls([], [], [], [], [], [], [])
-        for run in runs:
-            for own, more in zip(whole._columns(), run._columns(), strict=True):
-                own += more
-        return whole
+        columns = list(zip(*(run.columns for run in runs), strict=True))
+        return cls(*(list(chain.from_iterable(parts)) for parts in columns or [()] * 7))
 
     def chosen(self, indexes: Iterable[int]) -> UnitRun:
         """Some of the units, in the order of these indexes."""
         at = list(indexes)
-        return type(self)(*([column[index] for index in at] for column in self._columns()))
+        return type(self)(*([column[index] for index in at] for column in self.columns))
 
     def origin(self, index: int) -> Origin:
         """The input that a unit comes from."""
@@ -98,10 +96,12 @@ class UnitRun(Sequence[Unit]):
 
     def __getitem__(self, index: int | slice) -> Unit | UnitRun:
         if isinstance(index, slice):
-            return type(self)(*(column[index] for column in self._columns()))
+            return type(self)(*(column[index] for column in self.columns))
         return self.keys[index], self.values[index], "", self.paths[index], self.origin(index)
 
-    def _columns(self) -> tuple[list[Any], ...]:
+    @property
+    def columns(self) -> tuple[list[Any], ...]:
+        """Its lists."""
         return (
             self.keys, self.values, self.paths, self.times_ms, self.orders_ms, self.origins, self.numbers,
         )  # fmt: skip

@@ -161,7 +161,8 @@ class StagePart:
 
     def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
         """The units whose key the store takes; the inputs of all others fail."""
-        long = {unit[0] for unit in units if unit[0] is not None and len(unit[0]) > ANY_KEY}
+        keys = units.keys if isinstance(units, UnitRun) else [unit[0] for unit in units]
+        long = {key for key in keys if key is not None and len(key) > ANY_KEY}
         refused = {key for key in long if not self._fitting.fits(self._key_in(key))}
         if not refused:
             return units

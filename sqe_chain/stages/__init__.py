@@ -44,8 +44,8 @@ from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
-from sqe_chain.stages.windowing import Calendar, Hopping, Sessions, Tumbling
 from sqe_chain.stages.window_rows import Result, results_in
+from sqe_chain.stages.windowing import Calendar, Hopping, Sessions, Tumbling
 from sqe_chain.stages.windows import WindowedAggregate
 
 __all__ = [

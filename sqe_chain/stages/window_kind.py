@@ -131,6 +131,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             clock_ms=clock_ms,
             **guard_setting(self.guard, "", windows=True),
         )
+        windows.plain_fold = self.fold.function
         return windows
 
     def outputs(self, stage: FlowWindows) -> Iterable[Given]:
