@@ -26,9 +26,8 @@ from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.segment.states import Claim, Transition
 from sqe_chain.stages import JumpGuard, Tumbling
-from sqe_chain.stages.record_work import RecordKind
+from sqe_chain.stages.record_work import RecordKind, RecordWork
 from sqe_chain.stages.window_kind import WindowsKind
-from sqe_chain.stages.window_work import WindowsWork
 
 NEVER = 1 << 30
 TYPE = StringValue.DESCRIPTOR.full_name
@@ -254,13 +253,13 @@ def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, m
 def test_what_only_changes_open_windows_is_folded_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the comparison above compares something."""
     slow: list[int] = []
-    apply = WindowsWork.__mro__[1].apply
+    apply = RecordWork.apply
 
     def noted(own: Any, units: Any) -> None:
         slow.append(units[0][4].offset)
         apply(own, units)
 
-    monkeypatch.setattr(WindowsWork.__mro__[1], "apply", noted)
+    monkeypatch.setattr(RecordWork, "apply", noted)
     records = records_of([Told(number % 3, "plain", "ant", 3 + number, 0) for number in range(25)])
     outcome(windows(lateness_ms=0), [records], None, 9)
     assert slow == [0, 10, 20], "the first one, and those that close a window"
