@@ -34,11 +34,13 @@ class _Way(NamedTuple):
         stage: the stage.
         key: what gives the key of a value.
         path: of the units.
+        keyed: whether a value without a key is poison.
     """
 
     stage: StageNode
     key: UserFunction
     path: bytes
+    keyed: bool
 
 
 class OrderedPath(FastPath):
@@ -52,7 +54,7 @@ class OrderedPath(FastPath):
 
     def __init__(self, inputs: SourcePartition, level: Level, way: _Way) -> None:
         super().__init__(inputs, level, way.stage)
-        self._key, self._path = way.key, way.path
+        self._key, self._path, self._keyed = way.key, way.path, way.keyed
         self._keys: dict[str, bytes] = {}  # so that a key is encoded once, and is one object
 
     @classmethod
@@ -96,11 +98,11 @@ class OrderedPath(FastPath):
         self._level.fold(self._stage.index, run)
         return True
 
-    def _decoded(self, block: EnvelopeBlock, begin: int, end: int) -> tuple[list[bytes], list[Any]]:
+    def _decoded(self, block: EnvelopeBlock, begin: int, end: int) -> tuple[list[Any], list[Any]]:
         """Keys and values of a run."""
         codec: Any = self._inputs.node.codec
         decode, key_of, known = codec.decode, self._key, self._keys
-        keys: list[bytes] = []
+        keys: list[bytes | None] = []
         values: list[Any] = []
         if len(known) >= KNOWN_KEYS:
             known.clear()
@@ -108,9 +110,14 @@ class OrderedPath(FastPath):
             for payload in block.payloads(begin, end):
                 value = decode(payload)
                 key: Any = key_of(value)
-                own = known.get(key) if key.__class__ is str else key_bytes(key)
-                if own is None:
-                    own = known[key] = key.encode()
+                if key.__class__ is str:
+                    own = known.get(key)
+                    if own is None:
+                        own = known[key] = key.encode()
+                elif key is not None or self._keyed:
+                    own = key_bytes(key)
+                else:
+                    own = None
                 keys.append(own)
                 values.append(value)
         except Exception as error:  # noqa: BLE001 - user code may raise anything
@@ -131,11 +138,14 @@ def _way(flow: Flow, source: Node) -> _Way | None:
         children = flow.children(parent.index)
     if len(children) != 1 or not isinstance(stage := children[0], StageNode) or stage.key_takes_context:
         return None
-    kind, key = stage.stage_kind, stage.key or key
-    if key is None or kind.order != "times" or kind.spread != "key" or kind.heartbeat is not None:
+    given = key or stage.key
+    if given is None or (key is not None and stage.key is not None):  # no key, or one after the other
+        return None
+    kind, keyed = stage.stage_kind, key is not None or stage.stage_kind.needs_key
+    if kind.order != "times" or kind.spread != "key" or kind.heartbeat is not None:
         return None
     path = number(0) + number(stage.parents.index(parent.index)) if kind.inputs > 1 else number(0)
-    return _Way(stage, key, path)
+    return _Way(stage, given, path, keyed)
 
 
 def _travels(python_type: type) -> bool:

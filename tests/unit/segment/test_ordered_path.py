@@ -113,8 +113,8 @@ def write(state: StringValue, word: StringValue) -> None:
     state.value += word.value
 
 
-def key_of(word: StringValue) -> str:
-    return word.value[:1]
+def key_of(word: StringValue) -> Any:
+    return None if word.value == "none" else word.value[:1]
 
 
 def windows(*, lateness_ms: int) -> Flow:
@@ -248,6 +248,18 @@ def test_plain_messages_do_take_the_short_way(monkeypatch: pytest.MonkeyPatch, m
     records = records_of([Told(number % 3, "plain", "ant", number, 0) for number in range(30)])
     outcome(make(), [records[:3], records[3:]], None, 9)
     assert taken == [9, 9, 9] * len(make().sources())
+
+
+@pytest.mark.parametrize("make", [lambda: windows(lateness_ms=0), table])
+def test_a_value_without_a_key_is_poison_in_the_same_words(make: Any) -> None:
+    records = records_of([Told(0, "plain", word, 5, 0) for word in ("ant", "bee", "none", "boa")])
+    found = []
+    for worthwhile in (NEVER, 1):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fast_path, "WORTHWHILE", worthwhile)
+            found.append(outcome(make(), [records[:1], records[1:]], None, 9))
+    assert found[0] == found[1]
+    assert "PoisonError" in cast("list[str]", found[0])
 
 
 def test_what_only_changes_open_windows_is_folded_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
