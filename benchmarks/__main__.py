@@ -20,13 +20,14 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.backlog import Backlog
+from benchmarks.backlog import WARM_UP, Backlog
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
+from benchmarks.event_time import compare_joins, compare_windows
 from benchmarks.flows import FILTERS, PARTITIONS, aggregation, filtered, republisher, two_stages
 from benchmarks.machine import facts
 from benchmarks.parts import parts
 from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, redis_bytes
-from benchmarks.service import Run, Service
+from benchmarks.service import Run, Service, Timed
 from benchmarks.small import empty_jobs, small_batches
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.engines.spark import open_session
@@ -46,13 +47,15 @@ class Kind(StrEnum):
     REPUBLISH = "republish"
     SHUFFLE = "shuffle"
     FILTERS = "filters"
+    WINDOWS = "windows"
+    JOINS = "joins"
     EMPTY = "empty"
     PERSIST = "persist"
     STEADY = "steady"
     PARTS = "parts"
 
 
-WARM_UP = 40_000
+EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins}
 WARM_UP_BATCHES = 10
 SMALL = 8
 SMALL_ROUNDS = 15
@@ -60,21 +63,6 @@ STORE_ROWS = 100_000
 STORE_BYTES = 64
 STEADY_MESSAGES, STEADY_KEYS, STEADY_BATCHES = 20_000, 500, 10
 GIB = 1 << 30
-
-
-@dataclass(frozen=True, slots=True)
-class Timed:
-    """One run of one side.
-
-    Attributes:
-        seconds: wall time.
-        cpu_s: processor time of the Python that does the work (clients' threads included).
-        all_cpu_s: of all its processes, Java included.
-    """
-
-    seconds: float
-    cpu_s: float
-    all_cpu_s: float
 
 
 @dataclass(slots=True)
@@ -132,11 +120,11 @@ class Bench:
         few = WARM_UP // WARM_UP_BATCHES
         Service(flow, self.session, self.bootstrap, self.redis, few).work_off()
 
-    def ours(self, flow: Flow, max_records: int = 0) -> Run:
-        """Work off the backlog."""
+    def ours(self, flow: Flow, max_records: int = 0, inputs: int = 0) -> Run:
+        """Work off the backlog, or as many inputs as given."""
         most = max_records or self.max_records
         run = Service(flow, self.session, self.bootstrap, self.redis, most).work_off()
-        assert sum(run.notes.inputs) == self.backlog.messages
+        assert sum(run.notes.inputs) == (inputs or self.backlog.messages)
         self.peak_rss = max(self.peak_rss, run.spent.peak_rss)
         return run
 
@@ -196,7 +184,7 @@ class Bench:
         mine, theirs, batches = list[Timed](), list[Timed](), list[int]()
         for number in range(self.rounds):
             run = ours(number)
-            mine.append(Timed(run.seconds, run.spent.python_s, run.spent.python_s + run.spent.java_s))
+            mine.append(run.timed)
             batches = run.notes.inputs
             theirs.append(plain(number))
             OUT.print(
@@ -379,7 +367,7 @@ def main(
             bench = Bench(session, kafka.bootstrap, redis.url, backlog, rounds, max_records)
             bench.prepare()
             for kind in only or Kind:
-                getattr(bench, kind.value)()
+                EVENT_TIME[kind](bench) if kind in EVENT_TIME else getattr(bench, kind.value)()
             bench.show()
         finally:
             session.stop()

@@ -16,6 +16,9 @@ from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.partitioner import Partitioner
 
 START_MS = 1_700_000_000_000
+WARM_UP = 40_000
+"""Messages to warm up with."""
+
 ROOTS = 3
 """Partitions of the root topic, hence lanes of one input partition."""
 
@@ -33,11 +36,13 @@ class Backlog:
         topic: its name.
         messages: how many.
         keys: how many distinct keys.
+        step_ms: event time from one message to the next.
     """
 
     topic: str
     messages: int
     keys: int
+    step_ms: int = 1
 
     def fastenings(self) -> Iterator[Fastening]:
         """The payloads, in the order in which they were written: computed, not kept."""
@@ -85,15 +90,16 @@ class Backlog:
                 previous.clear()
             key = fastening.robot.encode()
             root, offset, partition = number % ROOTS, number // ROOTS, partition_of(key)
+            at_ms = START_MS + number * self.step_ms
             value, position = templates[root].encode(
-                b"", offset, 1, 0, 1, root_position(1, offset), START_MS + number, key, type_name,
+                b"", offset, 1, 0, 1, root_position(1, offset), at_ms, key, type_name,
                 [fastening.SerializeToString()], previous.get((root, partition), b""),
             )  # fmt: skip
             previous[root, partition] = position
             size += len(value)
             while True:
                 try:
-                    producer.produce(self.topic, value, key, partition, timestamp=START_MS + number)
+                    producer.produce(self.topic, value, key, partition, timestamp=at_ms)
                     break
                 except BufferError:
                     producer.poll(0.05)

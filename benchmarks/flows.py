@@ -57,6 +57,30 @@ def windows(name: str, source: str) -> Flow:
     return flow
 
 
+ALERT_EACH = 100
+"""One result of so many is published: what publishing costs is measured elsewhere."""
+
+
+def alert(fastening: Fastening, known: Fastening | None) -> Fastening | None:
+    """What a join gives for one message of a hundred."""
+    if fastening.report % ALERT_EACH:
+        return None
+    return Fastening(robot=fastening.robot, report=fastening.report, failed=known.failed if known else 0)
+
+
+def joined(name: str, source: str, table: str, target: str) -> Flow:
+    """Messages with what a table says of their robots."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    said = flow.source(table, Fastening).key_by(robot_of)
+    (
+        flow.source(source, Fastening)
+        .key_by(robot_of)
+        .join_table("robots", said, alert, how="left")
+        .to(target, key=robot_of, partitions=PARTITIONS)
+    )
+    return flow
+
+
 def two_stages(name: str, source: str, target: str) -> Flow:
     """Sums by robot, the changes for its line, sums by line after a shuffle, and their changes."""
     flow = Flow(name, state_partitions=PARTITIONS)

@@ -68,6 +68,21 @@ class Notes:
             self.batch_ms.append(event.batch_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One run of one side.
+
+    Attributes:
+        seconds: wall time.
+        cpu_s: processor time of the Python that does the work (clients' threads included).
+        all_cpu_s: of all its processes, Java included.
+    """
+
+    seconds: float
+    cpu_s: float
+    all_cpu_s: float
+
+
 @dataclass(slots=True)
 class Run:
     """The cost of processing a backlog.
@@ -81,6 +96,11 @@ class Run:
     seconds: float
     spent: Spent
     notes: Notes
+
+    @property
+    def timed(self) -> Timed:
+        """Its times."""
+        return Timed(self.seconds, self.spent.python_s, self.spent.python_s + self.spent.java_s)
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ Measured: half the time that protobuf takes to parse the messages one by one and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 from zlib import crc32
 
@@ -33,6 +34,12 @@ _LONGEST_TIME = 7
 """Bytes of a time of 48 bits; in the last one 6 of them."""
 _LAST_OF_TIME = 0x40
 _MORE = 0x80
+_CLOSER = (
+    (0x007F007F007F007F, 0x7F007F007F007F00, 1),
+    (0x00003FFF00003FFF, 0x3FFF00003FFF0000, 2),
+    (0x000000000FFFFFFF, 0x0FFFFFFF00000000, 4),
+)
+"""What moves the digits of eight bytes, of 7 bits each, next to each other: two by two, four by four, all."""
 _LAST_EPOCH = 0x80000000
 _SEAL = 5
 _SHORTEST = len(PREFIX) + _SEAL
@@ -159,12 +166,12 @@ class Columns:
             self._at = np.where(here, begin + size, self._at)
         return begin, size
 
-    @property
+    @cached_property
     def timestamp_ms(self) -> Ints:
         """Event times; 0 for none."""
         return self._number(self._timestamp)
 
-    @property
+    @cached_property
     def watermark_ms(self) -> Ints:
         """Watermarks stated; 0 for none."""
         return self._number(self._watermark)
@@ -173,13 +180,13 @@ class Columns:
         """The varints that begin at these indexes; 0 where there is none."""
         if at is None:
             return self._none
-        digits = self.rows(at, _LONGEST_TIME).view(np.uint8).reshape(len(at), -1).astype(np.int64)
-        # A digit belongs to the number if all before it say that more follow.
-        more = np.cumprod(digits >= _MORE, axis=1)
-        digits[:, 1:] *= more[:, :-1]
-        shifts = 7 * np.arange(_LONGEST_TIME)
-        found: Ints = ((digits & (_MORE - 1)) << shifts).sum(axis=1)
-        return found * (at >= 0)
+        word = self.rows(at, 8).view("<u8")
+        ends = ~word & 0x8080808080808080
+        last = ends & (~ends + 1)  # the top bit of the first byte without one: the number ends with that byte
+        word &= (last - 1) & 0x7F7F7F7F7F7F7F7F
+        for few, many, by in _CLOSER:
+            word = (word & few) | ((word & many) >> by)
+        return word.astype(np.int64) * (at >= 0)
 
     def _time(self, tag: int) -> Ints | None:
         """Walk past a time. Returns where each number begins, -1 where there is none; None if none has one."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from struct import Struct
-from typing import Any
+from typing import Any, overload
 
 from sqe_chain.flow.context import Origin
 
@@ -23,3 +24,84 @@ value (otherwise ""), path, origin. A plain tuple, because one is made for every
 def number(value: int) -> bytes:
     """One element of a path: 4 bytes, big-endian, so that paths compare as their numbers do."""
     return NUMBERS[value] if value < 256 else _UINT32.pack(value)  # noqa: PLR2004 - size of the table
+
+
+class UnitRun(Sequence[Unit]):
+    """Units side by side: what a stage needs of each of them is in a list, and origins are made only where one is asked for.
+
+    Attributes:
+        keys: their keys.
+        values: their values.
+        paths: their paths.
+        times_ms: event times of their inputs.
+        orders_ms: places of their inputs in the order of times.
+        origins: what gives the origin of each, with the number that it is asked for: two lists.
+    """
+
+    __slots__ = ("keys", "numbers", "orders_ms", "origins", "paths", "times_ms", "values")
+
+    def __init__(
+        self,
+        keys: list[Any],
+        values: list[Any],
+        paths: list[bytes],
+        times_ms: list[int],
+        orders_ms: list[int],
+        origins: list[Callable[[int], Origin]],
+        numbers: list[int],
+    ) -> None:
+        self.keys, self.values, self.paths = keys, values, paths
+        self.times_ms, self.orders_ms = times_ms, orders_ms
+        self.origins, self.numbers = origins, numbers
+
+    @classmethod
+    def of(cls, units: Sequence[Unit]) -> UnitRun:
+        """The same units side by side."""
+        if isinstance(units, cls):
+            return units
+        origins = [unit[4] for unit in units]
+        return cls(
+            [unit[0] for unit in units],
+            [unit[1] for unit in units],
+            [unit[3] for unit in units],
+            [origin.timestamp_ms for origin in origins],
+            [origin.order_ms for origin in origins],
+            [origins.__getitem__] * len(origins),
+            list(range(len(origins))),
+        )
+
+    @classmethod
+    def joined(cls, runs: Iterable[UnitRun]) -> UnitRun:
+        """Several runs, one after the other."""
+        columns = list(zip(*(run.columns for run in runs), strict=True))
+        return cls(*(list(chain.from_iterable(parts)) for parts in columns or [()] * 7))
+
+    def chosen(self, indexes: Iterable[int]) -> UnitRun:
+        """Some of the units, in the order of these indexes."""
+        at = list(indexes)
+        return type(self)(*([column[index] for index in at] for column in self.columns))
+
+    def origin(self, index: int) -> Origin:
+        """The input that a unit comes from."""
+        return self.origins[index](self.numbers[index])
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Unit: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> UnitRun: ...
+
+    def __getitem__(self, index: int | slice) -> Unit | UnitRun:
+        if isinstance(index, slice):
+            return type(self)(*(column[index] for column in self.columns))
+        return self.keys[index], self.values[index], "", self.paths[index], self.origin(index)
+
+    @property
+    def columns(self) -> tuple[list[Any], ...]:
+        """Its lists."""
+        return (
+            self.keys, self.values, self.paths, self.times_ms, self.orders_ms, self.origins, self.numbers,
+        )  # fmt: skip

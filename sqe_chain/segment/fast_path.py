@@ -1,4 +1,4 @@
-"""The fast path of ordinary messages into the states of their keys.
+"""The fast paths of ordinary messages: into the states of their keys, and (`ordered_path`) into stages that go by event time.
 
 Most messages of an aggregation are ordinary in every respect: one payload of the declared type, next
 on a lane that is known, one unit, a key whose state is loaded, a fold that emits to nobody. A run of such
@@ -9,6 +9,7 @@ compares them).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
@@ -29,13 +30,65 @@ from sqe_chain.segment.poison import exclusion_of
 from sqe_chain.segment.source_partition import SourcePartition
 
 _FIRST: Final = bytes(4)  # the path of an only payload
-_KNOWN_KEYS: Final = 200_000
+KNOWN_KEYS: Final = 200_000
+"""Keys that are remembered as text."""
 WORTHWHILE = 50
 """Messages of a run; for fewer of them the columns cost more than they save."""
 
 
-class FastPath:
+class FastPath(ABC):
     """One input partition, straight into one stage, in place.
+
+    Args:
+        inputs: takes the records that are not ordinary.
+        level: takes their units.
+        stage: the only stage after the source.
+    """
+
+    def __init__(self, inputs: SourcePartition, level: Level, stage: StageNode) -> None:
+        self._inputs = inputs
+        self._level = level
+        self._stage = stage
+        self._type_name = inputs.node.codec.type_name.encode() if inputs.node.codec else b""
+
+    def feed(self, messages: Sequence[Message]) -> None:
+        """Take a block of records, and fold it."""
+        if len(messages) < WORTHWHILE:
+            self._inputs.feed(messages)
+            return
+        block = EnvelopeBlock(messages, self._type_name)
+        replays = begin = 0
+        for end in (*np.flatnonzero(~block.columns.ordinary).tolist(), len(messages)):
+            if end - begin >= WORTHWHILE and self._take(block, begin, end):
+                begin = end
+            replays += self._one_by_one(messages[begin : end + 1])
+            begin = end + 1
+        self._inputs.count(messages, replays, block.size)
+
+    @abstractmethod
+    def _take(self, block: EnvelopeBlock, begin: int, end: int) -> bool:
+        """Take a run of ordinary messages; False when one of them needs a closer look, and nothing was done."""
+
+    def _one_by_one(self, messages: Sequence[Message]) -> int:
+        """Take records one by one. Returns how many of them were replays."""
+        replays = self._inputs.take(messages)
+        self._fold_units(self._inputs.collector.units[self._stage.index])
+        return replays
+
+    def _fold_units(self, units: list[Unit]) -> None:
+        if units:
+            self._level.fold(self._stage.index, units)
+            units.clear()
+
+    def _origin(self, block: EnvelopeBlock, index: int, order_ms: int = -1) -> Origin:
+        inputs, message, head = self._inputs, block.messages[index], block.head(index)
+        epoch, lane = stored_epoch(message.leader_epoch()), inputs.read_lane(head.lane)
+        position = block.position(index)
+        return new_origin((inputs.tp, message.offset(), epoch, lane, position, head, message, None, order_ms))
+
+
+class PlainPath(FastPath):
+    """Into the live states of their keys: no message becomes a unit.
 
     Args:
         inputs: takes the records that are not ordinary.
@@ -45,17 +98,14 @@ class FastPath:
     """
 
     def __init__(self, inputs: SourcePartition, level: Level, stage: StageNode, plain: PlainFold) -> None:
-        self._inputs = inputs
-        self._level = level
-        self._stage = stage
-        self._type_name = inputs.node.codec.type_name.encode() if inputs.node.codec else b""
+        super().__init__(inputs, level, stage)
         self._plain = plain
         self._known: dict[bytes | str, LiveState] = {}  # so that a key of text need not be encoded
         # Only `changes()` asks for the last input of a key; that there was one is known from its first.
         self._told = any(child.side == "changes" for child in inputs.flow.children(stage.index))
 
     @classmethod
-    def of(cls, inputs: SourcePartition, level: Level | None) -> FastPath | None:
+    def of(cls, inputs: SourcePartition, level: Level | None) -> PlainPath | None:
         """The fast path, where the flow allows it; None where it does not."""
         children = inputs.flow.children(inputs.node.index)
         if level is None or inputs.skipped or inputs.flow.poison != "stop" or len(children) != 1:
@@ -68,27 +118,12 @@ class FastPath:
         plain = level.plain_fold(stage.index)
         return None if plain is None else cls(inputs, level, stage, plain)
 
-    def feed(self, messages: Sequence[Message]) -> None:
-        """Take a block of records, and fold it."""
-        if len(messages) < WORTHWHILE:
-            self._inputs.feed(messages)
-            return
-        block = EnvelopeBlock(messages, self._type_name)
-        replays = begin = 0
-        for end in (*np.flatnonzero(~block.columns.ordinary).tolist(), len(messages)):
-            if end - begin >= WORTHWHILE and accept_run(self._inputs.marks, block, begin, end):
-                self._fold(block, begin, end)
-                self._inputs.observe_run(block.columns, range(begin, end), block.values)
-                begin = end
-            replays += self._one_by_one(messages[begin : end + 1])
-            begin = end + 1
-        self._inputs.count(messages, replays, block.size)
-
-    def _one_by_one(self, messages: Sequence[Message]) -> int:
-        """Take records one by one. Returns how many of them were replays."""
-        replays = self._inputs.take(messages)
-        self._fold_units(self._inputs.collector.units[self._stage.index])
-        return replays
+    def _take(self, block: EnvelopeBlock, begin: int, end: int) -> bool:
+        if not accept_run(self._inputs.marks, block, begin, end):
+            return False
+        self._fold(block, begin, end)
+        self._inputs.observe_run(block.columns, range(begin, end), block.values)
+        return True
 
     def _fold(self, block: EnvelopeBlock, begin: int, end: int) -> None:
         """Fold a run of ordinary messages."""
@@ -116,7 +151,7 @@ class FastPath:
                         # matter: on this path nobody takes what the fold emits.
                         waiting.append((own, unit, "", _FIRST, self._origin(block, index)))
                         continue
-                    if len(known) >= _KNOWN_KEYS:
+                    if len(known) >= KNOWN_KEYS:
                         known.clear()
                     known[key] = entry
                 emissions = fold(entry.state, unit)
@@ -129,14 +164,3 @@ class FastPath:
         for entry, last in (touched or {}).items():
             entry.origin = self._origin(block, last)
         self._fold_units(waiting)
-
-    def _fold_units(self, units: list[Unit]) -> None:
-        if units:
-            self._level.fold(self._stage.index, units)
-            units.clear()
-
-    def _origin(self, block: EnvelopeBlock, index: int) -> Origin:
-        inputs, message, head = self._inputs, block.messages[index], block.head(index)
-        epoch, lane = stored_epoch(message.leader_epoch()), inputs.read_lane(head.lane)
-        position = block.position(index)
-        return new_origin((inputs.tp, message.offset(), epoch, lane, position, head, message, None, -1))

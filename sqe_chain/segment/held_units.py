@@ -20,8 +20,10 @@ the batch's units and on two frontiers, of the plan before and of this batch; it
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from operator import itemgetter, le
 from struct import Struct
 from typing import Final
 
@@ -31,7 +33,7 @@ from sqe_chain.errors import StoreInconsistent, TooManyHeld
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.stage_kind import CONTEXT
 from sqe_chain.flow.table import Table
-from sqe_chain.flow.units import Unit
+from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.segment.event_times import Frontier, WaitingUnits, furthest
 
 MANIFEST: Final = b"\xffz"
@@ -69,32 +71,31 @@ class HeldUnits:
         if known is not None and known.units:
             self._manifest = HeldManifest.FromString(table.get(MANIFEST) or b"")
         self._before = self._manifest.SerializeToString(deterministic=True)
-        self._new: list[tuple[Order, Unit]] = []
-        self._left: list[tuple[Order, Unit]] = []
+        self._new: list[UnitRun] = []
+        self._left = UnitRun.joined(())
 
-    def add(self, units: Iterable[Unit]) -> None:
-        """Add units of this batch."""
-        self._new += [((unit[4].order_ms, *unit[4].order, unit[3]), unit) for unit in units]
+    def add(self, units: Sequence[Unit]) -> None:
+        """Add units of this batch, which come in the order (topic, partition, offset, path)."""
+        self._new.append(UnitRun.of(units))
 
-    def take(self, frontier: Frontier | None) -> list[Unit]:
+    def take(self, frontier: Frontier | None) -> UnitRun:
         """The units up to a frontier, in their order; once, after the last `add`.
 
         Args:
             frontier: None: not known. It never goes back: one before that of an earlier batch is taken for that.
         """
-        self._new.sort(key=_order_of)
+        new = _by_time(UnitRun.joined(self._new))
+        self._new.clear()
         taken = self._frontier
         frontier = furthest(frontier, taken)
         if frontier is None:
-            self._left = self._new
-            return []
+            self._left = new
+            return new[:0]
         self._frontier = frontier
-        end = bisect_right(self._new, tuple(frontier), key=lambda one: one[0][:3])
-        due, self._left = self._new[:end], self._new[end:]
-        stored = self._take_stored(frontier, taken)
-        if stored:
-            due = sorted([*stored, *due], key=_order_of)
-        return [unit for _, unit in due]
+        end = _end_of(new, frontier)
+        due, self._left = new[:end], new[end:]
+        stored = sorted(self._take_stored(frontier, taken), key=itemgetter(0))
+        return due if not stored else _merged(UnitRun.of([unit for _, unit in stored]), due)
 
     def finish(self, holder: str) -> WaitingUnits:
         """Write what is left. Returns what waits now.
@@ -112,7 +113,7 @@ class HeldUnits:
                 "Look why it is behind, or raise Flow(max_held=…)"
             )
         for begin in range(0, len(self._left), ROW_UNITS):
-            self._write(self._left[begin : begin + ROW_UNITS])
+            self._write([(_order_of(unit), unit) for unit in self._left[begin : begin + ROW_UNITS]])
         content = self._manifest.SerializeToString(deterministic=True)
         if not held and self._before:
             self._table.delete(MANIFEST)
@@ -221,8 +222,35 @@ class HeldUnits:
         )
 
 
-def _order_of(one: tuple[Order, Unit]) -> Order:
-    return one[0]
+def _order_of(unit: Unit) -> Order:
+    origin = unit[4]
+    return origin.order_ms, *origin.order, unit[3]
+
+
+def _by_time(run: UnitRun) -> UnitRun:
+    """The units in the order of their times; those of one time stay as they are."""
+    orders_ms = run.orders_ms
+    if all(map(le, orders_ms, islice(orders_ms, 1, None))):
+        return run
+    return run.chosen(sorted(range(len(run)), key=orders_ms.__getitem__))
+
+
+def _end_of(run: UnitRun, frontier: Frontier) -> int:
+    """Up to which index units in their order lie before a frontier."""
+    begin, end = bisect_left(run.orders_ms, frontier.at_ms), bisect_right(run.orders_ms, frontier.at_ms)
+    same_time = range(begin, end)
+    return begin + bisect_right(same_time, frontier[1:], key=lambda index: run.origin(index).order[:2])
+
+
+def _merged(one: UnitRun, other: UnitRun) -> UnitRun:
+    """The units of both in their order."""
+    run = _by_time(UnitRun.joined((one, other)))
+    # Where both have units of one time, what comes first has still to be asked.
+    shared, indexes = set(one.orders_ms).intersection(other.orders_ms), list(range(len(run)))
+    for at_ms in shared:
+        begin, end = bisect_left(run.orders_ms, at_ms), bisect_right(run.orders_ms, at_ms)
+        indexes[begin:end] = sorted(range(begin, end), key=lambda index: _order_of(run[index]))
+    return run.chosen(indexes) if shared else run
 
 
 def _name(number: int) -> bytes:

@@ -121,6 +121,7 @@ def _columns() -> type[Columns] | None:
 
 
 def _fast_path(inputs: SourcePartition, level: Level | None) -> FastPath | None:
-    from sqe_chain.segment.fast_path import FastPath  # noqa: PLC0415 - needs numpy
+    from sqe_chain.segment.fast_path import PlainPath  # noqa: PLC0415 - needs numpy
+    from sqe_chain.segment.ordered_path import OrderedPath  # noqa: PLC0415 - needs numpy
 
-    return FastPath.of(inputs, level)
+    return PlainPath.of(inputs, level) or OrderedPath.of(inputs, level)

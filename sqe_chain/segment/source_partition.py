@@ -24,7 +24,7 @@ from sqe_chain.flow.nodes import Node
 from sqe_chain.flow.units import Push, number
 from sqe_chain.ports import Message, Output
 from sqe_chain.segment.compiler import Collector, Compiler
-from sqe_chain.segment.event_times import ORIGIN, guard_of
+from sqe_chain.segment.event_times import ORIGIN, Hop, guard_of
 from sqe_chain.segment.exclusion import Exclusion, record_crc
 from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
 from sqe_chain.segment.poison import dead_letter, exclusion_of, no_letter
@@ -49,6 +49,8 @@ class SourcePartition:
         tp: topic, topic id and partition.
         marks: the partition's marks; they move.
         lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
+        times: event time; None: nobody asks for it.
+        writers: lane as envelopes state it -> name of the writer on it; those seen so far.
         skipped: offset -> why it is left out, known before this attempt.
         collector: where units and payloads arrive.
         excluded: inputs newly left out.
@@ -88,8 +90,8 @@ class SourcePartition:
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
-        self._times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
-        self._writers = {0: ORIGIN}
+        self.times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
+        self.writers = {0: ORIGIN}
         self.marks = marks = (
             portion.marks.copy()
         )  # an attempt that fails must leave the plan's marks as they are
@@ -161,7 +163,7 @@ class SourcePartition:
         """
         self._release_letters()
         self._end.marks = self.marks.copy()
-        self._end.times = self._times
+        self._end.times = self.times
         return self._end
 
     def _release_letters(self) -> None:
@@ -237,8 +239,8 @@ class SourcePartition:
             1 for a replay, else 0.
         """
         node, value, offset = self.node, message.value(), message.offset()
-        if self._times is not None:
-            self._times.begin()
+        if self.times is not None:
+            self.times.begin()
         epoch = stored_epoch(message.leader_epoch())
         headers, chained = message.headers(), _is_chained(message)
         if value is None and not chained and node.nulls == "skip":
@@ -360,20 +362,20 @@ class SourcePartition:
 
     def _observe(self, head: EnvelopeHead | None, timestamp_ms: int) -> int:
         """Move event time by an input, and say where it belongs in the order of times; see `EventTimes.observe`."""
-        if self._times is None:
+        if self.times is None:
             raise AssertionError("asked for where there are times")
         if head is None:
-            return self._times.observe(ORIGIN, 0, timestamp_ms)
-        return self._times.observe(self._writer(head), head.lane, timestamp_ms, head.watermark_ms or None)
+            return self.times.observe(ORIGIN, 0, timestamp_ms)
+        return self.times.observe(self.writer(head), head.lane, timestamp_ms, head.watermark_ms or None)
 
     def _note_time(self, head: EnvelopeHead | None, timestamp_ms: int) -> None:
         """Move event time by an input, where no stage asks for its place."""
-        if self._times is None:
+        if self.times is None:
             return
         if head is None:
-            self._times.observe_all(ORIGIN, (timestamp_ms,))
+            self.times.observe_all(ORIGIN, (timestamp_ms,))
         else:
-            self._times.observe_all(self._writer(head), (timestamp_ms,), head.watermark_ms or None)
+            self.times.observe_all(self.writer(head), (timestamp_ms,), head.watermark_ms or None)
 
     def observe_run(
         self, columns: Columns, indexes: Sequence[int], envelopes: Sequence[bytes | None]
@@ -385,39 +387,37 @@ class SourcePartition:
             indexes: which of the block.
             envelopes: of the block.
         """
-        if self._times is None or not indexes:
+        if self.times is None or not indexes:
             return
         times, stated = columns.timestamp_ms[indexes], columns.watermark_ms[indexes]
         lanes = columns.lane[indexes].tolist()
+        for lane in dict.fromkeys(lanes):
+            if lane not in self.writers:
+                self.writer(_parse_head(envelopes[indexes[lanes.index(lane)]] or b""))
         by_writer: dict[str, list[int]] = {}
         for lane in dict.fromkeys(lanes):
-            name = self._writers.get(lane)
-            if name is None:
-                name = self._writer(_parse_head(envelopes[indexes[lanes.index(lane)]] or b""))
-            by_writer.setdefault(name, []).append(lane)
+            by_writer.setdefault(self.writers[lane], []).append(lane)
         for name, own in by_writer.items():
             chosen: list[int] | slice = slice(None)
             if len(by_writer) > 1:
                 chosen = [number for number, lane in enumerate(lanes) if lane in own]
-            self._times.observe_all(name, times[chosen].tolist(), int(stated[chosen].max()))
+            self.times.observe_all(name, times[chosen].tolist(), int(stated[chosen].max()))
 
-    def _writer(self, head: EnvelopeHead) -> str:
-        """The name of the writer on an envelope's lane."""
-        known = self._writers.get(head.lane)
+    def writer(self, head: EnvelopeHead) -> str:
+        """The name of the writer on an envelope's lane, which may be met for the first time."""
+        known = self.writers.get(head.lane)
         if known is not None:
             return known
-        links = parse_chain(head.chain).links
-        # What is announced has a name of its own at the end of the output's; it is the same writer.
-        name = self._writers[head.lane] = "/".join(links[-1].output.split("/")[:2])
-        hops = tuple((link.output.partition("/")[0], link.topic) for link in links)
-        if self._times is not None:
-            self._times.introduce(name, hops)
+        name, hops = writer_of(head)
+        self.writers[head.lane] = name
+        if self.times is not None:
+            self.times.introduce(name, hops)
         return name
 
     def _forget_time(self) -> None:
         """An input that is left out moves no time, for a redo does not look into it."""
-        if self._times is not None:
-            self._times.undo()
+        if self.times is not None:
+            self.times.undo()
 
     def read_lane(self, stated: int) -> int:
         """The lane that marks use, for one as an envelope states it."""
@@ -461,6 +461,14 @@ class SourcePartition:
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
         self._letters.append(letter)
+
+
+def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
+    """The name of the writer of a republished message, and the republishers that it has passed."""
+    links = parse_chain(head.chain).links
+    # What is announced has a name of its own at the end of the output's; it is the same writer.
+    name = "/".join(links[-1].output.split("/")[:2])
+    return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
 
 
 def _is_chained(message: Message) -> bool:

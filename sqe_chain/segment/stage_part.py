@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.flow.stage_kind import PlainFold, Spread, StageTask, StageWork
-from sqe_chain.flow.units import Push, Unit
+from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.segment.event_times import Frontier, WaitingUnits
 from sqe_chain.segment.fitting import ANY_KEY, Fitting
@@ -77,7 +77,7 @@ class StagePart:
     def take(self, units: Sequence[Unit]) -> int:
         """Apply units, or keep them for the end of the batch. Returns how many keys belong to another state partition."""
         # Few addresses are new in a block, so only those are looked at more closely.
-        fresh = set(map(self._address, units)).difference(self._own)
+        fresh = self._addresses(units).difference(self._own)
         misplaced: set[Any] = set()
         if fresh:
             misplaced = {one for one in fresh if self._part_of(one) != self._part}
@@ -119,7 +119,9 @@ class StagePart:
         if held is not None:
             # An input that fails when it is taken at last is left out like any other; one on trial cannot be taken back.
             out = self._left_out | self._refuses
-            due = [unit for unit in held.take(frontier) if not out or unit[4].order not in out]
+            due: Sequence[Unit] = held.take(frontier)
+            if out:
+                due = [unit for unit in due if unit[4].order not in out]
             for begin in range(0, len(due), _BLOCK):
                 work.apply(due[begin : begin + _BLOCK])
         work.finish()
@@ -138,6 +140,11 @@ class StagePart:
             return None
         return (self._work or self._start()).plain_fold()
 
+    def _addresses(self, units: Sequence[Unit]) -> set[Any]:
+        if isinstance(units, UnitRun) and self._kind.spread == "key":
+            return set(units.keys)
+        return set(map(self._address, units))
+
     def _start(self) -> StageWork:
         """Create the work. Where rows are not named by keys, the header is read before the first decision."""
         task, kind = self._task, self._kind
@@ -154,7 +161,8 @@ class StagePart:
 
     def _without_too_long(self, units: Sequence[Unit]) -> Sequence[Unit]:
         """The units whose key the store takes; the inputs of all others fail."""
-        long = {unit[0] for unit in units if unit[0] is not None and len(unit[0]) > ANY_KEY}
+        keys = units.keys if isinstance(units, UnitRun) else [unit[0] for unit in units]
+        long = {key for key in keys if key is not None and len(key) > ANY_KEY}
         refused = {key for key in long if not self._fitting.fits(self._key_in(key))}
         if not refused:
             return units

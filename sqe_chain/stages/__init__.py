@@ -36,7 +36,7 @@ from sqe_chain.stages.deduplicate import Deduplicate
 from sqe_chain.stages.distinct import Distinct
 from sqe_chain.stages.extractors import from_header, from_key, from_value, number_in_text
 from sqe_chain.stages.identity import by_key, by_key_and
-from sqe_chain.stages.joining import StreamJoin, TableJoin
+from sqe_chain.stages.joining import StreamJoin
 from sqe_chain.stages.received import records_of
 from sqe_chain.stages.record import NOWHERE, Reason, Record, Spot, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordStage
@@ -45,9 +45,11 @@ from sqe_chain.stages.root_replays import RootReplays
 from sqe_chain.stages.sequences import StaleSequences
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
+from sqe_chain.stages.table_join import TableJoin
 from sqe_chain.stages.timers import TimedAggregate
+from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.stages.windowing import Calendar, Hopping, Sessions, Tumbling
-from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
+from sqe_chain.stages.windows import WindowedAggregate
 
 __all__ = [
     "NOWHERE",

@@ -8,12 +8,14 @@ from typing import Any
 
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.stage_kind import STANDARD
+from sqe_chain.flow.stage_kind import STANDARD, StageTask, StageWork
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import NUMBERS
-from sqe_chain.stages.joining import StreamJoin, TableJoin
+from sqe_chain.stages.join_work import TableJoinWork
+from sqe_chain.stages.joining import StreamJoin
 from sqe_chain.stages.record import Record
-from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork
+from sqe_chain.stages.table_join import TableJoin
 from sqe_chain.stages.user_code import guarded
 from sqe_chain.stages.windowing import WINDOW_GUARD
 
@@ -96,7 +98,13 @@ class TableJoinKind(JoinKind):
         """See `RecordKind`."""
         del functions
         deleted = None if self.deleted is None else guarded(self.deleted.function)
-        return TableJoin(table, deleted=deleted, history_ms=self.history_ms, **self._common(clock_ms))
+        join = TableJoin(table, deleted=deleted, history_ms=self.history_ms, **self._common(clock_ms))
+        join.plain_combine = self.combine.function
+        return join
+
+    def start(self, task: StageTask) -> StageWork:
+        """See `StageKind`."""
+        return RecordWork(self, task) if task.reversible else TableJoinWork(self, task)
 
 
 @dataclass(frozen=True)

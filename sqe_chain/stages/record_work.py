@@ -182,6 +182,7 @@ class RecordWork(StageWork):
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Process a block of units, whose rows are loaded together; see `StageWork`."""
+        units = list(units)  # units side by side are put together once
         records = [self._record(unit) for unit in units]
         # The store may refuse such a key when it is asked for it, and then the whole block would fail.
         readable = [one for one in records if one is not None and len(one.key or b"") <= LONGEST_KEY]

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sqe_chain._proto.windows_pb2 import WindowsRow
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.stored import Span
 from sqe_chain.flow.table import Table
+from sqe_chain.stages.window_rows import OPEN, OpenWindow, retained_in
 
-OPEN: Final = b"w"
-"""Rows of the open windows of a key."""
-RETAINED: Final = b"r"
-"""Rows of final windows, one each."""
 SHOWN: Final = b"v"
 """Between the other two, because they are made of open windows: what a row becomes may depend on later names only."""
-
-_SPAN: Final = struct.Struct(">QQ")
-_SIGN: Final = 1 << 63
-
-
-class HasState(Protocol):
-    """An open window."""
-
-    span: Span
-    state: Any
-
-
-def retained_row(key: bytes, span: Span) -> bytes:
-    """The name of the row of a final window."""
-    return RETAINED + _SPAN.pack(span.start_ms + _SIGN, span.end_ms + _SIGN) + key
-
-
-def key_of_retained(row: bytes) -> bytes:
-    """The key in the name of such a row."""
-    return row[len(RETAINED) + _SPAN.size :]
 
 
 def shown_row(key: bytes, start_ms: int) -> bytes:
@@ -76,7 +52,7 @@ class ShownWindows:
 
     def finish(
         self,
-        opened: Callable[[bytes], Iterable[HasState]],
+        opened: Callable[[bytes], Iterable[OpenWindow[Any]]],
         retained: Mapping[bytes, bytes],
         expired: Iterable[bytes],
     ) -> None:
@@ -97,9 +73,9 @@ class ShownWindows:
         for row, content in retained.items():
             (one,) = WindowsRow.FromString(content).windows
             span = Span(one.start_ms, one.start_ms + one.length_ms)
-            name = shown_row(key_of_retained(row), one.start_ms)
+            name = shown_row(*retained_in(row))
             wanted[name] = self._content(span, one.state, final=True)
-        over = {self._shown_for(row) for row in expired}
+        over = {shown_row(*retained_in(row)) for row in expired}
         self._table.load(sorted({name for name, content in wanted.items() if content is None} | over))
         for name in over:
             if _is_final(wanted.get(name) or self._table.get(name)):
@@ -110,10 +86,6 @@ class ShownWindows:
             elif self._table.get(name) is not None:
                 self._table.delete(name)
         self._touched.clear()
-
-    def _shown_for(self, row: bytes) -> bytes:
-        start_ms, _ = _SPAN.unpack_from(row, len(RETAINED))
-        return shown_row(key_of_retained(row), start_ms - _SIGN)
 
     def _content(self, span: Span, state: bytes, *, final: bool) -> bytes:
         window = WindowsRow.Window(

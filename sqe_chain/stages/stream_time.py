@@ -180,6 +180,13 @@ class StreamTime:
             self._move(timestamp_ms)
         return True
 
+    @property
+    def believed_until_ms(self) -> int:
+        """The first event time that `observe` might not believe, now."""
+        if self._guard is None or self.now_ms is None:
+            return _NEVER if self._guard is None else -_NEVER
+        return self.now_ms + self._guard.max_jump_ms + 1
+
     def advance(self, to_ms: int) -> None:
         """Move stream time without a record, for inputs that are silent; never back, and without asking the guard."""
         if self.now_ms is None or to_ms > self.now_ms:

@@ -31,6 +31,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from itertools import chain
 from typing import Final
 from zlib import crc32
 
@@ -113,7 +114,9 @@ class Timetable:
             (bucket for bucket in manifest.buckets if before_ms is None or bucket.end_ms > before_ms),
             key=lambda bucket: (-bucket.earliest_due_ms, -bucket.end_ms),
         )
-        self._due: list[tuple[int, bytes]] = []
+        self._due: dict[int, list[bytes]] = {}
+        self._moments: list[int] = []  # of all that is due, as a heap
+        self._taken_ms: int | None = None  # the moment whose rows are a heap
         self._filed: set[tuple[int, bytes]] = set()
         self._records = 0
 
@@ -121,6 +124,24 @@ class Timetable:
         """Move stream time by a record; see `StreamTime.observe`. Call it for every record, dropped or not."""
         self._records += 1
         return self.time.observe(timestamp_ms, row)
+
+    @property
+    def ordinary_until_ms(self) -> int:
+        """The first event time of which it is not certain, now, that `observe` would believe it and nothing becomes due."""
+        reached = [self.time.believed_until_ms, *self._moments[:1]]
+        reached += [bucket.earliest_due_ms for bucket in self._unopened[-1:]]
+        return min(reached)
+
+    def observe_run(self, count: int, latest_ms: int) -> None:
+        """`observe` for several records before `ordinary_until_ms`.
+
+        Args:
+            count: how many.
+            latest_ms: the latest of their times, or stream time if that is later.
+        """
+        if count:
+            self._records += count
+            self.time.observe(latest_ms)
 
     def file(self, row: bytes, due_ms: int) -> None:
         """List a row, at the end of the batch.
@@ -133,7 +154,14 @@ class Timetable:
 
     def remind(self, row: bytes, due_ms: int) -> None:
         """List a row for the rest of this batch only; see `take_due`."""
-        heappush(self._due, (due_ms, row))
+        rows = self._due.get(due_ms)
+        if rows is None:
+            self._due[due_ms] = [row]
+            heappush(self._moments, due_ms)
+        elif due_ms == self._taken_ms:
+            heappush(rows, row)
+        else:
+            rows.append(row)
 
     def take_due(self) -> Iterator[tuple[int, bytes]]:
         """Listings that became due in this batch and were not taken yet, in the order (moment, row).
@@ -146,10 +174,20 @@ class Timetable:
             return
         if self._unopened and self._unopened[-1].earliest_due_ms <= now_ms:
             self._open(now_ms)
-        if self._due and self._due[0][0] <= now_ms:
+        if self._moments and self._moments[0] <= now_ms:
             self._load_due(now_ms)
-        while self._due and self._due[0][0] <= now_ms:
-            yield heappop(self._due)
+        while self._moments and self._moments[0] <= now_ms:
+            due_ms = self._moments[0]
+            rows = self._due[due_ms]
+            if due_ms != self._taken_ms:
+                heapify(rows)
+                self._taken_ms = due_ms
+            if rows:
+                yield due_ms, heappop(rows)  # whoever takes it may list rows for this moment, or for one before it
+            else:
+                heappop(self._moments)
+                del self._due[due_ms]
+                self._taken_ms = None
 
     def finish(self) -> None:
         """Write new listings, remove index rows of the past, write stream time. Another batch may begin."""
@@ -188,16 +226,15 @@ class Timetable:
             for listing in IndexRow.FromString(self._table.get(row) or b"").listings:
                 due_ms = end_ms - listing.before_end_ms
                 if before_ms is None or due_ms > before_ms:
-                    self._due.append((due_ms, listing.row))
-        heapify(self._due)
+                    self.remind(listing.row, due_ms)
 
     def _load_due(self, now_ms: int) -> None:
-        due: list[tuple[int, bytes]] = []
-        while self._due and self._due[0][0] <= now_ms:
-            due.append(heappop(self._due))
-        self._table.load(dict.fromkeys(row for _, row in due))
-        for one in due:  # few among many: not heapify
-            heappush(self._due, one)
+        due: list[int] = []
+        while self._moments and self._moments[0] <= now_ms:
+            due.append(heappop(self._moments))
+        self._table.load(dict.fromkeys(chain.from_iterable(self._due[due_ms] for due_ms in due)))
+        for due_ms in due:
+            heappush(self._moments, due_ms)
 
     def _write_listings(self) -> None:
         parts = 1 + self._records // GROUP_RECORDS

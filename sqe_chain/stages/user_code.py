@@ -17,6 +17,19 @@ class UserCodeError(Exception):
         self.raised = raised
 
 
+class RunError(UserCodeError):
+    """A function of the user raised on one record of several.
+
+    Args:
+        raised: its exception.
+        index: of the record.
+    """
+
+    def __init__(self, raised: Exception, index: int) -> None:
+        super().__init__(raised)
+        self.index = index
+
+
 def guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, with its exceptions wrapped as `UserCodeError`."""
 

@@ -14,15 +14,17 @@ from sqe_chain.errors import FlowError, PoisonError
 from sqe_chain.flow.declaration import check_callable, check_duration, check_windows
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD
+from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask, StageWork
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record, Verdict
-from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, context_of
-from sqe_chain.stages.shown_windows import RETAINED, SHOWN, key_of_shown
+from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, context_of
+from sqe_chain.stages.shown_windows import SHOWN, key_of_shown
 from sqe_chain.stages.user_code import guarded
+from sqe_chain.stages.window_rows import RETAINED, Result, results_of
+from sqe_chain.stages.window_work import WindowsWork
 from sqe_chain.stages.windowing import WINDOW_GUARD
-from sqe_chain.stages.windows import Result, WindowedAggregate, results_of
+from sqe_chain.stages.windows import WindowedAggregate
 
 
 class FlowWindows(WindowedAggregate[Any]):
@@ -108,6 +110,13 @@ class WindowsKind(RecordKind[FlowWindows]):
         guard_setting(self.guard, where, windows=True)
         super().check(where, dead_letters=dead_letters)
 
+    def start(self, task: StageTask) -> StageWork:
+        """See `StageKind`."""
+        plain = not (task.reversible or self.fold.takes_context or self.windows.overlap or self.windows.join)
+        if plain and self.beats is None and self.states.self_checking:
+            return WindowsWork(self, task)
+        return RecordWork(self, task)
+
     def stage(self, table: Table, functions: RecordFunctions, clock_ms: int | None) -> FlowWindows:
         """See `RecordKind`."""
         call: Callable[..., Any] = guarded(self.fold.function)
@@ -132,6 +141,7 @@ class WindowsKind(RecordKind[FlowWindows]):
             shown=self.shown,
             **guard_setting(self.guard, "", windows=True),
         )
+        windows.plain_fold = self.fold.function
         return windows
 
     def outputs(self, stage: FlowWindows) -> Iterable[Given]:

@@ -30,7 +30,7 @@ from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.results import AnnouncementResult
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stages.contents import Remembered, remembered
-from sqe_chain.stages.windows import Result, results_in
+from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming

@@ -331,14 +331,14 @@ def test_plain_messages_do_take_the_short_way(
     """So that the comparison above compares something."""
     monkeypatch.setattr(fast_path, "WORTHWHILE", worthwhile)
     runs: list[tuple[int, int]] = []
-    fold = fast_path.FastPath._fold
+    fold = fast_path.PlainPath._fold
 
-    def noted(own: fast_path.FastPath, block: Any, begin: int, end: int) -> Any:
+    def noted(own: fast_path.PlainPath, block: Any, begin: int, end: int) -> Any:
         runs.append((begin, end))
         return fold(own, block, begin, end)
 
     monkeypatch.setattr(
-        fast_path.FastPath,
+        fast_path.PlainPath,
         "_fold",
         noted,
     )

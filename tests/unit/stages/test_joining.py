@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import Table
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
-from sqe_chain.stages.joining import StreamJoin, TableJoin
+from sqe_chain.stages.joining import StreamJoin
+from sqe_chain.stages.table_join import TableJoin
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
 Join = TableJoin | StreamJoin

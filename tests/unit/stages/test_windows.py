@@ -21,8 +21,9 @@ from sqe_chain.stages.record import Reason, Record
 from sqe_chain.stages.shown_windows import SHOWN
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.table import MemoryTable
+from sqe_chain.stages.window_rows import Result, results_in
 from sqe_chain.stages.windowing import Hopping, Sessions, Tumbling, Windowing
-from sqe_chain.stages.windows import Result, WindowedAggregate, results_in
+from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import Rows, run_with_partial_writes
 
 Told = tuple[bytes, Span, str]

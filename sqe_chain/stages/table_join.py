@@ -1,0 +1,227 @@
+"""A stream joined with a table: the second stream is read as the table's changes, and the latest one of a key holds.
+
+>>> from sqe_chain.stages.record import Record
+>>> from sqe_chain.stages.table import MemoryTable
+>>> join = TableJoin(MemoryTable(), combine=lambda order, customer: f"{order} for {customer}", is_second=lambda one: one.topic == "customers")
+>>> for at_ms, topic, value in ((10, "customers", "Ann"), (20, "orders", "A7"), (30, "customers", "Anne"), (30, "orders", "B1")):
+...     _ = join.accept(Record(key=b"7", value=value, timestamp_ms=at_ms, topic=topic))
+...     for _, joined in join.take_results():
+...         print(joined)
+A7 for Ann
+B1 for Anne
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqe_chain._proto.joins_pb2 import VersionsRow
+from sqe_chain.codecs.registry import codec_tagged, encode_tagged
+from sqe_chain.flow.declaration import check_callable, check_duration
+from sqe_chain.flow.table import Table
+from sqe_chain.stages.joining import JOINED, How, Join
+from sqe_chain.stages.live_rows import LiveRows
+from sqe_chain.stages.record import FORWARD, Record, Verdict
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.timetable import Timetable, bucket_length
+from sqe_chain.stages.user_code import RunError
+from sqe_chain.stages.windowing import WINDOW_GUARD
+
+
+@dataclass(slots=True)
+class Version:
+    """What a table said of a key from some moment on.
+
+    Attributes:
+        from_ms: the moment.
+        value: the value; None: deleted.
+    """
+
+    from_ms: int
+    value: object
+
+
+class TableJoin(Join):
+    """Join each value of the first stream with what a table said at its time.
+
+    Guarantees, for one state partition:
+
+    * A value joins the version that is valid at its event time: the latest one that is not after it.
+    * A change of the table joins nothing by itself: what was joined before stays as it is.
+    * A value of the first stream more than `history_ms` before stream time is late, and dropped: what was valid then may not
+      be known any more. A late change of the table takes its place among the versions.
+
+    Bound: a row for each key that the table has: the key, the value, and older versions of the last `history_ms`.
+
+    Args:
+        table: its rows.
+        combine: (value, what the table said; None if nothing) -> output; None for no output.
+        is_second: whether a record is a change of the table.
+        deleted: whether a change deletes its key.
+        how: "inner", or "left": what finds nothing is combined with None.
+        history_ms: how long older versions are kept; 0 to 10**15.
+        guard: for stream time, with policy `drop` or `stop`; None: every timestamp is believed.
+        clock_ms: what the guard compares the very first record with; None: that one is believed.
+
+    Raises:
+        FlowError: a setting is out of its bounds.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        *,
+        combine: Callable[[Any, Any], object],
+        is_second: Callable[[Record], bool],
+        deleted: Callable[[Any], bool] | None = None,
+        how: How = "inner",
+        history_ms: int = 0,
+        guard: JumpGuard | None = WINDOW_GUARD,
+        clock_ms: int | None = None,
+    ) -> None:
+        check_duration("history_ms", history_ms, type(self).__name__)
+        if deleted is not None:
+            check_callable("deleted", deleted, type(self).__name__)
+        timetable = Timetable(table, bucket_ms=bucket_length(history_ms), guard=guard, clock_ms=clock_ms)
+        super().__init__(table, combine, is_second, how, guard, timetable)
+        self._deleted = deleted
+        self._history_ms = history_ms
+        self._rows: LiveRows[list[Version]] = LiveRows(table, _versions_in, _versions_row)
+        self._filed: dict[bytes, int] = {}
+
+    def accept(self, record: Record) -> Verdict:
+        """Take a change of the table, or join a value; see `take_results`.
+
+        Raises:
+            PoisonError: see `_begun`.
+            Exception: whatever `combine` or `deleted` raises; the record has then moved stream time, and nothing else.
+        """
+        row, refused = self._begun(record)
+        if refused is not None:
+            return refused
+        if self._is_second(record):
+            self._change(row, record)
+            return FORWARD
+        late = self._late(record, self._history_ms)
+        if late is not None:
+            return late
+        said = self._said(row, record.timestamp_ms)
+        if said is not None or self._how == "left":
+            self._give(row[len(JOINED) :], record.value, said)
+        return FORWARD
+
+    def join_run(
+        self,
+        keys: Sequence[bytes | None],
+        values: Sequence[object],
+        times_ms: Sequence[int],
+        begin: int,
+        end: int,
+    ) -> int:
+        """Join values of the first stream, from an index on, up to the first that gives an output: the same as `accept` for each.
+
+        Args:
+            keys: of records.
+            values: of the records.
+            times_ms: their event times.
+            begin: index of the first.
+            end: index after the last one.
+
+        Returns:
+            The index after the last value that was joined; its output is among the results. The next one may need more,
+            from `accept`.
+
+        Raises:
+            RunError: `combine` has raised.
+        """
+        time, combine, inner = self._timetable.time, self.plain_combine, self._how != "left"
+        now_ms, limit_ms = time.now_ms, time.believed_until_ms
+        index = begin
+        if now_ms is None:
+            return begin
+        while index < end:
+            key, at_ms = keys[index], times_ms[index]
+            if key is None or at_ms >= limit_ms or max(now_ms, at_ms) - at_ms > self._history_ms:
+                break
+            now_ms = max(now_ms, at_ms)
+            said = self._said(JOINED + key, at_ms)
+            index += 1
+            if said is None and inner:
+                continue
+            try:
+                joined = combine(values[index - 1], said)
+            except Exception as error:
+                raise RunError(error, index - 1) from error
+            if joined is not None:
+                self._results.append((key, joined))
+                break
+        self._timetable.observe_run(index - begin, now_ms)
+        return index
+
+    def finish(self, now_ms: int) -> None:
+        """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one."""
+        del now_ms
+        due = {row for _, row in self._timetable.take_due()}
+        self._table.load(due)
+        for row in sorted(due | self._rows.all_changed()):
+            self._rows[row] = self._kept(row)
+        self._rows.write()
+        self._timetable.finish()
+
+    def _said(self, row: bytes, at_ms: int) -> object:
+        """What the table said of a key at a moment."""
+        versions = self._rows[row]
+        if len(versions) == 1:
+            return versions[0].value if versions[0].from_ms <= at_ms else None
+        at = bisect_right(versions, at_ms, key=_from_ms)
+        return versions[at - 1].value if at else None
+
+    def _change(self, row: bytes, record: Record) -> None:
+        gone = self._deleted is not None and self._deleted(record.value)
+        if self._table.settled(row):  # an earlier attempt has written it
+            return
+        versions = self._rows[row]
+        at = bisect_right([one.from_ms for one in versions], record.timestamp_ms)
+        changed = Version(record.timestamp_ms, None if gone else record.value)
+        self._rows[row] = [*versions[:at], changed, *versions[at:]]
+
+    def _kept(self, row: bytes) -> list[Version]:
+        """The versions that may still be asked for; a key is listed for when the next one may go."""
+        now_ms, versions = self._timetable.time.now_ms, self._rows[row]
+        if now_ms is None:
+            return versions
+        valid = bisect_right([one.from_ms for one in versions], now_ms - self._history_ms)
+        kept = versions[max(0, valid - 1) :]
+        if valid and kept[0].value is None:  # nothing is said by a deletion that nobody asks behind
+            kept = kept[1:]
+        if len(kept) > 1 or (kept and kept[0].value is None):
+            over = kept[1] if kept[0].value is not None else kept[0]
+            self._timetable.file(row, max(over.from_ms + self._history_ms, now_ms + 1))
+        return kept
+
+
+def _versions_in(content: bytes | None) -> list[Version]:
+    if content is None:
+        return []
+    return [
+        Version(one.from_ms, codec_tagged(one.type).decode(one.value) if one.HasField("value") else None)
+        for one in VersionsRow.FromString(content).versions
+    ]
+
+
+def _versions_row(versions: list[Version]) -> bytes | None:
+    if not versions:
+        return None
+    row = VersionsRow()
+    for one in versions:
+        found = row.versions.add(from_ms=one.from_ms)
+        if one.value is not None:
+            found.type, found.value = encode_tagged(one.value)
+    return row.SerializeToString(deterministic=True)
+
+
+def _from_ms(version: Version) -> int:
+    return version.from_ms

@@ -1,0 +1,47 @@
+"""The work of windows on units side by side: runs of records that only change open windows are folded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqe_chain.flow.stage_kind import StageTask
+from sqe_chain.flow.units import Unit, UnitRun
+from sqe_chain.stages.record_work import LONGEST_KEY, RecordKind, RecordWork
+from sqe_chain.stages.user_code import RunError
+from sqe_chain.stages.window_rows import OPEN
+
+
+class WindowsWork(RecordWork):
+    """The work of windows in a flow that stops at poison: an attempt in which a fold fails is worth nothing, so it is given no copy.
+
+    Args:
+        kind: the stage; its windows fold runs.
+        task: its table, clock and callbacks.
+    """
+
+    def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._loaded: set[bytes | None] = {None}
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """Fold units, those that do more than change one open window one by one; see `StageWork`."""
+        run = UnitRun.of(units)
+        self._load(run)
+        index, fold_run = 0, self._stage.fold_run
+        while index < len(run):
+            # So that what the input before has given is gathered before this one can fail.
+            self._task.before_input(run.origin(index))
+            try:
+                index = fold_run(run.keys, run.values, run.times_ms, index)
+            except RunError as error:
+                self._task.failed(run.origin(error.index), error)
+                raise AssertionError("poison stops this flow") from error
+            if index < len(run):
+                super().apply((run[index],))
+                index += 1
+
+    def _load(self, run: UnitRun) -> None:
+        fresh = set(run.keys).difference(self._loaded)
+        self._loaded |= fresh
+        self._task.table.load([OPEN + key for key in fresh if len(key) <= LONGEST_KEY])
