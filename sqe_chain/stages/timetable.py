@@ -183,7 +183,8 @@ class Timetable:
                 heapify(rows)
                 self._taken_ms = due_ms
             if rows:
-                yield due_ms, heappop(rows)  # whoever takes it may list rows for this moment, or for one before it
+                # Whoever takes it may list rows for this moment, or for one before it.
+                yield due_ms, heappop(rows)
             else:
                 heappop(self._moments)
                 del self._due[due_ms]

@@ -456,3 +456,24 @@ def test_timers_far_away_take_few_buckets() -> None:
         found += [str(text).partition(":")[0] for _, text in stage.take_results()]
         stage.finish(0)
     assert found == [f"a@{at_ms}" for at_ms in year]
+
+
+def test_a_key_fires_all_its_timers_of_a_moment_before_the_next_key() -> None:
+    """In the order (time, key, name), with those that are set for a time that has been reached."""
+
+    def ring(state: StringValue, timer: Timer, timers: KeyTimers) -> list[str]:
+        if timer.name == "x":
+            timers.set_timer(timer.at_ms, "z")
+            timers.set_timer(timer.at_ms - 5, "late")
+        return [f"{timer.name}{timer.at_ms}"]
+
+    def set_two(state: StringValue, value: str, timers: KeyTimers) -> None:
+        timers.set_timer(100, "x")
+        timers.set_timer(100, "y")
+
+    stage = TimedAggregate(MemoryTable(), state=StringValue, fold=set_two, on_timer=ring)
+    for key in (b"b", b"a", b"c"):
+        stage.accept(Record(key=key, value="", timestamp_ms=1))
+    stage.advance(100)
+    each = ["x100", "late95", "y100", "z100"]
+    assert stage.take_results() == [(key, told) for key in (b"a", b"b", b"c") for told in each]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from functools import partial
 from unittest.mock import patch
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,6 +83,22 @@ def test_what_is_reminded_of_while_taking_comes_in_its_place(first: list[int], a
             timetable.remind(b"e", again.pop())
     assert taken == sorted(taken)
     assert list(timetable.take_due()) == []
+
+
+@pytest.mark.parametrize("again_ms", [10, 7])
+def test_what_is_reminded_of_comes_before_the_rest_of_a_moment(again_ms: int) -> None:
+    """It is listed for the moment that is being taken and its row comes first, or for an earlier one."""
+    timetable = Timetable(MemoryTable(), bucket_ms=7, exact=True)
+    for row in (b"d", b"b", b"c"):
+        timetable.remind(row, 10)
+    timetable.observe(60)
+    taken = []
+    for due_ms, row in timetable.take_due():
+        taken.append((due_ms, row))
+        if row == b"b":
+            timetable.remind(b"a" if again_ms == 10 else b"e", again_ms)
+    again = (again_ms, b"a" if again_ms == 10 else b"e")
+    assert taken == [(10, b"b"), again, (10, b"c"), (10, b"d")]
 
 
 def test_index_rows_go_two_batches_after_their_bucket_and_the_manifest_with_them() -> None:
