@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sqe_chain.envelope.block import EnvelopeBlock
@@ -47,7 +47,19 @@ def observe_each(times: EventTimes, names: dict[int, str], block: EnvelopeBlock)
 
 
 @settings(deadline=None)
-@given(told, st.booleans(), st.booleans(), told)
+@example(
+    before=[Told(0, "plain", "ant", 10, 0)],
+    settled=True,
+    guarded=False,
+    run=[Told(1, "plain", "ant", 20, 40)],
+)
+@example(
+    before=[Told(0, "plain", "ant", 10, 0)],
+    settled=True,
+    guarded=False,
+    run=[Told(0, "plain", "ant", 30, 0), Told(1, "plain", "ant", 20, 0)],
+)
+@given(before=told, settled=st.booleans(), guarded=st.booleans(), run=told)
 def test_a_run_has_the_places_of_its_messages(
     before: list[Told], settled: bool, guarded: bool, run: list[Told]
 ) -> None:
