@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from sqe_chain.cli.console import ERR, OUT, print_json
 from sqe_chain.protocol.event_times import NOTHING
@@ -23,13 +24,11 @@ def show_waiting(found: Sequence[Waiting], *, as_lines: bool) -> None:
         for one in found:
             print_json(_line(one))
         return
-    table = Table("state partition", "waiting", "taken up to", "held back by", "written by", "known up to")
+    table = Table("part", "waiting", "taken up to", Column("held back by", no_wrap=True), "known up to")
     for one in found:
         holder = one.holder
-        names = ("", "", "")
-        if holder is not None:
-            names = (f"{holder.topic}[{holder.partition}]", holder.writer, _moment(holder.watermark_ms))
-        table.add_row(str(one.part), str(one.units), _moment(one.taken_to_ms), *names)
+        by = ("", "") if holder is None else (str(holder), _moment(holder.watermark_ms))
+        table.add_row(str(one.part), str(one.units), _moment(one.taken_to_ms), *map(Text, by))
     OUT.print(table)
     ERR.print(f"{sum(one.units for one in found)} records wait for event time, as of the last batch")
 
