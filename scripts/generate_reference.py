@@ -49,6 +49,7 @@ PAGES: dict[str, tuple[str, ...]] = {
             "by_key_and",
             "Distinct",
             "WindowedAggregate",
+            "TimedAggregate",
             "Result",
             "Span",
             "results_in",

@@ -157,7 +157,7 @@ def test_a_kind_is_given_itself_or_by_name_not_both() -> None:
         source.stage("s", 3)  # type: ignore[arg-type]
     with pytest.raises(FlowError, match="compat: settings are for a kind given by name"):
         source.stage("s", RootsKind(), compat="kuka")
-    with pytest.raises(FlowError, match="buckets and view are for states by key"):
+    with pytest.raises(FlowError, match="buckets are for states by key"):
         source.stage("s", RootsKind(), buckets=2)
 
     class Roots(RootsKind):

@@ -131,10 +131,10 @@ DEFECTS: Final = (
         "operators after `changes()` end the service for states that an attempt only tried",
         (
             "segment/level.py",
-            "            where = place_in_user_code(self._flow, error)\n",
+            "        where = place_in_user_code(self._flow, error)\n",
             (
-                "            raise PoisonError(str(error)) from error\n"
-                "            where = place_in_user_code(self._flow, error)\n"
+                "        raise PoisonError(str(error)) from error\n"
+                "        where = place_in_user_code(self._flow, error)\n"
             ),
         ),
         (
@@ -181,8 +181,8 @@ DEFECTS: Final = (
         "a view that cannot be shown fails after the seal",
         (
             "segment/states.py",
-            "        try:\n            return self.show(state)\n",
-            "        return self.show(state)\n        try:\n            return self.show(state)\n",
+            "        try:\n            return self.show(row, content)\n",
+            "        return self.show(row, content)\n        try:\n            return self.show(row, content)\n",
         ),
     ),
     defect(
