@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
+from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
 from sqe_chain.ports import ViewKind
 from sqe_chain.stages import Sessions, Tumbling
@@ -56,6 +57,28 @@ def views(service: Rehearsal) -> dict[bytes, Any]:
     for part in range(2):
         found |= store.copy_part(flow, "hours", part).views
     return found
+
+
+def states_shown(service: Rehearsal, view: ViewKind) -> dict[bytes, Any]:
+    """What its views say of the states."""
+    found: dict[bytes, Any] = {}
+    for name, content in views(service).items():
+        if view == "json":
+            found[name] = json.loads(content)["state"]
+        else:
+            fields = {
+                key.removeprefix("state."): text for key, text in content.items() if key.startswith("state.")
+            }
+            found[name] = {key: json.loads(text) for key, text in fields.items()} or content["state"]
+    return found
+
+
+def states_of(service: Rehearsal) -> dict[bytes, Any]:
+    """What they should say."""
+    return {
+        b"v%s@%d" % (key, span.start_ms): codec_for(type(state)).to_view(state)
+        for key, span, state in service.windows("hours")
+    }
 
 
 def feed(service: Rehearsal, *events: tuple[str, int, float]) -> None:
@@ -131,38 +154,42 @@ def test_a_session_that_grows_forward_backward_and_together_is_shown_once() -> N
 EVENTS = [(f"r{number % 5}", number % 4, number / 9) for number in range(120)]
 
 
+@pytest.mark.parametrize("state", [Total, Int64Value], ids=["one-by-one", "in-runs"])
 @pytest.mark.parametrize("view", ["json", "hash"])
-def test_views_are_those_of_the_windows_through_crashes_rebuild_and_import(view: ViewKind) -> None:
-    whole = Rehearsal(flow_of(view))
+def test_views_are_those_of_the_windows_through_crashes_rebuild_and_import(
+    view: ViewKind, state: Any
+) -> None:
+    whole = Rehearsal(flow_of(view, state=state))
     feed(whole, *EVENTS)
     whole.run_until_caught_up()
     expected = views(whole)
-    spans = {(one.key, one.span.start_ms): one.state.screws for one in whole.windows("hours")}
-    assert expected.keys() == {b"v%s@%d" % name for name in spans}
+    assert states_shown(whole, view) == states_of(whole)
     for step in range(3, 8):
-        store = MemoryStore(f"window-views-{view}-{step}", max_rows=2)
-        service = Rehearsal(flow_of(view), store=store)
+        store = MemoryStore(f"window-views-{view}-{state.__name__}-{step}", max_rows=2)
+        service = Rehearsal(flow_of(view, state=state), store=store)
         for begin in range(0, 120, 30):
             if begin == 60:
                 service.crash(step=step, when="before")
             feed(service, *EVENTS[begin : begin + 30])
             service.run_until_caught_up()
+            assert states_shown(service, view) == states_of(service), begin
         assert service.crashes == 1
         assert views(service) == expected, step
         service.rebuild()
         assert views(service) == expected, step
-        other = Rehearsal(flow_of(view), log=service.log)
+        other = Rehearsal(flow_of(view, state=state), log=service.log)
         other.imported(service.exported())
         assert views(other) == expected, step
 
 
-def test_a_crash_between_any_two_writes_leaves_the_same_views() -> None:
-    whole = Rehearsal(flow_of())
+@pytest.mark.parametrize("state", [Total, Int64Value], ids=["one-by-one", "in-runs"])
+def test_a_crash_between_any_two_writes_leaves_the_same_views(state: Any) -> None:
+    whole = Rehearsal(flow_of(state=state))
     feed(whole, *EVENTS)
     whole.run_until_caught_up()
     for write in range(1, 40, 3):
-        store = MemoryStore(f"window-views-cut-{write}", max_rows=1)
-        service = Rehearsal(flow_of(), store=store)
+        store = MemoryStore(f"window-views-cut-{state.__name__}-{write}", max_rows=1)
+        service = Rehearsal(flow_of(state=state), store=store)
         feed(service, *EVENTS[:70])
         service.run_until_caught_up()
         feed(service, *EVENTS[70:])
