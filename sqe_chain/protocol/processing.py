@@ -12,7 +12,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
-from sqe_chain.protocol.plan import Plan, PlannedRange, at_name
+from sqe_chain.protocol.plan import Plan, PlannedRange, at_name, mark_name
 from sqe_chain.protocol.planning import left_out_of, portions_of
 from sqe_chain.segment.brake import Brake
 from sqe_chain.segment.exclusion import Exclusion
@@ -177,6 +177,10 @@ class Processor:
         every = (*exclusions, *suspects)
         before, known = batch.before, [planned.tp for planned in batch.ranges] if env.flow.timed else []
         times = KnownTimes.after(before).all_at(known, batch.caught_up, batch.clock_ms)
+        # A promise is of what is read now, too: who is idle only once that is read may still be behind.
+        read = {mark_name(*planned.tp) for planned in batch.ranges if planned.stop > planned.start}
+        idle = {name: writers for name, writers in batch.caught_up.items() if name not in read}
+        promised = KnownTimes.after(before).all_at(known, idle, batch.clock_ms)
         portions = portions_of(env.flow, batch.ranges, before, every, times)
         self._check_letters(portions)
         waiting = {at_name(name): one for name, one in before.waiting.items()}
@@ -195,7 +199,7 @@ class Processor:
                 waiting=waiting,
                 left_out=left_out_of(batch.ranges, every),
                 reached=reached,
-                watermarks=watermarks_of(env.flow, progress_of(times), before.waiting),
+                watermarks=watermarks_of(env.flow, progress_of(promised), before.waiting),
                 last_silent=batch.last_silent,
             )
             try:

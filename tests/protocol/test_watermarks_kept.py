@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.stages import Tumbling
 from sqe_chain.testing.rehearsal import Rehearsal
 
 Event = dict[str, Any]
@@ -43,3 +49,49 @@ def test_what_is_read_now_is_earlier_than_what_was_stated_beside_it_meanwhile() 
         stated = max(stated, envelope.watermark_ms)
     assert len(reader.published("out")) == 10
     assert stated > 14, "it does state something"
+
+
+def pass_on(_: Int64Value, event: Event) -> list[Event]:
+    return [event]
+
+
+def count(total: Int64Value, _: Event) -> None:
+    total.value += 1
+
+
+@pytest.mark.parametrize("how", ["aggregate", "beside-windows"])
+@pytest.mark.parametrize("seed", [*range(12), 132, 208, 233, 271])
+def test_services_with_stages_keep_what_they_state(how: str, seed: int) -> None:
+    """Method: batches of all sizes, in any order, of two services; the four last seeds are those that once failed."""
+    draw, log = random.Random(seed), MemoryLog(f"watermarks-kept-{how}-{seed}")
+    first, second = Flow("first"), Flow("second", state_partitions=2)
+    first.source("in", dict, raw=True).to("between", key=key_of, partitions=2)
+    source: Any = second.source("between", dict)
+    if how == "aggregate":
+        source = source.aggregate("all", key=key_of, state=Int64Value, fold=pass_on)
+    else:
+        source.windowed("hours", Tumbling(10), key=key_of, state=Int64Value, fold=count, retention_ms=10**9)
+    source.to("out", key=key_of, partitions=1)
+    writer = Rehearsal(first, partitions={"in": 2}, log=log)
+    reader = Rehearsal(second, log=log, settings=Settings(max_records=draw.choice([1, 2, 3, 5, 100])))
+    times = [0, 0]
+    for _ in range(40):
+        what = draw.randrange(6)
+        if what < 3:
+            partition = draw.randrange(2)
+            for _ in range(draw.randrange(1, 4)):
+                times[partition] += draw.choice([1, 50, 400])
+                event = {"key": draw.choice("abcdefgh")}
+                log.append("in", partition, json.dumps(event).encode(), None, None, times[partition])
+        elif what < 4:
+            writer.batch()
+        else:
+            for _ in range(1 if what < 5 else 4):
+                reader.batch()
+    for service in (writer, reader):
+        while service.batch():
+            pass
+    stated = 0
+    for envelope in reader.published("out"):
+        assert envelope.timestamp_ms >= stated
+        stated = max(stated, envelope.watermark_ms)
