@@ -1,0 +1,98 @@
+"""Goal: records that are folded in runs give what they give one by one: verdicts, rows, and each result at the same record.
+
+Method: Hypothesis; batches with new stage objects on one table, rows written in part and the batch again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import StringValue
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqe_chain.flow.table import Table
+from sqe_chain.stages.record import Record
+from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.windowing import Tumbling
+from sqe_chain.stages.windows import WindowedAggregate
+from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
+
+GUARD = JumpGuard(max_jump_ms=60, confirmations=2, policy="drop")
+Told = list[tuple[int, bytes, int, str]]
+"""Index of the record that closed a window, key, beginning, state; -1 for the end of the batch."""
+
+
+def write(state: StringValue, value: str) -> None:
+    """Not commutative, so that the order of folding shows."""
+    state.value += value
+
+
+def stage_on(table: Table, lateness_ms: int) -> WindowedAggregate[StringValue]:
+    return WindowedAggregate(
+        table,
+        windows=Tumbling(10),
+        state=StringValue,
+        fold=write,
+        lateness_ms=lateness_ms,
+        retention_ms=25,
+        guard=GUARD,
+    )
+
+
+def one_by_one(table: Table, batch: list[Record], lateness_ms: int) -> tuple[list[bool], Told]:
+    stage, told = stage_on(table, lateness_ms), Told()
+    table.load(stage.rows_for(batch))
+    verdicts = []
+    for index, record in enumerate(batch):
+        verdicts.append(stage.accept(record).forward)
+        told += taken(stage, index)
+    stage.finish(0)
+    return verdicts, told + taken(stage, -1)
+
+
+def in_runs(table: Table, batch: list[Record], lateness_ms: int) -> tuple[list[bool], Told]:
+    stage, told = stage_on(table, lateness_ms), Told()
+    table.load(stage.rows_for(batch))
+    verdicts: list[bool] = []
+    keys, values, times = zip(*((one.key, one.value, one.timestamp_ms) for one in batch), strict=True)
+    while (index := len(verdicts)) < len(batch):
+        end = stage.fold_run(keys, values, times, index)
+        assert taken(stage, end) == []
+        verdicts += [True] * (end - index)
+        if end < len(batch):
+            verdicts.append(stage.accept(batch[end]).forward)
+            told += taken(stage, end)
+    stage.finish(0)
+    return verdicts, told + taken(stage, -1)
+
+
+def taken(stage: WindowedAggregate[Any], index: int) -> Told:
+    return [(index, one.key, one.span.start_ms, one.state.value) for one in stage.take_results()]
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> list[list[Record]]:
+    """Times go on, now and then back, and sometimes by more than is believed."""
+    at_ms, found = 0, list[list[Record]]()
+    for _ in range(draw(st.integers(1, 3))):
+        batch: list[Record] = []
+        for _ in range(draw(st.integers(1, 25))):
+            at_ms = max(0, at_ms + draw(st.sampled_from([0, 0, 1, 1, 2, 3, 6, 10, 11, -4, -12])))
+            jump = draw(st.sampled_from([0] * 14 + [200]))
+            key = draw(st.sampled_from([b"a", b"b", b"c"]))
+            batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=at_ms + jump))
+        found.append(batch)
+    return found
+
+
+@given(batches(), st.sampled_from([0, 5]))
+def test_runs_give_what_single_records_give(found: list[list[Record]], lateness_ms: int) -> None:
+    rows: Rows = {}
+    other: Rows = {}
+    for batch in found:
+        first, second = RecordingTable(rows), RecordingTable(other)
+        assert in_runs(second, batch, lateness_ms) == one_by_one(first, batch, lateness_ms)
+        rows = run_with_partial_writes(rows, lambda table, now=batch: one_by_one(table, now, lateness_ms))  # type: ignore[misc]
+        other = run_with_partial_writes(other, lambda table, now=batch: in_runs(table, now, lateness_ms))  # type: ignore[misc]
+        assert other == rows
