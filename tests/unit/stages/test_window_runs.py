@@ -14,11 +14,14 @@ from hypothesis import strategies as st
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record
 from sqe_chain.stages.stream_time import JumpGuard
+from sqe_chain.stages.table import MemoryTable
 from sqe_chain.stages.windowing import Tumbling
 from sqe_chain.stages.windows import WindowedAggregate
 from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 GUARD = JumpGuard(max_jump_ms=60, confirmations=2, policy="drop")
+Batch = tuple[int, list[Record]]
+"""A moment to which stream time is moved before it, and its records."""
 Told = list[tuple[int, bytes, int, str]]
 """Index of the record that closed a window, key, beginning, state; -1 for the end of the batch."""
 
@@ -40,28 +43,28 @@ def stage_on(table: Table, lateness_ms: int) -> WindowedAggregate[StringValue]:
     )
 
 
-def one_by_one(table: Table, batch: list[Record], lateness_ms: int) -> tuple[list[bool], Told]:
-    stage, told = stage_on(table, lateness_ms), Told()
-    table.load(stage.rows_for(batch))
-    verdicts = []
-    for index, record in enumerate(batch):
+def one_by_one(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[bool], Told]:
+    beat_ms, records = batch
+    stage.advance(beat_ms)
+    told, verdicts = taken(stage, 0), list[bool]()
+    for index, record in enumerate(records):
         verdicts.append(stage.accept(record).forward)
         told += taken(stage, index)
     stage.finish(0)
     return verdicts, told + taken(stage, -1)
 
 
-def in_runs(table: Table, batch: list[Record], lateness_ms: int) -> tuple[list[bool], Told]:
-    stage, told = stage_on(table, lateness_ms), Told()
-    table.load(stage.rows_for(batch))
-    verdicts: list[bool] = []
-    keys, values, times = zip(*((one.key, one.value, one.timestamp_ms) for one in batch), strict=True)
-    while (index := len(verdicts)) < len(batch):
+def in_runs(stage: WindowedAggregate[StringValue], batch: Batch) -> tuple[list[bool], Told]:
+    beat_ms, records = batch
+    stage.advance(beat_ms)
+    told, verdicts = taken(stage, 0), list[bool]()
+    keys, values, times = zip(*((one.key, one.value, one.timestamp_ms) for one in records), strict=True)
+    while (index := len(verdicts)) < len(records):
         end = stage.fold_run(keys, values, times, index)
         assert taken(stage, end) == []
         verdicts += [True] * (end - index)
-        if end < len(batch):
-            verdicts.append(stage.accept(batch[end]).forward)
+        if end < len(records):
+            verdicts.append(stage.accept(records[end]).forward)
             told += taken(stage, end)
     stage.finish(0)
     return verdicts, told + taken(stage, -1)
@@ -72,27 +75,43 @@ def taken(stage: WindowedAggregate[Any], index: int) -> Told:
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> list[list[Record]]:
+def batches(draw: st.DrawFn) -> list[Batch]:
     """Times go on, now and then back, and sometimes by more than is believed."""
-    at_ms, found = 0, list[list[Record]]()
+    at_ms, found = 0, list[Batch]()
     for _ in range(draw(st.integers(1, 3))):
         batch: list[Record] = []
+        beat_ms = draw(st.sampled_from([0, at_ms + 30]))
+        at_ms = max(at_ms, beat_ms)
         for _ in range(draw(st.integers(1, 25))):
             at_ms = max(0, at_ms + draw(st.sampled_from([0, 0, 1, 1, 2, 3, 6, 10, 11, -4, -12])))
             jump = draw(st.sampled_from([0] * 14 + [200]))
             key = draw(st.sampled_from([b"a", b"b", b"c"]))
             batch.append(Record(key=key, value=f"{at_ms} ", timestamp_ms=at_ms + jump))
-        found.append(batch)
+        found.append((beat_ms, batch))
     return found
 
 
 @given(batches(), st.sampled_from([0, 5]))
-def test_runs_give_what_single_records_give(found: list[list[Record]], lateness_ms: int) -> None:
+def test_runs_give_what_single_records_give(found: list[Batch], lateness_ms: int) -> None:
     rows: Rows = {}
     other: Rows = {}
     for batch in found:
-        first, second = RecordingTable(rows), RecordingTable(other)
-        assert in_runs(second, batch, lateness_ms) == one_by_one(first, batch, lateness_ms)
-        rows = run_with_partial_writes(rows, lambda table, now=batch: one_by_one(table, now, lateness_ms))  # type: ignore[misc]
-        other = run_with_partial_writes(other, lambda table, now=batch: in_runs(table, now, lateness_ms))  # type: ignore[misc]
+
+        def single(table: Table, batch: Batch = batch) -> tuple[list[bool], Told]:
+            return one_by_one(stage_on(table, lateness_ms), batch)
+
+        def run(table: Table, batch: Batch = batch) -> tuple[list[bool], Told]:
+            return in_runs(stage_on(table, lateness_ms), batch)
+
+        assert run(RecordingTable(other)) == single(RecordingTable(rows))
+        rows, other = run_with_partial_writes(rows, single), run_with_partial_writes(other, run)
         assert other == rows
+
+
+@given(batches(), st.sampled_from([0, 5]))
+def test_an_object_may_go_on_with_the_next_batch(found: list[Batch], lateness_ms: int) -> None:
+    first, second = MemoryTable(), MemoryTable()
+    stage, other = stage_on(first, lateness_ms), stage_on(second, lateness_ms)
+    for batch in found:
+        assert in_runs(other, batch) == one_by_one(stage, batch)
+        assert {row: second.get(row) for row in second} == {row: first.get(row) for row in first}
