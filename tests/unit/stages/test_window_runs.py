@@ -115,3 +115,10 @@ def test_an_object_may_go_on_with_the_next_batch(found: list[Batch], lateness_ms
     for batch in found:
         assert in_runs(other, batch) == one_by_one(stage, batch)
         assert {row: second.get(row) for row in second} == {row: first.get(row) for row in first}
+
+
+def test_what_an_earlier_attempt_has_written_is_not_folded_again() -> None:
+    """The row of `a` is settled: a fold may refuse a value that it has seen."""
+    stage = stage_on(RecordingTable({}, b"wa"), 0)
+    assert stage.accept(Record(key=b"b", value="x", timestamp_ms=1)).forward
+    assert stage.fold_run([b"b", b"a", b"b"], ["x", "x", "x"], [2, 3, 4], 0) == 1
