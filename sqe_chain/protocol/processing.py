@@ -176,11 +176,12 @@ class Processor:
         env, infos = self._env, batch.infos
         every = (*exclusions, *suspects)
         before, known = batch.before, [planned.tp for planned in batch.ranges] if env.flow.timed else []
-        times = KnownTimes.after(before).all_at(known, batch.caught_up, batch.clock_ms)
+        times_before = KnownTimes.after(before)
+        times = times_before.all_at(known, batch.caught_up, batch.clock_ms)
         # A promise is of what is read now, too: who is idle only once that is read may still be behind.
         read = {mark_name(*planned.tp) for planned in batch.ranges if planned.stop > planned.start}
         idle = {name: writers for name, writers in batch.caught_up.items() if name not in read}
-        promised = KnownTimes.after(before).all_at(known, idle, batch.clock_ms)
+        promised = times if idle == batch.caught_up else times_before.all_at(known, idle, batch.clock_ms)
         portions = portions_of(env.flow, batch.ranges, before, every, times)
         self._check_letters(portions)
         waiting = {at_name(name): one for name, one in before.waiting.items()}

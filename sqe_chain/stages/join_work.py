@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
-from sqe_chain.flow.stage_kind import StageTask
 from sqe_chain.flow.units import NUMBERS, Unit, UnitRun
 from sqe_chain.stages.joining import JOINED
-from sqe_chain.stages.record_work import LONGEST_KEY, RecordKind, RecordWork
+from sqe_chain.stages.run_work import RunWork
 from sqe_chain.stages.user_code import RunError
 
 
-class TableJoinWork(RecordWork):
+class TableJoinWork(RunWork):
     """The work of a join with a table in a flow that stops at poison.
 
     Args:
@@ -21,16 +19,12 @@ class TableJoinWork(RecordWork):
         task: its table, clock and callbacks.
     """
 
-    def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
-        super().__init__(kind, task)
-        self._loaded: set[bytes | None] = {None}
+    rows = JOINED
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Join units; changes of the table are taken one by one. See `StageWork`."""
         run = UnitRun.of(units)
-        fresh = set(run.keys).difference(self._loaded)
-        self._loaded |= fresh
-        self._task.table.load([JOINED + key for key in fresh if len(key) <= LONGEST_KEY])
+        self._load(run)
         begin = 0
         for path, same in groupby(run.paths, key=_input_of):
             end = begin + len(list(same))
@@ -50,8 +44,7 @@ class TableJoinWork(RecordWork):
             try:
                 index = join_run(run.keys, run.values, run.times_ms, index, end)
             except RunError as error:
-                self._task.failed(run.origin(error.index), error)
-                raise AssertionError("poison stops this flow") from error
+                self._stop(run, error)
             if index > before and self._stage.has_results:
                 self._begin(run, index - 1)
                 self._give(run[index - 1])

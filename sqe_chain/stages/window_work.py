@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqe_chain.flow.stage_kind import StageTask
 from sqe_chain.flow.units import Unit, UnitRun
-from sqe_chain.stages.record_work import LONGEST_KEY, RecordKind, RecordWork
+from sqe_chain.stages.run_work import RunWork
 from sqe_chain.stages.user_code import RunError
 from sqe_chain.stages.window_rows import OPEN
 
 
-class WindowsWork(RecordWork):
+class WindowsWork(RunWork):
     """The work of windows in a flow that stops at poison: an attempt in which a fold fails is worth nothing, so it is given no copy.
 
     Args:
@@ -20,9 +18,7 @@ class WindowsWork(RecordWork):
         task: its table, clock and callbacks.
     """
 
-    def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
-        super().__init__(kind, task)
-        self._loaded: set[bytes | None] = {None}
+    rows = OPEN
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Fold units, those that do more than change one open window one by one; see `StageWork`."""
@@ -35,13 +31,7 @@ class WindowsWork(RecordWork):
             try:
                 index = fold_run(run.keys, run.values, run.times_ms, index)
             except RunError as error:
-                self._task.failed(run.origin(error.index), error)
-                raise AssertionError("poison stops this flow") from error
+                self._stop(run, error)
             if index < len(run):
                 super().apply((run[index],))
                 index += 1
-
-    def _load(self, run: UnitRun) -> None:
-        fresh = set(run.keys).difference(self._loaded)
-        self._loaded |= fresh
-        self._task.table.load([OPEN + key for key in fresh if len(key) <= LONGEST_KEY])
