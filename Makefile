@@ -60,6 +60,10 @@ format: python  ## let ruff format and fix what it can
 bench: setup servers  ## figures and ratios against a plain loop, in the same minute
 	$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: bench-peers
+bench-peers: demo-servers jdk  ## the same next to Kafka Streams, Quix Streams and a plain loop: ARGS="--rounds 1 --json FILE"
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 .PHONY: proto
 proto: python  ## generate the protobuf code from proto/ again
 	$(BIN)/python scripts/generate_proto.py
@@ -81,6 +85,11 @@ setup: system python  ## Java, redis-server and .venv (done by the other targets
 .PHONY: system
 system:
 	@scripts/system-packages java redis
+
+# Without it, Kafka Streams is skipped.
+.PHONY: jdk
+jdk:
+	@scripts/system-packages jdk || echo "No Java compiler, so no Kafka Streams."
 
 # Without Docker, the tests in docker compose report that and are skipped.
 .PHONY: docker

@@ -22,13 +22,17 @@ from rich.table import Table
 
 from benchmarks.backlog import WARM_UP, Backlog
 from benchmarks.checks import check_count, check_plain_totals, check_republished, check_totals
-from benchmarks.event_time import compare_joins, compare_windows
+from benchmarks.event_time import compare_joins, compare_windows, memory
 from benchmarks.flows import FILTERS, PARTITIONS, aggregation, filtered, republisher, two_stages
+from benchmarks.growth import running as growing
+from benchmarks.growth.cases import Growth
+from benchmarks.latency import latency
 from benchmarks.machine import facts
 from benchmarks.parts import parts
 from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, redis_bytes
 from benchmarks.service import Run, Service, Timed
 from benchmarks.small import empty_jobs, small_batches
+from benchmarks.starting import starting
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.engines.spark import open_session
 from sqe_chain.flow import Flow
@@ -49,13 +53,20 @@ class Kind(StrEnum):
     FILTERS = "filters"
     WINDOWS = "windows"
     JOINS = "joins"
+    MEMORY = "memory"
     EMPTY = "empty"
     PERSIST = "persist"
     STEADY = "steady"
     PARTS = "parts"
+    GROWTH = "growth"
+    LATENCY = "latency"
+    START = "start"
 
 
-EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins}
+COMMANDS = {Kind.LATENCY, Kind.START}
+"""Measured with the command, in processes of its own."""
+
+EVENT_TIME = {Kind.WINDOWS: compare_windows, Kind.JOINS: compare_joins, Kind.MEMORY: memory}
 WARM_UP_BATCHES = 10
 SMALL = 8
 SMALL_ROUNDS = 15
@@ -348,29 +359,69 @@ class Bench:
             OUT.print(self.table)
 
 
-def main(
+def main(  # noqa: PLR0913, PLR0917 - options of a command
     messages: Annotated[int, typer.Option(help="Messages of the backlog.")] = 1_000_000,
     keys: Annotated[int, typer.Option(help="Distinct keys.")] = 1_000,
     rounds: Annotated[int, typer.Option(help="Rounds of each comparison.")] = 3,
     max_records: Annotated[int, typer.Option(help="Records of one batch.")] = 1_000_000,
     only: Annotated[
-        list[Kind] | None, typer.Option(help="What to measure; may be repeated. Default: all.")
+        list[Kind] | None, typer.Option(help="What to measure; may be repeated. Default: all but growth.")
     ] = None,
+    growth: Annotated[
+        str, typer.Option(help=f"With --only growth: some of {','.join(Growth)}. Default: all.")
+    ] = "",
+    quick: Annotated[  # noqa: FBT002 - typer's way to declare a flag
+        bool,
+        typer.Option("--quick", help="With --only growth: few records and one round, to see that it works."),
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="How long latency is measured, each time.")] = 20.0,
+    case: Annotated[
+        str, typer.Option(help="Latency and starts: part of the names of what is measured.")
+    ] = "",
 ) -> None:
     """Measure, on real servers that are started for it."""
+    tables = _tables(growth)
     for name, text in facts().items():
         OUT.print(f"{name}: {text}")
-    backlog = Backlog("bench.backlog", messages, keys)
+    kinds = list(only or (kind for kind in Kind if kind is not Kind.GROWTH))
+    if Kind.GROWTH in kinds:
+        kinds.remove(Kind.GROWTH)
+        growing.measure(tables, 1 if quick else rounds, quick=quick, show=OUT.print)
+    if not kinds:
+        return
     with KafkaServer(heap_mb=512) as kafka, RedisServer() as redis:
-        session = open_session("local[2]", "benchmarks")
-        try:
-            bench = Bench(session, kafka.bootstrap, redis.url, backlog, rounds, max_records)
-            bench.prepare()
-            for kind in only or Kind:
-                EVENT_TIME[kind](bench) if kind in EVENT_TIME else getattr(bench, kind.value)()
-            bench.show()
-        finally:
-            session.stop()
+        if Kind.LATENCY in kinds:
+            latency(OUT, kafka, redis, case, seconds)
+        if Kind.START in kinds:
+            starting(OUT, kafka, redis, case)
+        inside = [kind for kind in kinds if kind not in COMMANDS]
+        if inside:
+            backlog = Backlog("bench.backlog", messages, keys)
+            _measure_inside(kafka, redis, backlog, rounds, max_records, inside)
+
+
+def _measure_inside(
+    kafka: KafkaServer, redis: RedisServer, backlog: Backlog, rounds: int, max_records: int, kinds: list[Kind]
+) -> None:
+    """Measure what runs in this process, over a backlog."""
+    session = open_session("local[2]", "benchmarks")
+    try:
+        bench = Bench(session, kafka.bootstrap, redis.url, backlog, rounds, max_records)
+        bench.prepare()
+        for kind in kinds:
+            EVENT_TIME[kind](bench) if kind in EVENT_TIME else getattr(bench, kind.value)()
+        bench.show()
+    finally:
+        session.stop()
+
+
+def _tables(text: str) -> list[Growth]:
+    """What `--growth` names; all if it names nothing."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = sorted(set(names) - set(Growth))
+    if unknown:
+        raise typer.BadParameter(f"unknown: {', '.join(unknown)}; choose from {', '.join(Growth)}")
+    return [Growth(name) for name in names] or list(Growth)
 
 
 if __name__ == "__main__":

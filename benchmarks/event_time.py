@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from benchmarks.__main__ import Bench
     from benchmarks.service import Run, Timed
 
+MIB = 1 << 20
 CHANGE_MS = 100
 """Event time from one change of the table to the next; from one message to the next it is 1 ms."""
 
@@ -49,6 +50,26 @@ def compare_joins(bench: Bench) -> None:
         return run
 
     bench.compare("join with a table", ours, _aggregate(bench, "join"), 0.5)
+
+
+def memory(bench: Bench) -> None:
+    """What windows take while a backlog is worked off in batches, and while one four times as long is."""
+    bench.warm_up(windows("bench-warm-memory", "bench.warm"))
+    short = Backlog("bench.short", bench.backlog.messages // 4, bench.backlog.keys)
+    bench.topic(short.topic)
+    short.write(bench.bootstrap)
+    for backlog in (short, bench.backlog):
+        name = f"bench-memory-{backlog.messages}"
+        run = bench.ours(windows(name, backlog.topic), inputs=backlog.messages)
+        _check_windows(bench.redis, name, backlog)
+        bench.table.add_row(
+            f"memory, windows over {backlog.messages:,} messages",
+            f"{run.spent.peak_rss / MIB:,.0f} MiB",
+            "",
+            "",
+            "",
+            f"all Python processes, resident; {len(run.notes.inputs)} batches of at most {max(run.notes.inputs):,}",
+        )
 
 
 def _aggregate(bench: Bench, beside: str) -> Callable[[int], Timed]:

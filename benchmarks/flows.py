@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from services._proto.fastening_pb2 import Fastening, LineDelta, LineTotal, RobotTotal
 from services.fastening import add_fastening, line_of, robot_of
-from sqe_chain.flow import Flow, Stream
+from sqe_chain.flow import Flow, Stream, count, sum_
 from sqe_chain.stages import Tumbling
 
 PARTITIONS = 4
@@ -40,6 +40,29 @@ def aggregation(name: str, source: str) -> Flow:
     """Sums by robot."""
     flow = Flow(name, state_partitions=PARTITIONS)
     flow.source(source, Fastening).aggregate("per-robot", key=robot_of, state=LineTotal, fold=add)
+    return flow
+
+
+def declared(name: str, source: str) -> Flow:
+    """The same sums, declared."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    flow.source(source, Fastening).aggregate(
+        "per-robot", key="robot", events=count(), fastened=sum_("fastened")
+    )
+    return flow
+
+
+def declared_windows(name: str, source: str) -> Flow:
+    """Sums by robot and minute, declared."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    flow.source(source, Fastening).windowed(
+        "per-minute",
+        Tumbling(60_000),
+        key="robot",
+        events=count(),
+        fastened=sum_("fastened"),
+        retention_ms=3_600_000,
+    )
     return flow
 
 
@@ -110,7 +133,7 @@ def pass_on(total: LineTotal, fastening: Fastening) -> Iterator[Fastening]:
     yield fastening
 
 
-FILTERS: dict[str, Callable[[Stream], Stream]] = {
+FILTERS: dict[str, Callable[[Stream[Fastening]], Stream[Fastening]]] = {
     "another stage": lambda said: said.aggregate("filter", state=LineTotal, fold=pass_on),
     "drop_stale by key": lambda said: said.drop_stale("filter", sequence=number_of, scope="key"),
     "drop_replays by key": lambda said: said.drop_replays("filter", by="key"),

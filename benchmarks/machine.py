@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -65,6 +66,17 @@ def family(pid: int) -> dict[int, Process]:
         found[one] = Process("java" not in name, cpu_s, int(values[21]) * _PAGE)
         pending += below
     return found
+
+
+def cpu_s(pids: Iterable[int]) -> float:
+    """Processor seconds so far of processes and all their descendants."""
+    return sum(process.cpu_s for pid in pids for process in family(pid).values())
+
+
+def own_cpu_s(pid: int) -> float:
+    """Processor seconds so far of one process, a server for example."""
+    rest = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2]
+    return sum(int(value) for value in rest.split()[11:13]) / _TICKS
 
 
 @dataclass(slots=True)

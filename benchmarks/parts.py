@@ -12,7 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from zlib import crc32
 
-from benchmarks.flows import add, aggregation, both_robots, republisher, windows
+from benchmarks.flows import (
+    add,
+    aggregation,
+    both_robots,
+    declared,
+    declared_windows,
+    republisher,
+    windows,
+)
 from services._proto.fastening_pb2 import Fastening, LineTotal
 from services.fastening import robot_of
 from sqe_chain.envelope.message import EnvelopeHead
@@ -76,7 +84,9 @@ def parts(bootstrap: str, topic: str) -> Iterator[tuple[str, float]]:
         "parse the envelope": lambda: _parse(blocks),
         "aggregate: plain work (parse twice, fold)": lambda: _plain_aggregate(blocks),
         "aggregate: all of ours": segment(aggregation("parts", topic), in_place=True),
+        "aggregate, declared: all of ours": segment(declared("parts", topic), in_place=True),
         "windows: all of ours": segment(windows("parts", topic), in_place=True),
+        "windows, declared: all of ours": segment(declared_windows("parts", topic), in_place=True),
         "republish: plain work (parse twice, make and serialize two)": lambda: _plain_republish(blocks),
         "republish: all of ours": segment(republisher("parts", topic, "parts-out"), in_place=False),
     }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import SparkSession
 
 from benchmarks.machine import Spent
+from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.engines.spark import SparkEngine
 from sqe_chain.flow import Flow
 from sqe_chain.logs.kafka import KafkaLog
@@ -17,7 +18,7 @@ from sqe_chain.ports import StateStore
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Committed, Event, Persisted
-from sqe_chain.protocol.interfaces import When
+from sqe_chain.protocol.interfaces import Engine, When
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores import open_store
@@ -105,38 +106,46 @@ class Run:
 
 @dataclass(slots=True)
 class Service:
-    """A service on a session, started and ready for its first batch.
+    """A service, started and ready for its first batch.
 
     Args:
         flow: the flow.
-        session: the Spark session.
+        session: the Spark session; None: it runs in this process.
         bootstrap: Kafka.
-        redis: URL of the store.
+        redis: URL of the store, or the store.
         max_records: records of one batch.
+        in_place: see `Settings.in_place`.
     """
 
     flow: Flow
-    session: SparkSession
+    session: SparkSession | None
     bootstrap: str
-    redis: str
+    redis: str | StateStore
     max_records: int
+    in_place: bool = True
     notes: Notes = field(default_factory=Notes)
     protocol: Aggregation | Republisher = field(init=False)
 
     def __post_init__(self) -> None:
         """Claim and recover."""
         log = KafkaLog(self.bootstrap)
-        stores: dict[str, StateStore] = {"": open_store(self.redis)}
+        store = open_store(self.redis) if isinstance(self.redis, str) else self.redis
+        ports = Ports(log, {"": store})
         for node in self.flow.outputs():
             log.create_topic(node.topic, node.partitions)
+        engine: Engine = (
+            InProcessEngine(self.flow, log, ports.store)
+            if self.session is None
+            else SparkEngine(self.flow, log, ports.stores, self.session)
+        )
         env = Environment(
             self.flow,
-            Ports(log, stores),
-            SparkEngine(self.flow, log, stores, self.session),
+            ports,
+            engine,
             self.notes,
             Clock(),
             lambda: uuid.uuid4().hex,
-            Settings(max_records=self.max_records, max_bytes=1 << 29),
+            Settings(max_records=self.max_records, max_bytes=1 << 29, in_place=self.in_place),
         )
         self.protocol = Aggregation(env) if self.flow.stages() else Republisher(env)
         self.protocol.start()

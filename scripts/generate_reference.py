@@ -30,7 +30,10 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
         *("run", "running", "RunningService", "Settings", "get", "states", "States"),
     ),
-    "sqe_chain.flow": ("Flow", "Stream", "Stage", "Filter", "CustomStage", "Context", "Timer"),
+    "sqe_chain.flow": (
+        *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer"),
+        *("count", "sum_", "min_", "max_", "mean", "first", "last", "Aggregation"),
+    ),
     "sqe_chain.stages": (
         *("Tumbling", "Hopping", "Calendar", "Sessions", "JumpGuard", "SqeKey"),
         *("Record", "records_of", "Spot", "NOWHERE", "Verdict", "Reason", "Table", "MemoryTable"),
@@ -54,13 +57,14 @@ PAGES: dict[str, tuple[str, ...]] = {
             "Span",
             "results_in",
             "TableJoin",
+            "TimedAggregate",
             "StreamJoin",
             "Dropped",
             "Window",
             "WindowResult",
         ),
         *("RecordKind", "RecordStage", "RecordFunctions", "Given", "DeclaredFunction"),
-        *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "PlainFold", "StoredState"),
+        *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
         *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
     "sqe_chain.codecs": (

@@ -213,7 +213,7 @@ class OutputRefused(PoisonError):
 
 
 class NotCaughtUp(ServiceStopped):
-    """States cannot be announced yet: receivers have newer ones, or nothing was read of inputs created again."""
+    """States cannot be announced yet (receivers have newer ones, or nothing was read of inputs created again), or windows not closed yet."""
 
 
 class TooManyHeld(ServiceStopped):

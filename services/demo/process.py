@@ -63,6 +63,11 @@ class Process:
         self._listener.start()
 
     @property
+    def pid(self) -> int:
+        """Its process id, which is also its session's."""
+        return self._popen.pid
+
+    @property
     def ended(self) -> int | None:
         """Exit status; None while it is running."""
         return self._popen.poll()

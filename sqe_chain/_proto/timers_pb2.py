@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sqe_chain/v1/timers.proto\x12\x0csqe_chain.v1\"\xb7\x01\n\tTimersRow\x12\r\n\x05state\x18\x01 \x01(\x0c\x12-\n\x06timers\x18\x02 \x03(\x0b\x32\x1d.sqe_chain.v1.TimersRow.Timer\x12\x14\n\x07last_ms\x18\x03 \x01(\x12H\x00\x88\x01\x01\x12\x16\n\tlisted_ms\x18\x04 \x01(\x12H\x01\x88\x01\x01\x1a$\n\x05Timer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x12\x42\n\n\x08_last_msB\x0c\n\n_listed_msb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19sqe_chain/v1/timers.proto\x12\x0csqe_chain.v1\"\x9e\x02\n\tTimersRow\x12\r\n\x05state\x18\x01 \x01(\x0c\x12-\n\x06timers\x18\x02 \x03(\x0b\x32\x1d.sqe_chain.v1.TimersRow.Timer\x12\x14\n\x07last_ms\x18\x03 \x01(\x12H\x00\x88\x01\x01\x12\x16\n\tlisted_ms\x18\x04 \x01(\x12H\x01\x88\x01\x01\x12\x33\n\x0c\x63lock_timers\x18\x05 \x03(\x0b\x32\x1d.sqe_chain.v1.TimersRow.Timer\x12\x1c\n\x0f\x63lock_listed_ms\x18\x06 \x01(\x12H\x02\x88\x01\x01\x1a$\n\x05Timer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05\x61t_ms\x18\x02 \x01(\x12\x42\n\n\x08_last_msB\x0c\n\n_listed_msB\x12\n\x10_clock_listed_msb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,7 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'sqe_chain.v1.timers_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TIMERSROW']._serialized_start=44
-  _globals['_TIMERSROW']._serialized_end=227
-  _globals['_TIMERSROW_TIMER']._serialized_start=165
-  _globals['_TIMERSROW_TIMER']._serialized_end=201
+  _globals['_TIMERSROW']._serialized_end=330
+  _globals['_TIMERSROW_TIMER']._serialized_start=248
+  _globals['_TIMERSROW_TIMER']._serialized_end=284
 # @@protoc_insertion_point(module_scope)

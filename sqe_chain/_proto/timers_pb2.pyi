@@ -20,7 +20,9 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class TimersRow(_message.Message):
-    """A row `k...`: the state of a key, and its timers. The rows `a`, `b...` and `z` beside it are those of windows.proto."""
+    """A row `k...`: the state of a key, and its timers. The rows `a`, `b...` and `z` beside it are those of windows.proto, for event
+    time; `c`, `d...` and `y` are the same for the batch's clock.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -48,14 +50,22 @@ class TimersRow(_message.Message):
     TIMERS_FIELD_NUMBER: _builtins.int
     LAST_MS_FIELD_NUMBER: _builtins.int
     LISTED_MS_FIELD_NUMBER: _builtins.int
+    CLOCK_TIMERS_FIELD_NUMBER: _builtins.int
+    CLOCK_LISTED_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.bytes
     last_ms: _builtins.int
     """Time of the key's last record, in stages whose states expire."""
     listed_ms: _builtins.int
     """The moment at which the time index lists the row; not after its first timer."""
+    clock_listed_ms: _builtins.int
+    """The moment at which the index of the batch's clock lists the row."""
     @_builtins.property
     def timers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimersRow.Timer]:
         """In the order of their names."""
+
+    @_builtins.property
+    def clock_timers(self) -> _containers.RepeatedCompositeFieldContainer[Global___TimersRow.Timer]:
+        """Timers of the batch's clock, in the order of their names."""
 
     def __init__(
         self,
@@ -64,15 +74,21 @@ class TimersRow(_message.Message):
         timers: _abc.Iterable[Global___TimersRow.Timer] | None = ...,
         last_ms: _builtins.int | None = ...,
         listed_ms: _builtins.int | None = ...,
+        clock_timers: _abc.Iterable[Global___TimersRow.Timer] | None = ...,
+        clock_listed_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_last_ms", b"_last_ms", "_listed_ms", b"_listed_ms", "last_ms", b"last_ms", "listed_ms", b"listed_ms"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clock_listed_ms", b"_clock_listed_ms", "_last_ms", b"_last_ms", "_listed_ms", b"_listed_ms", "clock_listed_ms", b"clock_listed_ms", "last_ms", b"last_ms", "listed_ms", b"listed_ms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_last_ms", b"_last_ms", "_listed_ms", b"_listed_ms", "last_ms", b"last_ms", "listed_ms", b"listed_ms", "state", b"state", "timers", b"timers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clock_listed_ms", b"_clock_listed_ms", "_last_ms", b"_last_ms", "_listed_ms", b"_listed_ms", "clock_listed_ms", b"clock_listed_ms", "clock_timers", b"clock_timers", "last_ms", b"last_ms", "listed_ms", b"listed_ms", "state", b"state", "timers", b"timers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__clock_listed_ms: _TypeAlias = _typing.Literal["clock_listed_ms"]  # noqa: Y015
+    _WhichOneofArgType__clock_listed_ms: _TypeAlias = _typing.Literal["_clock_listed_ms", b"_clock_listed_ms"]  # noqa: Y015
     _WhichOneofReturnType__last_ms: _TypeAlias = _typing.Literal["last_ms"]  # noqa: Y015
     _WhichOneofArgType__last_ms: _TypeAlias = _typing.Literal["_last_ms", b"_last_ms"]  # noqa: Y015
     _WhichOneofReturnType__listed_ms: _TypeAlias = _typing.Literal["listed_ms"]  # noqa: Y015
     _WhichOneofArgType__listed_ms: _TypeAlias = _typing.Literal["_listed_ms", b"_listed_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__clock_listed_ms) -> _WhichOneofReturnType__clock_listed_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__last_ms) -> _WhichOneofReturnType__last_ms | None: ...
     @_typing.overload

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.protocol.settings import Settings
 
 DEFAULTS = Settings()
@@ -46,6 +47,17 @@ EngineOption = Annotated[
     Literal["spark", "inprocess"],
     typer.Option(
         "--engine", envvar="SQE_CHAIN_ENGINE", help="Where tasks run: on Spark, or in this process."
+    ),
+]
+WorkersOption = Annotated[
+    int,
+    typer.Option(
+        "--workers",
+        metavar="N",
+        min=1,
+        max=MOST_WORKERS,
+        envvar="SQE_CHAIN_WORKERS",
+        help="With --engine inprocess: spread the tasks over N processes on this machine; 1: all run in this process.",
     ),
 ]
 MasterOption = Annotated[

@@ -26,6 +26,7 @@ from sqe_chain.cli.options import (
     TakeoverOption,
     TracebackOption,
     WeakOption,
+    WorkersOption,
 )
 from sqe_chain.cli.values import properties
 from sqe_chain.cli.values import target as target_of
@@ -65,6 +66,7 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
     kafka_config: KafkaConfigOption = None,
     store: StoreOption = None,
     engine: EngineOption = "spark",
+    workers: WorkersOption = 1,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     resume: ResumeOption = False,
@@ -92,7 +94,7 @@ def rebuild(  # noqa: PLR0913 - each is an option of the command
             max_excluded_share=max_excluded_share,
             owner=this_process().as_text(),
         )
-        choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
+        choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()), workers)
         with working_on(flow, settings, kafka, kafka_config, store, choice, log_json=log_json) as found:
             results = [_again(found, None, resume=resume)]
             if announce:
@@ -116,6 +118,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
     kafka_config: KafkaConfigOption = None,
     store: StoreOption = None,
     engine: EngineOption = "spark",
+    workers: WorkersOption = 1,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     republish: RepublishOption = False,
@@ -141,7 +144,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
             max_excluded_share=max_excluded_share,
             owner=this_process().as_text(),
         )
-        choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()))
+        choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()), workers)
         where = target_of(to)
         if not flow.stages() and not republish:
             raise ConfigurationError(

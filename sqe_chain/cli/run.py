@@ -23,6 +23,7 @@ from sqe_chain.cli.options import (
     StoreOption,
     TracebackOption,
     WeakOption,
+    WorkersOption,
 )
 from sqe_chain.cli.values import properties, store_urls
 from sqe_chain.protocol.settings import Settings
@@ -62,10 +63,19 @@ def run(  # noqa: PLR0913 - each is an option of the command
         ),
     ] = None,
     engine: EngineOption = "spark",
+    workers: WorkersOption = 1,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
     once: Annotated[
         bool, typer.Option("--once", help="Process the messages that are there now, then end.")
+    ] = False,
+    close_windows: Annotated[
+        bool,
+        typer.Option(
+            "--close-windows",
+            help="With --once: at the end of the input close all windows and publish their final results. What comes later and "
+            "belongs before their end is late.",
+        ),
     ] = False,
     create_topics: Annotated[
         int | None,
@@ -147,9 +157,10 @@ def run(  # noqa: PLR0913 - each is an option of the command
             kafka=kafka,
             kafka_config=kafka_config,
             stores=store_urls(store or ()),
-            engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ())),
+            engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()), workers),
             create_topics=create_topics,
             once=once,
+            close_windows=close_windows,
         )
         who = listening(flow, kafka, log_json=log_json, metrics_port=metrics_port)
         launch(flow, settings, deployment, observers=who, restore=show_cursor)

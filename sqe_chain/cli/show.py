@@ -1,4 +1,4 @@
-"""`sqe-chain show`: shows a flow as a tree, or writes it as a picture."""
+"""`sqe-chain show`: shows a flow as a tree, as the code that runs it, or writes it as a picture."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.syntax import Syntax
 from rich.text import Text
 
 from sqe_chain.cli.console import OUT, reported
 from sqe_chain.cli.files import check_new, write_whole
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import FlowArgument, TracebackOption
+from sqe_chain.segment.operator_text import texts
 
 
 def show(
@@ -20,14 +22,22 @@ def show(
     svg: Annotated[
         Path | None, typer.Option("--svg", metavar="FILE", help="Write the flow as a picture to a new file.")
     ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option("--compiled", help="Show the code between sources, stages and outputs, as it runs."),
+    ] = False,
     traceback: TracebackOption = False,
 ) -> None:
     """Show a flow: its sources, operators, stages and outputs. Does not connect or run anything."""
     with reported(traceback=traceback):
         flow = load_flow(target)
-        if svg is None:
+        if compiled:
+            for one in texts(flow):
+                OUT.print(Text(f"# {one.title}", style="bold"))
+                OUT.print(Syntax(one.source, "python", background_color="default"), soft_wrap=True)
+        elif svg is None:
             OUT.print(Text(flow.to_text()), soft_wrap=True)
-            return
-        check_new(svg)
-        with write_whole(svg) as partial:
-            partial.write_text(flow.to_svg(), encoding="utf-8")
+        if svg is not None:
+            check_new(svg)
+            with write_whole(svg) as partial:
+                partial.write_text(flow.to_svg(), encoding="utf-8")

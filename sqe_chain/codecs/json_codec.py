@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
+from sqe_chain.codecs.aggregates import is_aggregates
 from sqe_chain.codecs.codec import Codec, Field, FieldKind, Shape, codec_name
 from sqe_chain.codecs.json_shape import form_of, kinds_of, misread, shape_of
 from sqe_chain.codecs.window import state_type
@@ -131,8 +132,9 @@ class Json(Codec[Value]):
 
 
 def _name_of(python_type: type) -> str:
-    """The name of a class; plain values have none, nor has a window of them."""
-    return "" if python_type in PLAIN or state_type(python_type) in PLAIN else python_type.__name__
+    """The name of a class; plain values have none, nor have declared aggregates, nor a window of them."""
+    found = state_type(python_type) or python_type
+    return "" if found in PLAIN or is_aggregates(found) else python_type.__name__
 
 
 def _unpickle(python_type: type[Value], type_name: str) -> Json[Value]:

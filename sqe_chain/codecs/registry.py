@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar, cast
 
 from google.protobuf import descriptor_pool, message_factory
 
+from sqe_chain.codecs.aggregates import Aggregates, aggregates_in, description_of, is_aggregates
 from sqe_chain.codecs.codec import Codec
 from sqe_chain.codecs.protobuf import Protobuf
 from sqe_chain.codecs.raw import Raw
@@ -91,6 +92,8 @@ def _default(python_type: type[Any]) -> Codec[Any]:
         return Protobuf(python_type)
     if Raw.takes(python_type):
         return Raw(python_type)
+    if is_aggregates(python_type):
+        return _json(aggregates=True)(python_type)
     for one in (*_registered.values(), *_installed().values()):
         if one.takes(python_type):
             return one(python_type)
@@ -105,12 +108,13 @@ def _default(python_type: type[Any]) -> Codec[Any]:
     )
 
 
-def _json() -> type[Codec[Any]]:
+def _json(*, aggregates: bool = False) -> type[Codec[Any]]:
     try:
-        from sqe_chain.codecs.json_codec import Json  # noqa: PLC0415 - protobuf works without msgspec
+        from sqe_chain.codecs.aggregate_states import AggregateStates  # noqa: PLC0415 - protobuf works without msgspec
+        from sqe_chain.codecs.json_codec import Json  # noqa: PLC0415 - the same
     except ModuleNotFoundError as error:
         raise ConfigurationError("JSON needs the package 'msgspec': pip install 'sqe-chain[json]'") from error
-    return Json
+    return AggregateStates if aggregates else Json
 
 
 @cache
@@ -123,6 +127,10 @@ def tag_of(codec: Codec[Any]) -> str:
     if isinstance(codec, Protobuf):
         return codec.type_name
     python_type = codec.python_type
+    if is_aggregates(python_type):
+        return (
+            f"{codec.name}:{Aggregates.__module__}:{Aggregates.__qualname__}[{description_of(python_type)}]"
+        )
     state = None if python_type is Window else state_type(python_type)
     if state is not None:
         return f"{codec.name}:{Window.__module__}:{Window.__qualname__}[{tag_of(codec_for(state))}]"
@@ -155,6 +163,8 @@ def codec_tagged(tag: str) -> Codec[Any]:
         return Protobuf(message_factory.GetMessageClass(message))
     module, _, qualname = rest.partition(":")
     qualname, of_state, state = qualname.partition("[")
+    if (module, qualname) == (Aggregates.__module__, Aggregates.__qualname__):
+        return codec_for(aggregates_in(state[:-1]))
     found: Any = _shipped.get(tag)
     if found is None:
         try:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from sqe_chain.engines.ahead import ahead
+from sqe_chain.engines.task import Applied, apply, publish
+from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, Output, StateStore
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
-from sqe_chain.segment.states import persist
-from sqe_chain.segment.views import view_of
 
 
 class InProcessEngine:
@@ -23,22 +24,31 @@ class InProcessEngine:
         flow: the flow.
         log: where to read and publish.
         stores: the store of a stage.
+        threads: read the partitions of a small batch at the same time.
     """
 
-    def __init__(self, flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+    def __init__(
+        self, flow: Flow, log: Log, stores: Callable[[StageNode], StateStore], *, threads: bool = False
+    ) -> None:
         self._flow = flow
         self._log = log
         self._stores = stores
+        self._threads = threads
         self._job: Job | None = None
         self._outputs: list[Output] = []
         self._states: list[States] = []
+
+    def warm_up(self) -> None:
+        """See `Engine.warm_up`."""
+        warm_up(self._flow, self._log, self._stores)
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels; keep outputs and changed states."""
         self.release()
         self._job = job
         report = Report()
-        self._keep(run_serially(self._flow, job, portions, self._log.read, self._stores), report)
+        read = ahead(self._log, portions) if self._threads else self._log.read
+        self._keep(run_serially(self._flow, job, portions, read, self._stores), report)
         return report
 
     def publish(self) -> None:
@@ -52,13 +62,8 @@ class InProcessEngine:
         rows = 0
         for states in self._states:
             if states.level == level:
-                stage = self._flow.stage_at(states.stage)
-                header = before[states.stage, states.part]
-                store = self._stores(stage)
-                transition, view = self._job.transition, view_of(stage)
-                rows += persist(
-                    store, transition, plan_id, stage.name, states.part, states.rows, header, view
-                )
+                store = self._stores(self._flow.stage_at(states.stage))
+                rows += apply(self._flow, self._job, store, states, Applied(plan_id, before))
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
@@ -75,14 +80,8 @@ class InProcessEngine:
         self._states = []
 
     def _write(self, outputs: Sequence[Output]) -> None:
-        if not outputs:
-            return
-        writer = self._log.writer()
-        try:
-            writer.write(outputs)
-            writer.flush()
-        finally:
-            writer.close()
+        if outputs:
+            publish(self._log, [outputs])
 
     def _keep(self, blocks: Iterable[Block], report: Report) -> None:
         for block in blocks:

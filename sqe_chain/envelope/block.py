@@ -1,29 +1,183 @@
-"""A block of records with the fields of their envelopes side by side."""
+"""Blocks of records, with what is asked of all of them side by side: of envelopes their fields, of raw messages little."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from sqe_chain.chain import ROOT_LENGTH, root_position, stored_epoch
-from sqe_chain.envelope.carrier import envelopes_of
-from sqe_chain.envelope.columns import Columns, Ints, Rows
+from sqe_chain.envelope.carrier import envelopes_of, is_ordinary_raw
+from sqe_chain.envelope.columns import Columns, Flags, Ints, Lanes, Rows
 from sqe_chain.envelope.head import EnvelopeHead
-from sqe_chain.ports import Message
+from sqe_chain.ports import Headers, Message
 
 # Big-endian, so that positions compare as bytes.
 _ROOT: Final = np.dtype([("epoch", ">u4"), ("offset", ">u8")])
 _parse_head: Final = EnvelopeHead.FromString
 
 
-class EnvelopeBlock:
+class Block(ABC):
+    """Records of one partition, in the order of their offsets.
+
+    Attributes:
+        messages: the records.
+        ordinary: which of them have one payload and nothing about them that needs a closer look; columns are right for
+            those alone.
+    """
+
+    messages: Sequence[Message]
+    ordinary: Flags
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Bytes of the records' values."""
+
+    @abstractmethod
+    def payloads(self, begin: int, end: int) -> Sequence[bytes]:
+        """The payloads of ordinary records, from one index to before another."""
+
+    @abstractmethod
+    def keys(self, begin: int, end: int) -> list[bytes | None]:
+        """Their keys."""
+
+    @abstractmethod
+    def head(self, index: int) -> EnvelopeHead | None:
+        """The parsed envelope of a record; None if it has none."""
+
+    @property
+    @abstractmethod
+    def lanes(self) -> Lanes:
+        """Their lanes as envelopes state them; 0 for records that are their own roots."""
+
+    @property
+    @abstractmethod
+    def times_ms(self) -> Ints:
+        """Their event times."""
+
+    @property
+    @abstractmethod
+    def chain_sizes(self) -> Ints:
+        """Bytes of their chains; 0 for none."""
+
+    @property
+    @abstractmethod
+    def position_sizes(self) -> Ints:
+        """Bytes of their positions."""
+
+    @abstractmethod
+    def chain_rows(self, indexes: Ints, size: int) -> Rows:
+        """Chains of some records, all of this size."""
+
+    @abstractmethod
+    def position_rows(self, indexes: Ints, size: int) -> Rows:
+        """Positions of some records, all of this size."""
+
+    @cached_property
+    def headers(self) -> list[Headers | None] | None:
+        """The records' headers; None when none has any."""
+        found = [message.headers() for message in self.messages]
+        return None if found.count(None) == len(found) else found
+
+    @cached_property
+    def offsets(self) -> Ints:
+        """The records' offsets."""
+        return np.fromiter([message.offset() for message in self.messages], np.int64, len(self.messages))
+
+    @cached_property
+    def epochs(self) -> Ints:
+        """Their leader epochs, as they are stored: plus one; 0 for none."""
+        found = [message.leader_epoch() for message in self.messages]
+        if found.count(found[0]) == len(found):  # it changes when a partition gets another leader
+            return np.full(len(found), stored_epoch(found[0]), np.int64)
+        return np.fromiter(map(stored_epoch, found), np.int64, len(found))
+
+    def position(self, index: int) -> bytes:
+        """The position of an ordinary record."""
+        message = self.messages[index]
+        return root_position(stored_epoch(message.leader_epoch()), message.offset())
+
+    def roots(self, indexes: Sequence[int] | Ints) -> Rows:
+        """Positions of records that are their own roots."""
+        rows = np.empty(len(indexes), _ROOT)
+        rows["epoch"], rows["offset"] = self.epochs[indexes], self.offsets[indexes]
+        return rows.view(f"S{ROOT_LENGTH}")
+
+
+class RawBlock(Block):
+    """Records without envelopes.
+
+    Args:
+        messages: the records.
+
+    Attributes:
+        values: their values.
+        timestamps_ms: their times.
+    """
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = messages
+        self.values = [message.value() for message in messages]
+        self.timestamps_ms = [message.timestamp()[1] for message in messages]
+        self.ordinary = np.fromiter(map(is_ordinary_raw, messages), np.bool_, len(messages))
+
+    @property
+    def size(self) -> int:
+        """See `Block`."""
+        return sum([len(value) for value in self.values if value])
+
+    def payloads(self, begin: int, end: int) -> list[bytes]:
+        """See `Block`."""
+        return [value or b"" for value in self.values[begin:end]]
+
+    def keys(self, begin: int, end: int) -> list[bytes | None]:
+        """See `Block`."""
+        return [message.key() for message in self.messages[begin:end]]
+
+    def head(self, index: int) -> None:
+        """See `Block`."""
+        del index
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        """See `Block`."""
+        return np.zeros(len(self.messages), np.uint64)
+
+    @cached_property
+    def times_ms(self) -> Ints:
+        """See `Block`."""
+        return np.fromiter(self.timestamps_ms, np.int64, len(self.messages))
+
+    @cached_property
+    def chain_sizes(self) -> Ints:
+        """See `Block`."""
+        return np.zeros(len(self.messages), np.int64)
+
+    @cached_property
+    def position_sizes(self) -> Ints:
+        """See `Block`."""
+        return np.full(len(self.messages), ROOT_LENGTH, np.int64)
+
+    def chain_rows(self, indexes: Ints, size: int) -> Rows:
+        """See `Block`."""
+        return np.empty(len(indexes), f"V{size}")
+
+    def position_rows(self, indexes: Ints, size: int) -> Rows:
+        """See `Block`."""
+        del size
+        return self.roots(indexes)
+
+
+class EnvelopeBlock(Block):
     """Records with the columns of their envelopes.
 
     Args:
         messages: the records.
-        type_name: what envelopes say of the payload's type.
+        type_name: what envelopes say of the payload's type; None: anything.
 
     Attributes:
         messages: the records.
@@ -32,44 +186,66 @@ class EnvelopeBlock:
         carried: the envelopes are in the records' headers.
     """
 
-    __slots__ = ("carried", "columns", "messages", "values")
-
-    def __init__(self, messages: Sequence[Message], type_name: bytes) -> None:
+    def __init__(self, messages: Sequence[Message], type_name: bytes | None) -> None:
         self.messages = messages
         envelopes, self.carried = envelopes_of(messages)
         self.values = [envelope or b"" for envelope in envelopes]
         self.columns = Columns(self.values, type_name, carried=self.carried)
+        self.ordinary = self.columns.ordinary
 
     def head(self, index: int) -> EnvelopeHead:
-        """The parsed envelope of a record."""
+        """See `Block`."""
         return _parse_head(self.values[index])
 
     def position(self, index: int) -> bytes:
-        """The position of a record."""
-        columns, message = self.columns, self.messages[index]
+        """See `Block`."""
+        columns = self.columns
         size = int(columns.position_size[index])
         if not size:
-            return root_position(stored_epoch(message.leader_epoch()), message.offset())
+            return super().position(index)
         begin = int(columns.position[index] - columns.start[index])
         return self.values[index][begin : begin + size]
 
-    def roots(self, indexes: Ints) -> Rows:
-        """Positions of records that are their own roots."""
-        chosen = [self.messages[index] for index in indexes.tolist()]
-        rows = np.empty(len(chosen), _ROOT)
-        rows["epoch"] = [stored_epoch(message.leader_epoch()) for message in chosen]
-        rows["offset"] = [message.offset() for message in chosen]
-        return rows.view(f"S{ROOT_LENGTH}")
+    @property
+    def lanes(self) -> Lanes:
+        """See `Block`."""
+        return self.columns.lane
+
+    @property
+    def times_ms(self) -> Ints:
+        """See `Block`."""
+        return self.columns.timestamp_ms
+
+    @property
+    def chain_sizes(self) -> Ints:
+        """See `Block`."""
+        return self.columns.chain_size
+
+    @cached_property
+    def position_sizes(self) -> Ints:
+        """See `Block`."""
+        stated = self.columns.position_size
+        return np.where(stated, stated, ROOT_LENGTH)
+
+    def chain_rows(self, indexes: Ints, size: int) -> Rows:
+        """See `Block`."""
+        return self.columns.rows(self.columns.chain_end[indexes] - size, size)
+
+    def position_rows(self, indexes: Ints, size: int) -> Rows:
+        """See `Block`."""
+        if size == ROOT_LENGTH:
+            return self.roots(indexes)
+        return self.columns.rows(self.columns.position[indexes], size)
 
     @property
     def size(self) -> int:
-        """Bytes of the records' values."""
+        """See `Block`."""
         if not self.carried:
             return self.columns.size
         return sum(len(message.value() or b"") for message in self.messages)
 
     def payloads(self, begin: int, end: int) -> list[bytes]:
-        """The payloads of ordinary records, from one index to before another."""
+        """See `Block`."""
         if self.carried:  # an ordinary one has a value
             return [message.value() or b"" for message in self.messages[begin:end]]
         columns = self.columns
@@ -79,3 +255,17 @@ class EnvelopeBlock:
             value[first:last]
             for value, first, last in zip(self.values[begin:end], begins.tolist(), ends.tolist(), strict=True)
         ]
+
+    def keys(self, begin: int, end: int) -> list[bytes | None]:
+        """See `Block`."""
+        columns = self.columns
+        starts, sizes = columns.key[begin:end] - columns.start[begin:end], columns.key_size[begin:end]
+        found = zip(
+            self.values[begin:end],
+            starts.tolist(),
+            (starts + sizes).tolist(),
+            columns.keyed[begin:end].tolist(),
+            self.messages[begin:end],
+            strict=True,
+        )
+        return [value[first:last] if keyed else message.key() for value, first, last, keyed, message in found]

@@ -33,7 +33,7 @@ from typing import Final
 
 from sqe_chain.chain import event_id
 from sqe_chain.codecs import codec_name, codec_named
-from sqe_chain.envelope.head import EnvelopeHead, check_head, is_enveloped, open_head
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS, EnvelopeHead, check_head, is_enveloped, open_head
 from sqe_chain.envelope.wire import sealed
 from sqe_chain.errors import ConfigurationError, EmptyValue, EnvelopeError, MalformedField, PoisonError
 from sqe_chain.ports import Headers, Message
@@ -62,6 +62,23 @@ def chain_header(headers: Headers | None) -> bytes | None:
             f"the record has {len(found)} headers {CHAIN_HEADER!r}: it is not known which one belongs to the value"
         )
     return found[0] or b"" if found else None
+
+
+def is_chained(message: Message) -> bool:
+    """Whether a record is an envelope, or has its chain in headers."""
+    headers = message.headers()
+    return is_enveloped(message.value()) or (
+        headers is not None and any(name == CHAIN_HEADER for name, _ in headers)
+    )
+
+
+def is_ordinary_raw(message: Message) -> bool:
+    """Whether a record has a value, no chain, and a time that an event may have."""
+    return (
+        message.value() is not None
+        and -1 <= message.timestamp()[1] <= MAX_TIMESTAMP_MS
+        and not is_chained(message)
+    )
 
 
 def envelopes_of(messages: Sequence[Message]) -> tuple[list[bytes | None], bool]:

@@ -25,6 +25,7 @@ from sqe_chain.envelope.wire import CHECKSUM_TAG, PREFIX, RESIDUE
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Lanes = npt.NDArray[np.uint64]
 Rows = npt.NDArray[Any]
 
 _CHAIN, _EVENT_ID, _TIME, _KEY, _TYPE, _PAYLOAD = 0x12, 0x1A, 0x20, 0x2A, 0x32, 0x3A
@@ -50,7 +51,7 @@ class Columns:
 
     Args:
         values: the records' values; None is not ordinary.
-        type_name: what envelopes say of the payload's type.
+        type_name: what envelopes say of the payload's type; None: anything.
         carried: the payload is elsewhere (the chain is in headers): none may be here.
 
     Attributes:
@@ -59,6 +60,10 @@ class Columns:
         size: bytes of all values together.
         start: index where the value begins.
         chain_end: where the chain ends.
+        chain_size: its bytes; 0 for none.
+        keyed: whether it holds a key.
+        key: where that begins.
+        key_size: its bytes.
         payload: where the payload begins.
         payload_end: where it ends.
         lane: the lane stated; 0 for none.
@@ -68,14 +73,18 @@ class Columns:
         previous_size: its bytes; 0 for none.
     """
 
-    def __init__(self, values: Sequence[bytes | None], type_name: bytes, *, carried: bool = False) -> None:
+    def __init__(
+        self, values: Sequence[bytes | None], type_name: bytes | None, *, carried: bool = False
+    ) -> None:
         kept = [value or b"" for value in values]
         count = len(kept)
         sizes = np.fromiter(map(len, kept), np.int64, count)
         ends = sizes.cumsum()
         self.size = int(ends[-1])
         # Padded, so that rows of a fixed size can be taken at every index, also of a value that ends too early.
-        self._bytes = np.frombuffer(b"".join((*kept, bytes(len(type_name) + MAX_POSITION_LENGTH))), np.uint8)
+        self._bytes = np.frombuffer(
+            b"".join((*kept, bytes(len(type_name or b"") + MAX_POSITION_LENGTH))), np.uint8
+        )
         self.start: Ints = ends - sizes
         self._at: Ints = self.start + len(PREFIX)
         # The CRC of content and checksum together is the same for every sound message, so none has to be cut off.
@@ -85,13 +94,15 @@ class Columns:
         self._strange = np.zeros(count, np.bool_)
         self._none = np.zeros(count, np.int64)
         chain, size = self._field(_CHAIN)
-        self.chain_end, chain_size = chain + size, size
+        self.chain_end, self.chain_size = chain + size, size
         _, id_size = self._field(_EVENT_ID)
         self._timestamp = self._time(_TIME)
-        self._field(_KEY)
+        self.keyed: Flags = self._here(_KEY)
+        self.key, self.key_size = self._field(_KEY)
         name, size = self._field(_TYPE)
-        ordinary &= size == len(type_name)
-        ordinary &= self._equal(name, type_name)
+        if type_name is not None:
+            ordinary &= size == len(type_name)
+            ordinary &= self._equal(name, type_name)
         self.payload, size = self._field(_PAYLOAD)
         self.payload_end = self.payload + size
         ordinary &= size == 0 if carried else size > 0
@@ -100,7 +111,7 @@ class Columns:
         self.previous, self.previous_size = self._field(_PREVIOUS)
         self._watermark = self._time(_WATERMARK)
         ordinary &= (self._at == ends - _SEAL) & self._here(CHECKSUM_TAG)
-        ordinary &= self._agree(chain_size, id_size)
+        ordinary &= self._agree(self.chain_size, id_size)
         self.ordinary: Flags = ordinary & ~self._strange
 
     def rows(self, at: Ints, size: int, kind: str = "V") -> Rows:
@@ -202,7 +213,7 @@ class Columns:
         self._at = np.where(here, self._at + 2 + ends.argmax(axis=1), self._at)
         return began
 
-    def _lane(self) -> npt.NDArray[np.uint64]:
+    def _lane(self) -> Lanes:
         here = self._here(_LANE)
         lane = self.rows(self._at + 1, _LANE_SIZE - 1).view("<u8")
         self._at = self._at + here * _LANE_SIZE

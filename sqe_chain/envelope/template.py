@@ -52,9 +52,14 @@ _LINK_COUNTS: Final = Struct("<BIBI")
 _ORDINAL: Final = Struct(">I")
 _FEW: Final = 33
 _ORDINALS: Final = tuple(_ORDINAL.pack(ordinal) for ordinal in range(_FEW))
-_COUNTS: Final = tuple(
-    tuple(_LINK_COUNTS.pack(0x45, ordinal, 0x4D, of) for ordinal in range(of)) for of in range(_FEW)
-)
+
+
+def link_counts(ordinal: int, of: int) -> bytes:
+    """The end of a link: its ordinal and `of`."""
+    return _LINK_COUNTS.pack(0x45, ordinal, 0x4D, of)
+
+
+_COUNTS: Final = tuple(tuple(link_counts(ordinal, of) for ordinal in range(of)) for of in range(_FEW))
 """The packed end of the link, for up to 32 envelopes: `_COUNTS[of][ordinal]`."""
 _FIXED64: Final = Struct("<Q")
 _SHORT: Final = 4096
@@ -73,6 +78,9 @@ class OutputTemplate:
 
     Attributes:
         lane: the lane that the envelopes state.
+        link_size: bytes of the link in the first part of a frame.
+        output: permanent name of flow and output.
+        tail: what stands before the checksum.
     """
 
     __slots__ = (
@@ -86,9 +94,10 @@ class OutputTemplate:
         "_position_length",
         "_type",
         "_type_bytes",
-        "_watermark",
         "lane",
+        "link_size",
         "output",
+        "tail",
     )
 
     def __init__(
@@ -131,13 +140,14 @@ class OutputTemplate:
             )
         )
         self._before_link = b"\x0a" + varint(len(link) + _LINK_PLACE.size + _LINK_COUNTS.size) + link
+        self.link_size = len(self._before_link) + _LINK_PLACE.size
         self._chain_length = self._position_length = -1
         self._before_chain = self._before_position = self._before_witness = b""
         self._high_time = -1
         self._high_time_bytes = b""
         self._type = ""
         self._type_bytes = b""
-        self._watermark = b"\x70" + varint(watermark_ms) if watermark_ms else b""
+        self.tail = (b"\x70" + varint(watermark_ms) if watermark_ms else b"") + b"\x7d"
 
     def encode(  # noqa: PLR0913, PLR0917 - the fields of an envelope
         self,
@@ -232,19 +242,18 @@ class OutputTemplate:
         """
         start, time, end, witness = frame
         if type != self._type:  # an output has one, as a rule
-            name = type.encode()
-            self._type, self._type_bytes = type, b"\x32" + varint(len(name)) + name if name else b""
+            self._type, self._type_bytes = type, type_field(type)
         if of < _FEW and ordinal < of:
             counts, last = _COUNTS[of][ordinal], _ORDINALS[ordinal]
         else:
-            counts, last = _LINK_COUNTS.pack(0x45, ordinal, 0x4D, of), _ORDINAL.pack(ordinal)
+            counts, last = link_counts(ordinal, of), _ORDINAL.pack(ordinal)
         payload = payloads[0] if len(payloads) == 1 else None
         if payload:  # protobuf leaves an empty one out; that, null and collections are rare
             length = len(payload)
             filled = b"\x3a" + (_LENGTHS[length] if length < _SHORT else varint(length)) + payload
             deleted = b""
         else:
-            filled, deleted = _rare_payloads(payloads)
+            filled, deleted = payload_fields(payloads)
         body = b"".join(
             (
                 start,
@@ -257,8 +266,7 @@ class OutputTemplate:
                 last,
                 previous,
                 deleted,
-                self._watermark,
-                b"\x7d",
+                self.tail,
             )
         )
         return body + CHECKSUM.pack(crc32(body)), witness + last
@@ -272,9 +280,8 @@ class OutputTemplate:
                 "is probably part of a loop of services"
             )
             raise ChainTooLong(message)
-        length = len(chain) + len(self._before_link) + _LINK_PLACE.size + _LINK_COUNTS.size
-        self._before_chain = PREFIX + b"\x12" + varint(length)
-        lane = b"\x51" + _FIXED64.pack(self.lane) if self.lane else b""
+        self._before_chain = PREFIX + b"\x12" + varint(len(chain) + self.link_size + _LINK_COUNTS.size)
+        lane = b"\x51" + _FIXED64.pack(self.lane)
         length_bytes = varint(len(position) + ORDINAL_LENGTH)
         self._before_position, self._before_witness = lane + b"\x5a" + length_bytes, b"\x62" + length_bytes
         self._chain_length, self._position_length = len(chain), len(position)
@@ -366,17 +373,33 @@ def key_field(key: bytes | None) -> bytes:
     return b"" if key is None else b"\x2a" + varint(len(key)) + key
 
 
-def _rare_payloads(payloads: Sequence[bytes | None]) -> tuple[bytes, bytes]:
-    """The fields of a collection, or of one empty or null payload; and the field of deleted indexes."""
+def type_field(name: str) -> bytes:
+    """The payloads' type as a field of an envelope."""
+    encoded = name.encode()
+    return b"\x32" + varint(len(encoded)) + encoded if encoded else b""
+
+
+def payload_fields(payloads: Sequence[bytes | None]) -> tuple[bytes, bytes]:
+    """The fields of one payload or a collection, and the field of deleted indexes.
+
+    Raises:
+        ValueError: no payload.
+    """
     if not payloads:
         message = "an envelope has at least one payload"
         raise ValueError(message)
     first = payloads[0]
-    fields = [b"\x3a" + varint(len(first)) + first] if first else []
+    fields = [b"\x3a" + _length(len(first)) + first] if first else []
     if len(payloads) > 1:
-        fields.append(b"\x40" + varint(len(payloads)))
+        fields.append(b"\x40" + _length(len(payloads)))
         for payload in payloads[1:]:
             held = payload or b""
-            fields.append(b"\x4a" + varint(len(held)) + held)
+            fields.append(b"\x4a" + _length(len(held)) + held)
+    if None not in payloads:
+        return b"".join(fields), b""
     indexes = b"".join(varint(index) for index, payload in enumerate(payloads) if payload is None)
-    return b"".join(fields), b"\x6a" + varint(len(indexes)) + indexes if indexes else b""
+    return b"".join(fields), b"\x6a" + varint(len(indexes)) + indexes
+
+
+def _length(size: int) -> bytes:
+    return _LENGTHS[size] if size < _SHORT else varint(size)

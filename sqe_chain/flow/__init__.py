@@ -15,7 +15,25 @@ value gives the same result, and no value is changed except the state that a fol
 """
 
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.flow import CustomStage, Filter, Flow, Stage, Stream
+from sqe_chain.flow.declared_aggregates import Aggregation, count, first, last, max_, mean, min_, sum_
+from sqe_chain.flow.flow import CustomStage, Filter, Flow, Stage, Stream, WindowStage
 from sqe_chain.flow.timers import Timer
 
-__all__ = ["Context", "CustomStage", "Filter", "Flow", "Stage", "Stream", "Timer"]
+__all__ = [
+    "Aggregation",
+    "Context",
+    "CustomStage",
+    "Filter",
+    "Flow",
+    "Stage",
+    "Stream",
+    "Timer",
+    "WindowStage",
+    "count",
+    "first",
+    "last",
+    "max_",
+    "mean",
+    "min_",
+    "sum_",
+]

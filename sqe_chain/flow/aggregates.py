@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
-from sqe_chain.flow.declaration import caller_line, check_callable, declared, state_codec
+from sqe_chain.flow.declaration import caller_line, declared, state_codec
+from sqe_chain.flow.declared_aggregates import Aggregation, check_plain
+from sqe_chain.flow.declared_stage import checked_key, declared_stage
 from sqe_chain.flow.functions import (
     Condition,
+    DeclaredFunction,
     Emitted,
     Fold,
     FoldInContext,
@@ -43,6 +46,9 @@ class AggregateSteps(Generic[Value]):
         buckets: int,
         view: ViewKind | None,
     ) -> Stage[Any, Any]:
+        raise NotImplementedError
+
+    def _value_type(self) -> type | None:
         raise NotImplementedError
 
     @overload
@@ -133,13 +139,38 @@ class AggregateSteps(Generic[Value]):
         store: str | None = None,
     ) -> Stage[State | None, Emitted]: ...
 
-    def aggregate(  # noqa: PLR0913 - a declaration names what it needs
+    @overload
+    def aggregate(
         self,
         name: str,
         *,
-        state: type[Any],
-        fold: UserFunction,
-        key: UserFunction | None = None,
+        key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
+        store: str | None = None,
+        buckets: int = 1,
+        view: ViewKind | None = None,
+        **aggregates: Aggregation,
+    ) -> Stage[Any, Never]: ...
+
+    @overload
+    def aggregate(
+        self,
+        name: str,
+        *,
+        key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
+        expire_after_ms: int,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        **aggregates: Aggregation,
+    ) -> Stage[Any, Never]: ...
+
+    def aggregate(  # type: ignore[misc]  # noqa: PLR0913 - mypy: `state` might name an aggregate
+        self,
+        name: str,
+        *,
+        state: type[Any] | None = None,
+        fold: UserFunction | None = None,
+        key: UserFunction | str | None = None,
         codec: Codec[Any] | str | None = None,
         on_timer: UserFunction | None = None,
         expire_after_ms: int | None = None,
@@ -148,8 +179,12 @@ class AggregateSteps(Generic[Value]):
         store: str | None = None,
         buckets: int = 1,
         view: ViewKind | None = None,
+        **aggregates: Aggregation,
     ) -> Stage[Any, Any]:
         """A keyed stage: fold each value into the state of its key.
+
+        Either with a state and a fold of your own, or with declared aggregates, each named: ``events=count(),
+        screws=sum_("screws")``. Their state has a field for each of them (docs/payloads.md), and their fold is generated.
 
         With `on_timer` or `expire_after_ms` values are folded in the order of their event times (docs/event-time.md), and
         the stage is of another kind: one that is declared without them first needs another name.
@@ -161,7 +196,8 @@ class AggregateSteps(Generic[Value]):
             fold: ``(state, value) -> None | iterable of values``: changes the state in place and may
                 emit values to the operators after the stage. It may take the context as third argument, and then
                 delete the state with ``context.delete_state()``.
-            key: ``value -> bytes | str``; without it the stream's key is kept.
+            key: ``value -> bytes | str``; without it the stream's key is kept. With declared aggregates it may be the name of a
+                field, or a path such as ``"meta.robot"``.
             codec: of the states: a codec, or its name; by default the one that takes their type.
             on_timer: ``(state, timer) -> None | iterable of values``, or with the context as third argument: called when
                 event time reaches a timer that the fold has set with ``context.set_timer(at_ms)``. It may do what a fold may.
@@ -176,24 +212,46 @@ class AggregateSteps(Generic[Value]):
             view: also write each state, in the same atomic operation, in a form for programs without protobuf: as
                 "json", or as a "hash" of its fields where the store has hashes (Redis). A key's view is written when
                 the key changes. Not with timers or expiry.
+            **aggregates: name -> `count`, `sum_`, `min_`, `max_`, `mean`, `first` or `last` of `sqe_chain.flow`, in place of
+                `state`, `fold`, `codec` and `on_timer`.
 
         Raises:
-            FlowError: name clash, not a type of states, a wrong number of buckets, an unknown view, settings that do not go
+            FlowError: name clash, not a type of states, a wrong number of buckets, an unknown view, a field that values do not have, settings that do not go
                 together, or a stage after `changes()`.
         """
         where = caller_line()
-        folded, states = declared("fold", fold, 2, where), state_codec(name, state, codec, where)
+        folded: DeclaredFunction
+        if state is None and fold is None:
+            key_of, states, folded, _ = declared_stage(
+                name,
+                "aggregate",
+                where,
+                key=key,
+                python_type=self._value_type(),
+                aggregations=aggregates,
+                refused={"codec": codec, "on_timer": on_timer},
+                settings={
+                    "expire_after_ms": expire_after_ms,
+                    "heartbeat": heartbeat,
+                    "guard": guard,
+                    "store": store,
+                    "buckets": buckets,
+                    "view": view,
+                },
+            )
+        else:
+            check_plain(aggregates, "aggregate", where)
+            folded, states = declared("fold", fold, 2, where), state_codec(name, state, codec, where)
+            key_of = checked_key(key, where)
         if on_timer is None and expire_after_ms is None:
             _check_untimed(heartbeat, guard, where)
             kind = kind_named("aggregate")(fold=folded, states=states)
-            return self._aggregated(name, kind, store, where, key, buckets, view)
+            return self._aggregated(name, kind, store, where, key_of, buckets, view)
         if buckets != 1 or view is not None:
             raise FlowError(
                 f"{where}: buckets and view are for aggregates without timers and expiry; leave out buckets= and view=, or "
                 "on_timer= and expire_after_ms="
             )
-        if key is not None:
-            check_callable("key", key, where)
         kind = kind_named("timers")(
             fold=folded,
             states=states,
@@ -202,7 +260,7 @@ class AggregateSteps(Generic[Value]):
             beats=None if heartbeat is None else declared("heartbeat", heartbeat, 1, where),
             guard=guard,
         )
-        return self._aggregated(name, kind, store, where, key, buckets, view)
+        return self._aggregated(name, kind, store, where, key_of, buckets, view)
 
 
 def _check_untimed(heartbeat: object, guard: object, where: str) -> None:

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from sqe_chain.chain import Chain, Coordinates, event_id
 from sqe_chain.envelope.message import EnvelopeHead, parse_chain
 from sqe_chain.errors import PoisonError
 from sqe_chain.ports import Headers, Message
+
+Clock = Literal["event", "batch"]
+"""What a timer goes by: event time, or the batch's clock (`Context.now_ms`)."""
 
 _NO_TIMERS: Final = (
     " is for the fold and the on_timer of an aggregate with timers: declare aggregate(..., on_timer=...)"
@@ -257,28 +260,33 @@ class Context:
         """In a fold: delete the key's state after this value."""
         self.state_deleted = True
 
-    def set_timer(self, at_ms: int, name: str = "") -> None:
+    def set_timer(self, at_ms: int, name: str = "", clock: Clock = "event") -> None:
         """In the fold or the `on_timer` of an aggregate with `on_timer=`: set the key's timer of this name.
 
-        It fires when event time reaches it, before any value of that time or a later one is folded. One of the same
-        name is replaced. Set for a time that event time has reached, it fires next.
+        By event time, it fires when that reaches it, before any value of that time or a later one is folded. Set for a
+        time that event time has reached, it fires next.
+
+        By the batch's clock (`now_ms`), it fires at the end of a batch whose clock has reached it, though nothing may have
+        come. Each attempt at the batch fires the same timers.
 
         Args:
-            at_ms: event time, milliseconds since 1970; 0 to 2**48 - 1.
-            name: for a key with several timers, up to 120 characters.
+            at_ms: time, milliseconds since 1970; 0 to 2**48 - 1.
+            name: for a key with several timers, up to 120 characters. One of the same name and clock is replaced.
+            clock: "event" or "batch".
 
         Raises:
             PoisonError: it is called elsewhere, or with something else.
         """
-        raise PoisonError(f"set_timer({at_ms!r}, {name!r}){_NO_TIMERS}")
+        raise PoisonError(f"set_timer({at_ms!r}, {name!r}, {clock!r}){_NO_TIMERS}")
 
-    def delete_timer(self, name: str = "") -> None:
+    def delete_timer(self, name: str = "", clock: Clock = "event") -> None:
         """In the same functions: delete the key's timer of this name, if there is one.
 
         Args:
             name: its name.
+            clock: "event" or "batch".
 
         Raises:
             PoisonError: it is called elsewhere, or with something else.
         """
-        raise PoisonError(f"delete_timer({name!r}){_NO_TIMERS}")
+        raise PoisonError(f"delete_timer({name!r}, {clock!r}){_NO_TIMERS}")

@@ -22,10 +22,10 @@ from sqe_chain.flow.event_time import NoTimestamp
 from sqe_chain.flow.functions import Made, Payload, TimeOf, UserFunction
 from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
-from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream
+from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream, WindowStage
 from sqe_chain.flow.topology import Topology
 
-__all__ = ["CustomStage", "Filter", "Flow", "Stage", "Stream"]
+__all__ = ["CustomStage", "Filter", "Flow", "Stage", "Stream", "WindowStage"]
 
 
 @dataclass

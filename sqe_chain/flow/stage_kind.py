@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, Literal, Protocol
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Origin
@@ -62,18 +62,6 @@ class LiveState:
         self.deleted = False
 
 
-class PlainFold(NamedTuple):
-    """State and function for folding ordinary messages without making units; see `StageWork.plain_fold`.
-
-    Attributes:
-        states: key -> live state, of keys that were loaded; None: leave the key as it is.
-        fold: ``(state, value) -> None | iterable``, which changes the state.
-    """
-
-    states: Mapping[bytes, LiveState | None]
-    fold: UserFunction
-
-
 class StageTable(Table, Protocol):
     """The rows of a stage in one state partition, during one batch."""
 
@@ -103,9 +91,11 @@ class StageTask:
         broken: to be called when the stage fails and no single input is to blame, with what failed, for the error's text,
             and the error. The service stops, unless inputs have failed in this attempt: then it is repeated without them.
         counts: (stage, reason) -> number of records; the stage adds to it.
+        changes: whether a node follows `changes()`.
         reversible: whether the changes of an input must be reverted when it fails; only for kinds that can do that.
         suspects: topic, partition and offset of inputs on trial: each is applied, then reverted. Empty for kinds that
             cannot revert.
+        closing: the batch closes all windows: the origin of what they give. None: it does not.
     """
 
     name: str
@@ -118,8 +108,10 @@ class StageTask:
     failed: Callable[[Origin, Exception], None]
     broken: Callable[[str, Exception], None]
     counts: Counter[tuple[str, str]]
+    changes: bool = False
     reversible: bool = False
     suspects: frozenset[tuple[str, int, int]] = frozenset()
+    closing: Origin | None = None
 
 
 class StageWork(ABC):
@@ -142,16 +134,31 @@ class StageWork(ABC):
             PoisonError: a state cannot be stored, and no single input is to blame.
         """
 
+    def tick(self, origin: Origin, clock_ms: int) -> None:  # noqa: B027 - most kinds have no timers
+        """The batch's clock has reached a moment; called after the last unit, before `finish`, for kinds with `ticks`.
+
+        Args:
+            origin: the origin of what is given now; no unit has caused it.
+            clock_ms: the moment, later than that of each call in earlier batches.
+        """
+
+    @property
+    def timer_ms(self) -> int | None:
+        """When `tick` has something to do again, by the batch's clock; after `finish`. None: when units have come."""
+        return None
+
+    def close_windows(self, origin: Origin) -> None:  # noqa: B027 - most kinds have none
+        """Close all windows, up to those in which a record of the origin's time (`order_ms`) could lie; called after the last unit.
+
+        Stream time passes their ends, and their results go out under the origin. It is called for kinds that are `windowed`,
+        where the end of a finite input closes them.
+
+        Args:
+            origin: what the results come from.
+        """
+
     def push_changes(self, push: Push) -> None:  # noqa: B027 - most kinds have none
         """Pass changed states to the operators after `changes()`; called after `finish`, for kinds with this side."""
-
-    def plain_fold(self) -> PlainFold | None:
-        """How ordinary messages may be folded directly; None: each has to become a unit.
-
-        Only where the result is the same: nothing takes what the fold emits, nothing may have to be reverted, and the
-        fold needs nothing but the value.
-        """
-        return None
 
 
 class StageKind(ABC):
@@ -247,6 +254,11 @@ class StageKind(ABC):
     def codec(self) -> Codec[Any] | None:
         """Of the states in its rows, to be compared with the stored type; None: the kind has its own format of rows."""
         return None
+
+    @property
+    def ticks(self) -> bool:
+        """Whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`."""
+        return False
 
     @property
     def windowed(self) -> bool:

@@ -22,6 +22,7 @@ from sqe_chain.flow.declaration import (
     output_codec,
     wants_context,
 )
+from sqe_chain.flow.declared_stage import value_type
 from sqe_chain.flow.filtering import FilterSteps
 from sqe_chain.flow.functions import (
     Emitted,
@@ -332,8 +333,11 @@ class Stream(
         where: str,
         key: UserFunction | None,
         view: ViewKind | None,
-    ) -> Filter[Any]:
-        return Filter(self.flow, self._stage(name, kind, where, store, key, view=view))
+    ) -> WindowStage[Any]:
+        return WindowStage(self.flow, self._stage(name, kind, where, store, key, view=view))
+
+    def _value_type(self) -> type | None:
+        return value_type(self.flow.nodes, self.node)
 
     def _aggregated(
         self,
@@ -451,6 +455,19 @@ class Filter(Stream[Value], Generic[Value]):
         the same as any stream after a stage.
         """
         return Stream(self.flow, self.flow.add(DroppedNode, caller_line(), self.node))
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStage(Filter[Value], Generic[Value]):
+    """Windows. As a stream they are the results that are final."""
+
+    def changes(self) -> Stream[Value]:
+        """Early results: once a batch, each window that the batch has opened or changed and that is still open, as it is then.
+
+        May feed `map`, `filter` and `to`, but no further stage. Which windows come, and how often, depends on where batches
+        end; what a window says last, before it is final, is what all its values so far were folded into.
+        """
+        return Stream(self.flow, self.flow.add(ChangesNode, caller_line(), self.node))
 
 
 @dataclass(frozen=True, slots=True)

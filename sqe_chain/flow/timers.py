@@ -1,18 +1,24 @@
 """Timers of a key, as user code sees them: `Timer`, and a context that sets them.
 
-A key has at most one timer of a name. Which of them are due, and when, the stage decides (`sqe_chain.stages.timers`).
+A key has at most one timer of a name on each clock. Which of them are due, and when, the stage decides
+(`sqe_chain.stages.timers`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from sqe_chain.envelope.head import MAX_TIMESTAMP_MS
 from sqe_chain.errors import PoisonError
-from sqe_chain.flow.context import Context, Origin
+from sqe_chain.flow.context import Clock, Context, Origin
 
 MAX_NAME: Final = 120
 """Characters of a timer's name."""
+NOTHING_REACHED: Final[Mapping[Clock, int]] = {}
+
+Timers = dict[Clock, dict[str, int]]
+"""Clock -> name -> time."""
 
 
 class Timer(NamedTuple):
@@ -20,11 +26,13 @@ class Timer(NamedTuple):
 
     Attributes:
         name: its name; "" if it has none.
-        at_ms: the event time that it was set for, milliseconds since 1970.
+        at_ms: the time that it was set for, milliseconds since 1970.
+        clock: "event": by event time; "batch": by the batch's clock.
     """
 
     name: str
     at_ms: int
+    clock: Clock = "event"
 
 
 class KeyTimers:
@@ -32,28 +40,28 @@ class KeyTimers:
 
     Args:
         key: the key.
-        timers: name -> time. A call that fails has changed nothing: whoever calls takes over what it has left here.
+        timers: clock -> name -> time. A call that fails has changed nothing: whoever calls takes over what it has left here.
         stage: name of the stage, for error texts.
         allowed: whether anything fires: the stage has an `on_timer`.
-        fired_ms: in `on_timer`, the time of the timer.
+        reached: in `on_timer`, clock -> up to where a timer that is set now counts as one that fires at once.
 
     Attributes:
         key: the key.
         timers: as the call has left them.
         state_deleted: whether `delete_state` was called.
-        went_back: whether a timer was set that is not after the one that fires.
+        went_back: whether in `on_timer` a timer was set that would fire at once.
     """
 
-    __slots__ = ("_allowed", "_fired_ms", "_stage", "key", "state_deleted", "timers", "went_back")
+    __slots__ = ("_allowed", "_reached", "_stage", "key", "state_deleted", "timers", "went_back")
 
     def __init__(
         self,
         key: bytes,
-        timers: dict[str, int],
+        timers: Timers,
         stage: str,
         *,
         allowed: bool,
-        fired_ms: int | None = None,
+        reached: Mapping[Clock, int] = NOTHING_REACHED,
     ) -> None:
         self.key = key
         self.timers = timers
@@ -61,10 +69,11 @@ class KeyTimers:
         self.went_back = False
         self._stage = stage
         self._allowed = allowed
-        self._fired_ms = fired_ms
+        self._reached = reached
 
-    def set_timer(self, at_ms: int, name: str = "") -> None:
+    def set_timer(self, at_ms: int, name: str = "", clock: Clock = "event") -> None:
         """Set the timer of this name; see `Context.set_timer`."""
+        timers = self._timers_by(clock)
         if not self._allowed:
             raise PoisonError(
                 f"stage {self._stage!r}: set_timer() in an aggregate without on_timer=: declare what fires"
@@ -74,17 +83,25 @@ class KeyTimers:
                 f"stage {self._stage!r}: set_timer(at_ms={at_ms!r}); milliseconds since 1970, a whole number, 0 to "
                 f"{MAX_TIMESTAMP_MS}, such as context.timestamp_ms + 60_000"
             )
-        self.timers[self._checked(name)] = at_ms
-        if self._fired_ms is not None and at_ms <= self._fired_ms:
+        timers[self._checked(name)] = at_ms
+        if at_ms <= self._reached.get(clock, -1):
             self.went_back = True
 
-    def delete_timer(self, name: str = "") -> None:
+    def delete_timer(self, name: str = "", clock: Clock = "event") -> None:
         """Delete the timer of this name; see `Context.delete_timer`."""
-        self.timers.pop(self._checked(name), None)
+        self._timers_by(clock).pop(self._checked(name), None)
 
     def delete_state(self) -> None:
         """Remove the state after this call, and all timers of the key with it."""
         self.state_deleted = True
+
+    def _timers_by(self, clock: Clock) -> dict[str, int]:
+        found = self.timers.get(clock)
+        if found is None:
+            raise PoisonError(
+                f"stage {self._stage!r}: the clock of a timer is 'event' or 'batch', got {clock!r:.200}"
+            )
+        return found
 
     def _checked(self, name: str) -> str:
         if type(name) is not str or len(name) > MAX_NAME:
@@ -114,10 +131,10 @@ class TimersContext(Context):
         super().delete_state()
         self._timers.delete_state()
 
-    def set_timer(self, at_ms: int, name: str = "") -> None:
+    def set_timer(self, at_ms: int, name: str = "", clock: Clock = "event") -> None:
         """See `Context.set_timer`."""
-        self._timers.set_timer(at_ms, name)
+        self._timers.set_timer(at_ms, name, clock)
 
-    def delete_timer(self, name: str = "") -> None:
+    def delete_timer(self, name: str = "", clock: Clock = "event") -> None:
         """See `Context.delete_timer`."""
-        self._timers.delete_timer(name)
+        self._timers.delete_timer(name, clock)

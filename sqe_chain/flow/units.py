@@ -55,17 +55,23 @@ class UnitRun(Sequence[Unit]):
         self.origins, self.numbers = origins, numbers
 
     @classmethod
-    def of(cls, units: Sequence[Unit]) -> UnitRun:
-        """The same units side by side."""
+    def of(cls, units: Sequence[Unit], *, timed: bool = True) -> UnitRun:
+        """The same units side by side.
+
+        Args:
+            units: the units.
+            timed: their times are wanted; else the columns of times say nothing.
+        """
         if isinstance(units, cls):
             return units
         origins = [unit[4] for unit in units]
+        none = [-1] * len(origins)
         return cls(
             [unit[0] for unit in units],
             [unit[1] for unit in units],
             [unit[3] for unit in units],
-            [origin.timestamp_ms for origin in origins],
-            [origin.order_ms for origin in origins],
+            [origin.timestamp_ms for origin in origins] if timed else none,
+            [origin.order_ms for origin in origins] if timed else none,
             [origins.__getitem__] * len(origins),
             list(range(len(origins))),
         )

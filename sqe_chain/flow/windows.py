@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.flow.context import Context
-from sqe_chain.flow.declaration import caller_line, check_callable, declared, state_codec
+from sqe_chain.flow.declaration import caller_line, declared, state_codec
+from sqe_chain.flow.declared_aggregates import Aggregation, check_plain
+from sqe_chain.flow.declared_stage import checked_key, declared_stage
 from sqe_chain.flow.functions import (
     Condition,
+    DeclaredFunction,
     KeyInContext,
     KeyOf,
     MessageState,
@@ -24,7 +27,7 @@ from sqe_chain.ports import ViewKind
 if TYPE_CHECKING:
     from sqe_chain._proto.window_result_pb2 import WindowResult
     from sqe_chain.codecs.window import Window
-    from sqe_chain.flow.stream import Filter
+    from sqe_chain.flow.stream import WindowStage
 
 
 class WindowSteps(Generic[Value]):
@@ -40,7 +43,10 @@ class WindowSteps(Generic[Value]):
         where: str,
         key: UserFunction | None,
         view: ViewKind | None,
-    ) -> Any:  # noqa: ANN401 - a `Filter`
+    ) -> Any:  # noqa: ANN401 - a `WindowStage`
+        raise NotImplementedError
+
+    def _value_type(self) -> type | None:
         raise NotImplementedError
 
     @overload
@@ -60,7 +66,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[WindowResult]: ...
+    ) -> WindowStage[WindowResult]: ...
 
     @overload
     def windowed(  # type: ignore[overload-overlap]
@@ -79,7 +85,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[WindowResult]: ...
+    ) -> WindowStage[WindowResult]: ...
 
     @overload
     def windowed(  # type: ignore[overload-overlap]
@@ -98,7 +104,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[WindowResult]: ...
+    ) -> WindowStage[WindowResult]: ...
 
     @overload
     def windowed(  # type: ignore[overload-overlap]
@@ -117,7 +123,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[WindowResult]: ...
+    ) -> WindowStage[WindowResult]: ...
 
     @overload
     def windowed(
@@ -136,7 +142,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[Window[State]]: ...
+    ) -> WindowStage[Window[State]]: ...
 
     @overload
     def windowed(
@@ -155,7 +161,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[Window[State]]: ...
+    ) -> WindowStage[Window[State]]: ...
 
     @overload
     def windowed(
@@ -174,7 +180,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[Window[State]]: ...
+    ) -> WindowStage[Window[State]]: ...
 
     @overload
     def windowed(
@@ -193,16 +199,32 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
-    ) -> Filter[Window[State]]: ...
+    ) -> WindowStage[Window[State]]: ...
 
-    def windowed(  # noqa: PLR0913 - a declaration names what it needs
+    @overload
+    def windowed(
         self,
         name: str,
         windows: object,
         *,
-        state: type[Any],
-        fold: UserFunction,
-        key: UserFunction | None = None,
+        key: str | KeyOf[Value] | KeyInContext[Value] | None = None,
+        lateness_ms: int = 0,
+        retention_ms: int = 0,
+        heartbeat: Condition[Value] | None = None,
+        guard: object = STANDARD,
+        store: str | None = None,
+        view: ViewKind | None = None,
+        **aggregates: Aggregation,
+    ) -> WindowStage[Window[Any]]: ...
+
+    def windowed(  # type: ignore[misc]  # noqa: PLR0913 - mypy: `state` might name an aggregate
+        self,
+        name: str,
+        windows: object,
+        *,
+        state: type[Any] | None = None,
+        fold: UserFunction | None = None,
+        key: UserFunction | str | None = None,
         codec: Codec[Any] | str | None = None,
         merge: UserFunction | None = None,
         lateness_ms: int = 0,
@@ -211,6 +233,7 @@ class WindowSteps(Generic[Value]):
         guard: object = STANDARD,
         store: str | None = None,
         view: ViewKind | None = None,
+        **aggregates: Aggregation,
     ) -> Any:
         """Fold each value into the windows of its key that its event time lies in.
 
@@ -223,9 +246,10 @@ class WindowSteps(Generic[Value]):
             windows: `Tumbling`, `Hopping`, `Calendar` (days of a time zone) or `Sessions` of `sqe_chain.stages`.
             state: type of a window's state, as for `aggregate`; a new window begins with ``state()``.
             fold: ``(state, value) -> None``, or with the context as third argument: changes the state in place.
-            key: ``value -> bytes | str``; without it the stream's key is kept.
+            key: ``value -> bytes | str``; without it the stream's key is kept. With declared aggregates it may be the name of a
+                field, or a path such as ``"meta.robot"``.
             codec: of a window's state: a codec, or its name; by default the one that takes its type.
-            merge: for sessions: ``(state, later) -> None``, called when a value joins two of them.
+            merge: for sessions: ``(state, later) -> None``, called when a value joins two of them. Declared aggregates have theirs.
             lateness_ms: how long windows stay open for late values.
             retention_ms: how long final windows are kept in the store, to be read (`sqe-chain state`).
             heartbeat: ``value -> bool``, or with the context as second argument. A value for which it is true is not
@@ -235,17 +259,40 @@ class WindowSteps(Generic[Value]):
             store: name of the store for this stage; by default the service's.
             view: as for `aggregate`: also write each window, open or retained, in a form for programs without protobuf, under
                 its key and its beginning (docs/stores.md).
+            **aggregates: name -> `count`, `sum_`, `min_`, `max_`, `mean`, `first` or `last` of `sqe_chain.flow`, in place of
+                `state`, `fold`, `codec` and `merge`.
 
         Raises:
-            FlowError: name clash, or a stage after `changes()`.
+            FlowError: name clash, a field that values do not have, or a stage after `changes()`.
         """
         where = caller_line()
-        if key is not None:
-            check_callable("key", key, where)
+        folded: DeclaredFunction
+        if state is None and fold is None:
+            key_of, states, folded, merge = declared_stage(
+                name,
+                "windowed",
+                where,
+                key=key,
+                python_type=self._value_type(),
+                aggregations=aggregates,
+                refused={"codec": codec, "merge": merge},
+                settings={
+                    "lateness_ms": lateness_ms,
+                    "retention_ms": retention_ms,
+                    "heartbeat": heartbeat,
+                    "guard": guard,
+                    "store": store,
+                    "view": view,
+                },
+            )
+        else:
+            check_plain(aggregates, "windowed", where)
+            states, folded = state_codec(name, state, codec, where), declared("fold", fold, 2, where)
+            key_of = checked_key(key, where)
         kind = kind_named("windows")(
             windows=windows,
-            states=state_codec(name, state, codec, where),
-            fold=declared("fold", fold, 2, where),
+            states=states,
+            fold=folded,
             merge=merge,
             lateness_ms=lateness_ms,
             retention_ms=retention_ms,
@@ -253,4 +300,4 @@ class WindowSteps(Generic[Value]):
             guard=guard,
             shown=view is not None,
         )
-        return self._windowed(name, kind, store, where, key, view)
+        return self._windowed(name, kind, store, where, key_of, view)

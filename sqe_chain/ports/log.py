@@ -126,6 +126,14 @@ class Commit:
 class Writer(Protocol):
     """Publishes records. Used by one thread."""
 
+    def connect(self, topics: Sequence[str]) -> None:
+        """Prepare for records of these topics, which must exist, so that the first `write` need not. Nothing is written.
+
+        Raises:
+            ConfigurationError: a topic does not exist.
+            Unavailable: no answer.
+        """
+
     def write(self, outputs: Sequence[Output]) -> None:
         """Send records; each partition receives its records in the order given, without holes.
 
@@ -162,6 +170,14 @@ class Log(Protocol):
             ConfigurationError: the broker has no topic ids, or refuses the login.
         """
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """The ids that these topics have now, at half the cost of `describe`; a topic that does not exist is absent.
+
+        Raises:
+            Unavailable: no answer.
+            ConfigurationError: the broker has no topic ids, or refuses the login.
+        """
+
     def create_topic(self, topic: str, partitions: int) -> None:
         """Create a topic with the broker's default replication; an existing topic is left as it is."""
 
@@ -186,6 +202,13 @@ class Log(Protocol):
             TruncatedInput: the log ends before `stop`, or was truncated since `leader_epoch`.
             RecreatedTopic: the topic has another id now.
             Unavailable: no answer within the time limit.
+        """
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        """All committed records of each of these short ranges, see `read`. The ranges are read at the same time.
+
+        Raises:
+            LostOffsets, TruncatedInput, RecreatedTopic, Unavailable: as `read`, for any of them.
         """
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:

@@ -17,16 +17,23 @@ from sqe_chain.ports import Bounds, Header, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import claim, release, stamp
-from sqe_chain.protocol.cutting import Part, ends_silence, next_part
+from sqe_chain.protocol.closing import check_closes
+from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_same_code, news_of
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.event_times import KnownTimes, releases
-from sqe_chain.protocol.events import CaughtUp, Committed, Filtered, Notice, Recovered, Sealed
+from sqe_chain.protocol.events import (
+    CaughtUp,
+    Committed,
+    Filtered,
+    Notice,
+    Recovered,
+    Sealed,
+    WindowsClosed,
+)
 from sqe_chain.protocol.holding import Holding
-from sqe_chain.protocol.idle import IdleWriters
-from sqe_chain.protocol.in_step import keep_in_step
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.locations import locations_of, write_locations
+from sqe_chain.protocol.next_batch import NextBatch
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
@@ -45,7 +52,6 @@ from sqe_chain.protocol.verifying import (
     check_redone,
     check_stores,
     verify_records,
-    verify_rest,
 )
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.level import levels
@@ -80,7 +86,7 @@ class Aggregation:
     last: Plan | None = None
     open_plan: int | None = None
     _processor: Processor = field(init=False)
-    _idle: IdleWriters = field(init=False)
+    _choice: NextBatch = field(init=False)
     _holding: Holding = field(init=False)
     _tools: _Tools | None = None
     _bytes_per_record: float = 100.0
@@ -88,7 +94,7 @@ class Aggregation:
 
     def __post_init__(self) -> None:
         self._processor = Processor(self.env)
-        self._idle = IdleWriters(self.env)
+        self._choice = NextBatch(self.env, self._processor.runs_in_place)
         self._holding = Holding(self.env)
 
     def start(self) -> StartResult:
@@ -128,22 +134,48 @@ class Aggregation:
             Superseded: a newer run owns the flow.
             Unavailable: asked to stop while waiting for broker or store.
         """
+        return self._batch(at_end=at_end)
+
+    def close_windows(self) -> BatchResult:
+        """Close all windows: no more input is expected, and `batch(at_end=True)` finds nothing to do any more.
+
+        Their final results are published, as a batch that reads nothing. Event time has then reached the end of the last of
+        them, in all state partitions, so that what belongs before it is late from then on.
+
+        Returns:
+            What became of it; `worked` is False when nothing was read since they were closed last, and then nothing was done.
+
+        Raises:
+            ConfigurationError: the flow has no windows; see `check_closes`.
+            NotCaughtUp: more is expected; nothing was closed.
+            ServiceStopped: the windows have been closed too often; and as `batch`.
+            PoisonError: what the windows give cannot be processed; nothing was closed.
+            Superseded: a newer run owns the flow.
+            Unavailable: asked to stop while waiting for broker or store.
+        """
+        check_closes(self.env.flow)
+        return self._batch(at_end=True, close=True)
+
+    def _batch(self, *, at_end: bool, close: bool = False) -> BatchResult:
         env, spec = self.env, self.env.settings.rebuild
+        began_ms = env.clock.now_ms()
         infos, bounds = self._look()
         last = self._last()
         if spec is not None:
             bounds = inputs.limit_bounds(bounds, spec.until)
-        started_ms = env.clock.now_ms()
-        found = self._process(last, bounds, infos, at_end=at_end)  # nothing outside has changed yet
+        found = self._process(
+            last, bounds, infos, at_end=at_end, close=close
+        )  # nothing outside has changed yet
         if found is None:
             self._ready().applier.commit_again(last, now=at_end)
+            env.commits.settle()
             self._holding.look(last)
             env.emit(CaughtUp(last.number))
             return BatchResult(worked=False, plan=last.number)
-        clock_ms, part, report, exclusions = found
+        part, report, exclusions = found
         shuffled = env.flow.by_time and not self._processor.runs_in_place(infos, shuffled=last.shuffled)
         claimed = self._claim()
-        plan = batch_plan(last, claimed, clock_ms, part, report, exclusions, spec, shuffled=shuffled)
+        plan = batch_plan(last, claimed, part, report, exclusions, spec, shuffled=shuffled)
         with env.step(SEAL):
             self._seal(plan)  # before this the batch does not exist; after it, it will be finished exactly so
         self._finish(plan, self._headers_at(last), report, publish=True, top_level=levels(env.flow))
@@ -154,18 +186,25 @@ class Aggregation:
             plan=plan.number,
             outputs=0 if plan.silent else report.outputs,
             lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
-            batch_ms=env.clock.now_ms() - started_ms,
+            batch_ms=env.clock.now_ms() - began_ms,
         )
         if env.flow.by_time:
             result = self._with_held(result, plan)
-        env.emit(Committed.of(result))
-        if report.dropped:
-            counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
-            env.emit(Filtered(plan.number, counts))
+        env.commits.then(partial(self._tell, result, plan, part, report))
         if result.inputs:  # the next batch is cut by what this one weighed
             size = sum(end.size for end in report.ends) + report.output_size
             self._bytes_per_record = max(16.0, size / result.inputs)
         return result
+
+    def _tell(self, result: BatchResult, plan: Plan, part: Part, report: Report) -> None:
+        """Tell what a batch has done, which is committed now."""
+        env = self.env
+        env.emit(Committed.of(result))
+        if part.closing is not None:
+            env.emit(WindowsClosed(plan.number, result.outputs, part.closing.event_ms))
+        if report.dropped:
+            counts = {f"{stage}/{reason}": count for (stage, reason), count in sorted(report.dropped.items())}
+            env.emit(Filtered(plan.number, counts))
 
     def _with_held(self, result: BatchResult, plan: Plan) -> BatchResult:
         """The result with what waits for event time, and who holds it back."""
@@ -194,51 +233,43 @@ class Aggregation:
         infos: dict[str, TopicInfo],
         *,
         at_end: bool,
-    ) -> tuple[int, Part, Report, tuple[Exclusion, ...]] | None:
-        """Step 3: the clock, the ranges, the report and the exclusions of the next batch; None when nothing is new.
+        close: bool,
+    ) -> tuple[Part, Report, tuple[Exclusion, ...]] | None:
+        """Step 3: the ranges, the report and the exclusions of the next batch; None when nothing is new.
 
         Args:
             last: the last plan.
             bounds: of its partitions, as far as they may be read.
             infos: the flow's topics.
             at_end: see `batch`.
+            close: close all windows.
         """
         env = self.env
         limit = min(env.settings.max_records, int(env.settings.max_bytes / self._bytes_per_record))
         while True:  # bounded: each round halves the batch
-            part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
-            if part.empty and (part.silent or not last.held):
+            part = self._choice.part(last, bounds, infos, limit, at_end=at_end, close=close)
+            if part is None:
                 return None
-            clock_ms, left_out = env.clock.now_ms(), tuple[Exclusion, ...]()
-            if part.due is not None:
-                verify_rest(env, part.due, bounds)
-                clock_ms, left_out = part.due.clock_ms, part.due.exclusions
-                part = replace(part, caught_up=part.due.caught_up)
-            else:
-                part = keep_in_step(env, part, bounds)
-                part = self._with_idle(last, part, bounds, clock_ms, at_end=at_end)
-                in_place = self._processor.runs_in_place(infos, shuffled=last.shuffled)
-                if part.empty and not releases(env.flow, last, part.caught_up, clock_ms, in_place=in_place):
-                    return None
             transition = self._transition_after(last)
-            sealed_before = part.due is not None  # and perhaps published in part, before a rebuild
             batch = Batch(
                 transition,
                 part.ranges,
                 last,
-                clock_ms,
+                part.clock_ms,
                 infos,
                 levels(env.flow),
-                left_out,
-                sealed=sealed_before,
+                part.left_out,
+                sealed=part.due is not None,  # and perhaps published in part, before a rebuild
                 caught_up=part.caught_up,
                 shuffled=last.shuffled,
                 silent=part.silent,
                 last_silent=ends_silence(last, part.stops, silent=part.silent),
+                tick_ms=part.tick_ms,
+                closing=part.closing,
             )
             try:
                 with env.step(PROCESS):
-                    return clock_ms, part, *self._processor.run(batch)
+                    return part, *self._processor.run(batch)
             except TooManyForOnePlan:
                 if part.due is not None:
                     raise PoisonError(
@@ -247,22 +278,6 @@ class Aggregation:
                     ) from None
                 limit = sum(planned.stop - planned.start for planned in part.ranges) // 2
 
-    def _with_idle(
-        self, last: Plan, part: Part, bounds: dict[TopicPartition, Bounds], clock_ms: int, *, at_end: bool
-    ) -> Part:
-        """The part, with the partitions that it reads to their end, and writers that are not waited for there."""
-        if not self.env.flow.timed:
-            return part
-        if not part.silent:
-            found = self._idle.find(KnownTimes.after(last), part.stops, bounds, clock_ms, at_end=at_end)
-            return replace(part, caught_up=found)
-        # After a rebuild nothing more comes of a partition that is read as far as silence lasts.
-        spec = self.env.settings.rebuild
-        limits = {tp: last.silent_until.get(mark_name(*tp), 0) for tp in part.stops}
-        limits = limits if spec is None else dict(spec.until)
-        ended = [tp for tp, stop in part.stops.items() if stop >= limits.get(tp, 0)]
-        return replace(part, caught_up=KnownTimes.after(last).everybody_in(ended, clock_ms))
-
     def beat(self) -> bool:
         """Move the heartbeat on. False: a newer run owns the flow. Does not wait for a store that is away."""
         mine = self.claimed
@@ -270,6 +285,7 @@ class Aggregation:
 
     def leave(self) -> None:
         """Give the claim back, so that the next run need not wait as a standby."""
+        self.env.commits.leave()
         if self.claimed is not None:
             release(self.env, self.claimed)
             self.claimed = None
@@ -375,6 +391,8 @@ class Aggregation:
                 shuffled=plan.shuffled,
                 silent=plan.silent,
                 last_silent=ends_silence(redo.before, plan.next_offsets(), silent=plan.silent),
+                tick_ms=plan.ticked_ms if plan.ticked_ms > redo.before.ticked_ms else None,
+                closing=plan.closes.last() if plan.closing else None,
             )
             report = self._processor.attempt(batch, plan.exclusions)
             check_redone(redo, report)
@@ -424,11 +442,16 @@ class Aggregation:
         for text in notices:
             env.emit(Notice(text))
         self._finish(plan, headers, Report(), publish=True, top_level=levels(env.flow))
+        env.commits.settle()
 
     # ------------------------------------------------------------------ seal
 
     def _seal(self, plan: Plan) -> None:
-        """Step 4: from here on the batch will be finished exactly so, by this run or by the next one."""
+        """Step 4: from here on the batch will be finished exactly so, by this run or by the next one.
+
+        The plan before is committed then: a rebuild of a lost store knows of one batch at most only that it was begun.
+        """
+        self.env.commits.settle()
         self._ready().plans.write(plan)
         self.last = plan
         self.open_plan = plan.number
@@ -443,9 +466,13 @@ class Aggregation:
         publish: bool,
         top_level: int,
     ) -> None:
-        """Steps 5, 6 and 7, see `Applier.finish`; after that no plan is open."""
+        """Steps 5, 6 and 7, see `Applier.finish`; when the commit is acknowledged the plan is no longer open."""
         self._ready().applier.finish(plan, headers, report, publish=publish, top_level=top_level)
-        self.open_plan = None
+        self.env.commits.then(partial(self._no_longer_open, plan.number))
+
+    def _no_longer_open(self, number: int) -> None:
+        if self.open_plan == number:  # the next one may be open already
+            self.open_plan = None
 
     # ------------------------------------------------------------------ small parts
 

@@ -208,11 +208,13 @@ def check_caught_up(flow: Flow, last: Plan) -> None:
     """
     offsets = last.next_offsets()
     limits = silent_limits(offsets, last.silent_until) or silent_limits(offsets, last.published_until)
-    if limits is None and last.unfinished is None:
+    if limits is None and last.unfinished is None and not last.closes.pending:
         return
     if limits is not None:
         tp, until = next((tp, until) for tp, until in sorted(limits.items()) if until > offsets[tp])
         what = f"{tp[0]}[{tp[1]}] has to be read again up to {until}, it has read up to {offsets[tp]}"
+    elif last.closes.pending:
+        what = "its windows have to be closed again where they were closed before"
     else:
         what = "a batch that was published in part has to be done again"
     raise NotCaughtUp(

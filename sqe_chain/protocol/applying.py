@@ -134,7 +134,7 @@ class Applier:
         commits = {planned.tp: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges}
         ids = {planned.topic: planned.topic_id for planned in plan.ranges}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-        env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
+        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
         self._committed_ms = env.clock.now_ms()
 
     def _metadata(self, plan: Plan, planned: PlannedRange) -> str:
@@ -145,6 +145,8 @@ class Applier:
             "epoch": self.claim.epoch,
             "topic_id": planned.topic_id,
         }
+        if plan.closes:
+            known["closes"] = len(plan.closes)
         start = plan.layout.starts.get(mark_name(*planned.tp), 0)
         return json.dumps(known | {"start": start} if start else known)
 

@@ -3,7 +3,7 @@
 A batch publishes all of its outputs or none. So after a rebuild, as long as any partition still has inputs whose outputs
 were published before, only such inputs are read, silently (`Plan.silent_until`). A batch that was published in part is
 cut exactly as it was sealed (`Plan.unfinished`): cut otherwise, `changes()` would give other envelopes for the same
-inputs.
+inputs. Where all windows were closed before (`Plan.closes`), batches end, and they are closed again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol.inputs import cut, limit_bounds
 from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.segment.closing import Closing
+from sqe_chain.segment.exclusion import Exclusion
 
 Offsets = dict[TopicPartition, int]
 
@@ -29,6 +31,9 @@ class Part:
         silent: its outputs are not published.
         due: the batch that was sealed before a rebuild, which this one repeats; None: it is new.
         caught_up: see `Plan.caught_up`.
+        tick_ms: up to where timers of the batch's clock fire; None: none do.
+        closing: it reads nothing and closes all windows.
+        clock_ms: the batch's clock.
     """
 
     ranges: tuple[PlannedRange, ...]
@@ -36,11 +41,19 @@ class Part:
     silent: bool = False
     due: Unfinished | None = None
     caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tick_ms: int | None = None
+    closing: Closing | None = None
+    clock_ms: int = 0
+
+    @property
+    def left_out(self) -> tuple[Exclusion, ...]:
+        """Inputs that were left out when it was sealed before."""
+        return () if self.due is None else self.due.exclusions
 
     @property
     def empty(self) -> bool:
-        """Nothing is new."""
-        return all(planned.start == planned.stop for planned in self.ranges)
+        """Nothing is new, and nothing is closed."""
+        return self.closing is None and all(planned.start == planned.stop for planned in self.ranges)
 
 
 def next_part(
@@ -56,6 +69,14 @@ def next_part(
     """
     offsets = last.next_offsets()
     limits, rest = silent_limits(offsets, last.silent_until), last.unfinished
+    due = last.closes.due()
+    if due is not None and (spec is None or last.closes.silent):
+        stops = {tp: max(offset, due.get(mark_name(*tp), 0)) for tp, offset in offsets.items()}
+        if stops == offsets:
+            again = rest if rest is not None and rest.closing and not last.closes.silent else None
+            part = _part(last, offsets, silent=spec is not None or last.closes.silent, due=again)
+            return replace(part, closing=last.closes.again())
+        bounds = limit_bounds(bounds, stops)
     if spec is not None:
         return _part(last, cut(offsets, bounds, limit), silent=True)
     if limits is not None:

@@ -26,7 +26,7 @@ from sqe_chain.flow.nodes import SourceNode
 from sqe_chain.ports import Commit, Log, Message, Output, Range, TopicInfo
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, parse_metadata
 from sqe_chain.protocol.dead_letters import DeadLetter, parse_dead_letter
-from sqe_chain.segment.outputs import RECORD_OVERHEAD, headers_size
+from sqe_chain.segment.target import RECORD_OVERHEAD, headers_size
 
 CHUNK = 500
 """Letters sent between two commits."""

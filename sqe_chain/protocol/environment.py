@@ -11,6 +11,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, StateStore, TopicInfo
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.committing import Committing
 from sqe_chain.protocol.events import Event, Notice
 from sqe_chain.protocol.interfaces import Clock, Engine, Observer
 from sqe_chain.protocol.retrying import Retry, RetryingLog, RetryingStore
@@ -69,6 +70,7 @@ class Environment:
         is_dead: whether the process that an owner text names is known to be dead.
         retry: repeats what consists of several calls of ports.
         log: Kafka; its calls are repeated until they are answered.
+        commits: sends the commits of the run.
     """
 
     flow: Flow
@@ -81,11 +83,13 @@ class Environment:
     is_dead: Callable[[str], bool] = lambda _owner: False
     retry: Retry = field(init=False)
     log: RetryingLog = field(init=False)
+    commits: Committing = field(init=False)
 
     def __post_init__(self) -> None:
         """Wrap the ports."""
         self.retry = Retry(self.observer, self.clock, self.settings.back_off_ms)
         self.log = RetryingLog(self.ports.log, self.retry)
+        self.commits = Committing(self.retry)
 
     @property
     def home(self) -> RetryingStore:

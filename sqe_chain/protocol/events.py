@@ -308,6 +308,23 @@ class Filtered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class WindowsClosed(Event):
+    """All windows were closed at the end of a finite input (`--close-windows`), or again where that had been done.
+
+    Attributes:
+        plan: number of its plan.
+        outputs: messages published.
+        event_ms: the latest event time read before, which the results bear, milliseconds since 1970.
+    """
+
+    name: ClassVar[str] = "windows_closed"
+
+    plan: int
+    outputs: int
+    event_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class CaughtUp(Event):
     """There is nothing new in the inputs.
 

@@ -23,7 +23,8 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes
 from sqe_chain.protocol.plan import mark_name
-from sqe_chain.segment.event_times import ORIGIN, Hop
+from sqe_chain.segment.event_times import ORIGIN
+from sqe_chain.segment.routes import Hop
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ Source: Kafka Streams takes the next record from the partition whose next one is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from sqe_chain.ports import Bounds, Range, TopicPartition
@@ -56,11 +56,18 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     return replace(part, ranges=shorter, stops=stops)
 
 
-def _last_times(env: Environment, ranges: Iterable[PlannedRange]) -> Iterable[tuple[TopicPartition, int]]:
+def _last_times(env: Environment, ranges: Sequence[PlannedRange]) -> Iterable[tuple[TopicPartition, int]]:
     """The time of the last record of each range, as far as one is found."""
-    for planned in ranges:
-        first = max(planned.start, planned.stop - _LOOK_BACK)
-        topic_id = bytes.fromhex(planned.topic_id)
-        found = env.log.records(Range(planned.topic, topic_id, planned.partition, first, planned.stop))
+    ends = [
+        Range(
+            one.topic,
+            bytes.fromhex(one.topic_id),
+            one.partition,
+            max(one.start, one.stop - _LOOK_BACK),
+            one.stop,
+        )
+        for one in ranges
+    ]
+    for planned, found in zip(ranges, env.log.read_all(ends), strict=True):
         if found:
             yield planned.tp, found[-1].timestamp()[1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from sqe_chain.errors import (
     WeakDurability,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Bounds, Commit, Log, Range, TopicInfo, TopicPartition
+from sqe_chain.ports import Bounds, Commit, Log, Message, Range, TopicInfo, TopicPartition
 from sqe_chain.protocol.plan import PlannedRange, mark_name
 from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.replays.marks import PartitionMarks
@@ -151,15 +151,24 @@ def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
         RecreatedTopic: it has another id, or is gone.
         PartitionsMismatch: it has fewer partitions.
     """
-    if info is None or info.topic_id.hex() != known.topic_id:
-        found = info.topic_id.hex() if info else "no topic"
+    check_same_id(known, None if info is None else info.topic_id)
+    if info is not None and info.partitions <= known.partition:
+        raise PartitionsMismatch(
+            f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
+        ).at(known.topic, known.partition)
+
+
+def check_same_id(known: PlannedRange, topic_id: bytes | None) -> None:
+    """Check that a topic still has the id of the one that was read; None: it is gone.
+
+    Raises:
+        RecreatedTopic: it has another id, or is gone.
+    """
+    if topic_id is None or topic_id.hex() != known.topic_id:
+        found = "no topic" if topic_id is None else topic_id.hex()
         raise RecreatedTopic(
             f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what it "
             f"holds now is not what was read. The only way on is to {START_OVER}"
-        ).at(known.topic, known.partition)
-    if info.partitions <= known.partition:
-        raise PartitionsMismatch(
-            f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
         ).at(known.topic, known.partition)
 
 
@@ -259,23 +268,36 @@ def is_recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
     return any(now[topic].topic_id != infos[topic].topic_id for topic in flow.input_topics())
 
 
-def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> bool:
-    """Read the last record of a range again and compare it.
+def check_last_records(
+    log: RetryingLog, ranges: Iterable[PlannedRange], bounds: Mapping[TopicPartition, Bounds]
+) -> list[PlannedRange]:
+    """Read the last record of each range again and compare it.
+
+    Args:
+        log: Kafka.
+        ranges: as planned.
+        bounds: of their partitions.
 
     Returns:
-        False when retention has deleted it, so that nothing could be compared.
+        The ranges whose last record retention has deleted, so that nothing could be compared.
 
     Raises:
         TruncatedInput: there is another record now, or none.
         Unavailable: asked to stop while waiting for the broker.
     """
-    if known.last_offset < 0:
-        return True
-    if bound.begin > known.last_offset:
-        return False
-    topic_id = bytes.fromhex(known.topic_id)
-    one = Range(known.topic, topic_id, known.partition, known.last_offset, known.last_offset + 1)
-    found = log.records(one)
+    known = [planned for planned in ranges if planned.last_offset >= 0]
+    aged_out = [planned for planned in known if bounds[planned.tp].begin > planned.last_offset]
+    there = [planned for planned in known if bounds[planned.tp].begin <= planned.last_offset]
+    ends = [
+        Range(one.topic, bytes.fromhex(one.topic_id), one.partition, one.last_offset, one.last_offset + 1)
+        for one in there
+    ]
+    for planned, found in zip(there, log.read_all(ends), strict=True):
+        _check_last_record(planned, found)
+    return aged_out
+
+
+def _check_last_record(known: PlannedRange, found: Sequence[Message]) -> None:
     where = f"{known.topic}[{known.partition}]@{known.last_offset}"
     if not found:
         raise TruncatedInput(
@@ -292,7 +314,6 @@ def check_last_record(log: RetryingLog, known: PlannedRange, bound: Bounds) -> b
             f"{where}: key or value are not those that were read, though leader epoch and time are: the log was truncated "
             f"and written again. Restore it, or {START_OVER}"
         ).at(known.topic, known.partition, known.last_offset)
-    return True
 
 
 def cut(

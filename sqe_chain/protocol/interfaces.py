@@ -22,6 +22,16 @@ class Engine(Protocol):
     protocol then repeats the whole task.
     """
 
+    def warm_up(self) -> None:
+        """Do now what the first batch would have to do first: import, connect, start processes.
+
+        Publishes, commits, writes and claims nothing, and calls no function of the user. Another thread may use the engine
+        meanwhile.
+
+        Raises:
+            ChainError: something does not work; the first batch will find out, too.
+        """
+
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run levels 0 to `job.top_level`; keep outputs and changed states.
 

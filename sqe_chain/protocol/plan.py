@@ -14,6 +14,7 @@ from typing import Any
 
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
@@ -139,12 +140,14 @@ class Unfinished:
         ranges: of the input partitions.
         exclusions: inputs left out.
         caught_up: see `Plan.caught_up`.
+        closing: see `Plan.closing`.
     """
 
     clock_ms: int
     ranges: tuple[PlannedRange, ...]
     exclusions: tuple[Exclusion, ...] = ()
     caught_up: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    closing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +157,12 @@ class Reached:
     Attributes:
         times: see `Plan.times`.
         waiting: see `Plan.waiting`.
+        ticked_ms: see `Plan.ticked_ms`.
     """
 
     times: dict[str, EventTimes]
     waiting: dict[str, WaitingUnits]
+    ticked_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +198,10 @@ class Plan:
             a state partition waits for depends on it, so it stays so.
         reached: how far event time had come where the plans *after* this one may cease to be silent: what had been released
             there was published, and what had not must be.
+        ticked_ms: up to where timers of the batch's clock have fired; it never goes back, whatever the clock does. 0: none.
+        timers: "stage/state partition" -> when the batch's clock reaches the next of its timers.
+        closing: it reads nothing and closes all windows, the last of `closes` that are done.
+        closes: each time that all windows were closed.
     """
 
     number: int
@@ -216,44 +225,76 @@ class Plan:
     waiting: dict[str, WaitingUnits] = field(default_factory=dict)
     shuffled: bool = False
     reached: Reached | None = None
+    ticked_ms: int = 0
+    timers: dict[str, int] = field(default_factory=dict)
+    closing: bool = False
+    closes: Closes = field(default_factory=Closes)
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
+    _marks_encoded: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @property
     def empty(self) -> bool:
-        """Whether it does nothing to states and marks: it reads nothing, and nothing is released that waited."""
-        return not self.caught_up and all(planned.start == planned.stop for planned in self.ranges)
+        """Whether it does nothing to states and marks: it reads and closes nothing, and nothing is released that waited."""
+        return not (self.caught_up or self.closing) and all(
+            planned.start == planned.stop for planned in self.ranges
+        )
+
+    def releases_alone(self, caught_up: Mapping[str, tuple[str, ...]]) -> bool:
+        """Whether it has read nothing, but released what waited, with these writers not waited for."""
+        return self.caught_up == caught_up and all(planned.start == planned.stop for planned in self.ranges)
 
     @property
     def held(self) -> int:
         """How many units wait for event time after it."""
         return sum(one.units for one in self.waiting.values())
 
-    def with_id(self) -> Plan:
-        """The same plan, with its id computed."""
-        members = self._members() | {"plan_id": '""'}
+    def with_id(self, before: Plan | None = None) -> Plan:
+        """The same plan, with its id computed.
+
+        Args:
+            before: the plan before. Marks that it has, too, are not encoded again: of many partitions few move in a batch.
+        """
+        marks = self._encode_marks(before)
+        members = self._members(marks) | {"plan_id": '""'}
         plan_id = blake2b(_object_of(members), digest_size=16).hexdigest()
         found = replace(self, plan_id=plan_id)
         # What is sealed differs from what the digest was made of in the id alone: marks of many lanes take long to encode.
         object.__setattr__(found, "_encoded", _object_of(members | {"plan_id": f'"{plan_id}"'}))
+        object.__setattr__(found, "_marks_encoded", marks)
         return found
 
     def to_bytes(self) -> bytes:
         """Canonical JSON. Fields that came later are left out when empty, so that older plans keep their ids."""
-        return self._encoded or _object_of(self._members())
+        return self._encoded or _object_of(self._members(self._encode_marks(None)))
 
-    def _members(self) -> dict[str, str]:
-        """Each member of the JSON object, encoded."""
+    def _encode_marks(self, before: Plan | None) -> dict[str, str]:
+        """The marks of each partition as JSON; of those that are the very object of the plan before, its text."""
+        known = before._marks_encoded if before is not None else {}  # noqa: SLF001 - of this class
+        return {
+            name: known[name]
+            if before is not None and name in known and before.marks[name] is marks
+            else _dump(marks.to_json())
+            for name, marks in self.marks.items()
+        }
+
+    def _members(self, marks: Mapping[str, str]) -> dict[str, str]:
+        """Each member of the JSON object, encoded.
+
+        Args:
+            marks: from `_encode_marks`.
+        """
         plain = _plain(self)
+        del plain["marks"]
         plain["layout"] = layout = _plain(self.layout)
         layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
         layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
         for name in [name for name in ("ways", "types") if not layout[name]]:
             del layout[name]
         plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
-        plain["marks"] = {name: marks.to_json() for name, marks in self.marks.items()}
         plain["times"] = _plain_times(self.times)
         if self.reached is not None:
             plain["reached"] = [_plain_times(self.reached.times), self.reached.waiting]
+            plain["reached"] += [self.reached.ticked_ms] if self.reached.ticked_ms else []
         plain["ranges"] = [_plain_range(one) for one in self.ranges]
         plain["exclusions"] = [_plain(one) for one in self.exclusions]
         if self.unfinished is None:
@@ -262,14 +303,19 @@ class Plan:
             plain["unfinished"] = rest = _plain(self.unfinished)
             rest["ranges"] = [_plain_range(one) for one in self.unfinished.ranges]
             rest["exclusions"] = [_plain(one) for one in self.unfinished.exclusions]
-            if not rest["caught_up"]:
-                del rest["caught_up"]
+            for name in [name for name in ("caught_up", "closing") if not rest[name]]:
+                del rest[name]
         if self.attempt < 0:
             del plain["attempt"]
-        for name in ("published_until", "announced", "times", "caught_up", "waiting", "shuffled", "reached"):
+        plain["closes"] = self.closes.to_json() if self.closes else None
+        for name in _LEFT_OUT:
             if not plain[name]:
                 del plain[name]
-        return {name: json.dumps(one, sort_keys=True, separators=(",", ":")) for name, one in plain.items()}
+        encoded = {name: _dump(one) for name, one in plain.items()}
+        encoded["marks"] = (
+            "{" + ",".join(f"{_dump(name)}:{text}" for name, text in sorted(marks.items())) + "}"
+        )
+        return encoded
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Plan:
@@ -308,13 +354,16 @@ class Plan:
         raw["caught_up"] = {name: tuple(idle) for name, idle in raw.get("caught_up", {}).items()}
         raw["waiting"] = _waiting_from(raw.get("waiting", {}))
         if reached := raw.get("reached"):
-            raw["reached"] = Reached(_times_from(reached[0]), _waiting_from(reached[1]))
+            raw["reached"] = Reached(_times_from(reached[0]), _waiting_from(reached[1]), *reached[2:])
+        if closes := raw.get("closes"):
+            raw["closes"] = Closes.from_json(closes)
         if rest := raw.get("unfinished"):
             raw["unfinished"] = Unfinished(
                 rest["clock_ms"],
                 tuple(PlannedRange(**one) for one in rest["ranges"]),
                 tuple(Exclusion(**one) for one in rest["exclusions"]),
                 {name: tuple(idle) for name, idle in rest.get("caught_up", {}).items()},
+                rest.get("closing", False),
             )
         return cls(**raw)
 
@@ -327,6 +376,20 @@ class Plan:
         return {planned.tp: planned.stop for planned in self.ranges}
 
 
+_LEFT_OUT = (
+    "published_until",
+    "announced",
+    "times",
+    "caught_up",
+    "waiting",
+    "shuffled",
+    "reached",
+    "ticked_ms",
+    "timers",
+    "closing",
+    "closes",
+)
+"""Members that came later, which are left out when they are empty."""
 _NAMES = {
     cls: tuple(one.name for one in fields(cls) if one.init)
     for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion, Unfinished)
@@ -338,6 +401,11 @@ def _plain(
 ) -> dict[str, Any]:
     """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
     return {name: getattr(one, name) for name in _NAMES[type(one)]}
+
+
+def _dump(one: object) -> str:
+    """Canonical JSON."""
+    return json.dumps(one, sort_keys=True, separators=(",", ":"))
 
 
 def _object_of(members: dict[str, str]) -> bytes:

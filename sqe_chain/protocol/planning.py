@@ -9,11 +9,13 @@ from sqe_chain.errors import PartitionsMismatch, ServiceStopped, StoreInconsiste
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Commit, TopicInfo, TopicPartition
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.protocol.ticking import timers_after
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.exclusion import Exclusion
@@ -89,6 +91,7 @@ def birth_plan(
         attempt=number if spec else -1,
         published_until=dict(spec.published_until) if spec else {},
         reached=spec.reached if spec else None,
+        closes=spec.closes if spec else Closes(),
     ).with_id()
 
 
@@ -128,6 +131,7 @@ def layout_plan(
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
     gone = {planned.topic for planned in last.ranges} - {planned.topic for planned in kept}
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *gone})))
+    entered_again = {planned.tp for planned in last.ranges} - {planned.tp for planned in kept}
     marks = dict(last.marks)
     for (topic, partition), (_, middle) in starts.items():
         marks[mark_name(topic, partition)] = inputs.new_marks(
@@ -148,7 +152,8 @@ def layout_plan(
         attempt=spec.number if spec else -1,
         published_until=last.published_until,
         reached=last.reached,
-    ).with_id()
+        closes=last.closes.without(mark_name(*tp) for tp in entered_again),
+    ).with_id(last)
 
 
 def _plan_after(
@@ -175,6 +180,9 @@ def _plan_after(
         times={name: one for name, one in last.times.items() if kept.get(name, "") in ids},
         waiting=last.waiting,
         shuffled=last.shuffled,
+        ticked_ms=last.ticked_ms,
+        timers=last.timers,
+        closes=last.closes,
     )
 
 
@@ -189,13 +197,12 @@ def announcement_plan(last: Plan, claim: Claim, clock_ms: int, announced: dict[s
     """
     ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
     plan = _plan_after(last, claim, clock_ms, last.layout, ranges, last.marks)
-    return replace(plan, announced=announced).with_id()
+    return replace(plan, announced=announced).with_id(last)
 
 
 def batch_plan(
     last: Plan,
     claim: Claim,
-    clock_ms: int,
     part: Part,
     report: Report,
     exclusions: tuple[Exclusion, ...],
@@ -208,7 +215,6 @@ def batch_plan(
     Args:
         last: the plan before.
         claim: the run.
-        clock_ms: the batch's clock.
         part: what was read.
         report: of the attempt that processed it.
         exclusions: inputs left out.
@@ -217,7 +223,7 @@ def batch_plan(
     """
     ends = {(end.topic, end.partition): end for end in report.ends}
     ranges = tuple(_with_witness(planned, ends.get(planned.tp)) for planned in part.ranges)
-    plan = _plan_after(last, claim, clock_ms, last.layout, ranges, marks_after(last, report))
+    plan = _plan_after(last, claim, part.clock_ms, last.layout, ranges, marks_after(last, report))
     stops = {mark_name(*tp): stop for tp, stop in part.stops.items()}
     return replace(
         plan,
@@ -229,16 +235,20 @@ def batch_plan(
         caught_up=part.caught_up,
         shuffled=shuffled,
         waiting=last.waiting | {mark_name(*at): one for at, one in report.waiting.items()},
+        ticked_ms=last.ticked_ms if part.tick_ms is None else part.tick_ms,
+        timers=timers_after(last, report),
         silent=part.silent,
         silent_until=last.silent_until if part.silent else {},
         unfinished=None if part.due else last.unfinished,
+        closing=part.closing is not None,
+        closes=closes_after(last, part),
         attempt=spec.number if spec else -1,
         published_until={
             name: last.published_until[name]
             for name, stop in stops.items()
             if stop < last.published_until.get(name, 0)
         },
-    ).with_id()
+    ).with_id(last)
 
 
 def portions_of(
@@ -295,6 +305,17 @@ def times_after(before: Plan, report: Report) -> dict[str, EventTimes]:
         for end in report.ends
         if end.times is not None
     }
+
+
+def closes_after(before: Plan, part: Part) -> Closes:
+    """Each time that all windows were closed, at the end of a batch."""
+    if part.closing is None:
+        return before.closes
+    if before.closes.pending:
+        return before.closes.with_done()
+    return before.closes.with_new(
+        part.closing.event_ms, {mark_name(*tp): stop for tp, stop in part.stops.items()}
+    )
 
 
 def marks_after(before: Plan, report: Report) -> dict[str, PartitionMarks]:

@@ -15,6 +15,7 @@ from sqe_chain.protocol.events import Failed, Notice, Shuffled
 from sqe_chain.protocol.plan import Plan, PlannedRange, at_name, mark_name
 from sqe_chain.protocol.planning import left_out_of, portions_of
 from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.closing import Closing
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.poison import no_letter
 from sqe_chain.segment.results import Job, Portion, Report
@@ -22,6 +23,9 @@ from sqe_chain.segment.states import Transition
 
 MAX_EXCLUSIONS = 2_000
 """Inputs that one plan leaves out at most, because it lists them. A batch with more of them is made smaller."""
+
+CAREFUL_BATCHES = 20
+"""After a batch in which a stage has failed, so many are folded with care from the beginning."""
 
 ONE_BY_ONE = 5
 """So many inputs are excluded one by one where filters cannot try them; after that, all that fail in an attempt."""
@@ -51,6 +55,8 @@ class Batch:
         shuffled: see `Plan.shuffled`.
         silent: see `Plan.silent`.
         last_silent: the batches after it may be published.
+        tick_ms: see `Job.tick_ms`.
+        closing: see `Job.closing`.
     """
 
     transition: Transition
@@ -65,6 +71,8 @@ class Batch:
     shuffled: bool = False
     silent: bool = False
     last_silent: bool = False
+    tick_ms: int | None = None
+    closing: Closing | None = None
 
 
 class Suspects:
@@ -118,6 +126,11 @@ class Processor:
         self._env = env
         self._in_place = env.settings.in_place
         self._brake = Brake(env.settings.max_excluded, env.settings.max_excluded_share)
+        self._leaves_out = env.flow.poison != "stop"
+        # A state must be storable after each input: who checks that only at the end finds other inputs to blame.
+        states = [stage.codec for stage in env.flow.stages() if stage.codec is not None]
+        self._always_careful = self._leaves_out and not all(codec.self_checking for codec in states)
+        self._careful_batches = 0
         self._can_try = all(stage.stage_kind.reversible for stage in env.flow.stages())
 
     def run(self, batch: Batch) -> tuple[Report, tuple[Exclusion, ...]]:
@@ -151,11 +164,12 @@ class Processor:
         if len(exclusions) > max(MAX_EXCLUSIONS, len(batch.ranges)):
             raise TooManyForOnePlan
         self._brake = self._brake.after(len(exclusions), read)
+        self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
         topics = {planned.topic for planned in batch.ranges}
-        now = env.log.describe(topics)
+        now = env.log.topic_ids(topics)
         for planned in batch.ranges:
-            inputs.check_same(planned, now.get(planned.topic))
+            inputs.check_same_id(planned, now.get(planned.topic))
         for text in report.notices:
             env.emit(Notice(text))
         return report, (*batch.exclusions, *exclusions)
@@ -163,7 +177,7 @@ class Processor:
     def attempt(
         self, batch: Batch, exclusions: Sequence[Exclusion], *, suspects: Sequence[Exclusion] = ()
     ) -> Report:
-        """Run all tasks once; if keys do not lie where murmur2 puts them, run them again, shuffled.
+        """Run all tasks once. If keys do not lie where murmur2 puts them, run them again, shuffled; if a stage fails, with care.
 
         In place, units of such keys are folded in the wrong task or not at all. So until it is known that there are
         none, an error of user code proves nothing.
@@ -188,7 +202,8 @@ class Processor:
         limits = before.reached.waiting if batch.silent and before.reached else {}
         reached = {at_name(name): one.frontier for name, one in limits.items()}
         tried = frozenset((one.topic, one.partition, one.offset) for one in suspects)
-        while True:  # at most twice: the second time not in place
+        careful = self._always_careful or bool(suspects) or self._careful_batches > 0
+        while True:  # at most three times: with care, and not in place
             job = Job(
                 batch.transition,
                 batch.clock_ms,
@@ -202,14 +217,24 @@ class Processor:
                 reached=reached,
                 watermarks=watermarks_of(env.flow, progress_of(promised), before.waiting),
                 last_silent=batch.last_silent,
+                tick_ms=batch.tick_ms,
+                timers={at_name(name): due_ms for name, due_ms in before.timers.items()},
+                closing=batch.closing,
+                with_care=careful,
             )
             try:
                 # Repeated as one: its tasks read records and states with many calls, and write nothing.
                 report = env.retry.call("process", partial(env.engine.process, job, portions))
             except PoisonError:
+                if self._leaves_out and not careful:
+                    careful, self._careful_batches = True, CAREFUL_BATCHES
+                    continue
                 if not job.in_place:
                     raise
             else:
+                if report.broken and self._leaves_out and not careful:
+                    careful = True
+                    continue
                 if not report.misplaced:
                     return report
                 stages = tuple(stage.name for stage in env.flow.stages() if env.flow.level(stage) == 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import START_OVER, ConfigurationError, StoreInconsistent
 from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.plan import Layout, Plan, Reached, Unfinished, mark_name
@@ -26,6 +27,7 @@ class Progress:
         unfinished: the batch after `ends`, which may have been published in part.
         published_until: `Plan.published_until` of its last plan.
         reached: how far event time had come at `ends`.
+        closes: see `Plan.closes`: `done` at `ends`, `published` as far as that is certain.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Progress:
     unfinished: Unfinished | None = None
     published_until: Mapping[str, int] = field(default_factory=dict)
     reached: Reached | None = None
+    closes: Closes = field(default_factory=Closes)
 
 
 def read_plan(env: Environment, flow: str, number: int) -> Plan | None:
@@ -75,6 +78,12 @@ def find_progress(
         raise ConfigurationError(f"flow {name!r} has never run with this store")
     committed = {tp: commit.offset for tp, (commit, _) in ours.items()}
     if last is None:
+        closed = max((int(str(meta.get("closes", 0))) for _, meta in ours.values()), default=0)
+        if closed:
+            raise StoreInconsistent(
+                f"flow {name!r}: its windows were closed {closed} times at the end of its input. Where, its plans said, and they are "
+                f"lost, so it cannot be folded again as it was. Restore the store, or {START_OVER}"
+            )
         starts = {tp: int(str(meta.get("start", 0))) for tp, (_, meta) in ours.items()}
         return Progress(number, None, committed, committed, {tp: at for tp, at in starts.items() if at})
     # Was everything published that the last plan gives? A silent plan gives nothing. Kafka's commit comes after persisting,
@@ -90,15 +99,17 @@ def find_progress(
             f"flow {name!r}: plan {last.number - 1} is not kept any more, so it is not known what was published of the last "
             f"one; {START_OVER}"
         )
-    unfinished = Unfinished(last.clock_ms, last.ranges, last.exclusions, last.caught_up)
+    unfinished = Unfinished(last.clock_ms, last.ranges, last.exclusions, last.caught_up, last.closing)
     rest = base.unfinished if base is last else unfinished
     names = {mark_name(*tp): tp for tp in last.ends()}
     starts = {names[name]: at for name, at in last.layout.starts.items() if name in names}
     ends = {tp: planned.stop for tp, planned in base.ends().items() if tp[0] in infos}
     ends |= {tp: max(offset, ends.get(tp, 0)) for tp, offset in committed.items()}
     published = {tp: max(end, base.silent_until.get(mark_name(*tp), 0)) for tp, end in ends.items()}
-    reached = base.reached or (Reached(base.times, base.waiting) if base.times else None)
-    return Progress(number, last.layout, ends, published, starts, rest, last.published_until, reached)
+    reached = base.reached or (Reached(base.times, base.waiting, base.ticked_ms) if base.times else None)
+    before = base.closes
+    closes = replace(last.closes, done=before.done, published=max(before.done, before.published))
+    return Progress(number, last.layout, ends, published, starts, rest, last.published_until, reached, closes)
 
 
 def _is_begun(env: Environment, plan: Plan) -> bool:

@@ -24,6 +24,7 @@ from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.attempts import Attempt, Attempts, cells_of, name_of
 from sqe_chain.protocol.claim import claim, release
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
@@ -135,6 +136,7 @@ class Rebuild:
                     "counted; a flow can be rewound, not moved on"
                 )
             until[tp] = max(offset, progress.starts.get(tp, 0))
+        until, closes = self._with_closes(until, progress)
         published = {mark_name(*tp): progress.published.get(tp, 0) for tp in ends}
         silent_until, heard = dict[str, int](), dict(progress.published_until)
         if self.republish:
@@ -145,8 +147,33 @@ class Rebuild:
         heard = {name: offset for name, offset in heard.items() if offset > reached.get(name, offset)}
         event_time = progress.reached if silent_until else None
         return RebuildSpec(
-            progress.number + 1, progress.starts, until, silent_until, progress.unfinished, heard, event_time
+            progress.number + 1,
+            progress.starts,
+            until,
+            silent_until,
+            progress.unfinished,
+            heard,
+            event_time,
+            closes,
         )
+
+    def _with_closes(
+        self, until: dict[TopicPartition, int], progress: Progress
+    ) -> tuple[dict[TopicPartition, int], Closes]:
+        """Where to end, and the closings of all windows on the way there and after it.
+
+        A closing that some partitions have not reached there holds back the others: after it, states would not be those that
+        the flow once had.
+        """
+        known = progress.closes
+        before = min(known.within({mark_name(*tp): offset for tp, offset in until.items()}), known.published)
+        if before < len(known):
+            stops, starts = known.stops_at(before), progress.starts
+            until = {
+                tp: min(offset, max(stops.get(mark_name(*tp), 0), starts.get(tp, 0)))
+                for tp, offset in until.items()
+            }
+        return until, replace(known, done=0, published=before if self.republish else known.published)
 
     def _target_offsets(self, ends: Offsets) -> Offsets:
         """The offsets asked for."""
@@ -180,6 +207,10 @@ class Rebuild:
             raise ConfigurationError(
                 f"flow {name!r}: the interrupted attempt was begun with other options, or more is known now of what was "
                 "published; start without --resume"
+            )
+        if replace(found.plan.closes, done=0) != spec.closes:
+            raise ConfigurationError(
+                f"flow {name!r}: the interrupted attempt was begun with other closings of windows; start without --resume"
             )
         return found.name
 

@@ -98,6 +98,7 @@ class Republisher:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
+                env.commits.settle()
         result = StartResult(len(self._inputs))
         env.emit(Recovered.of(result))
         return result
@@ -116,6 +117,7 @@ class Republisher:
             PoisonError: an input cannot be processed, under policy `stop`.
         """
         env = self.env
+        began_ms = env.clock.now_ms()
         infos, offsets, bounds = self._look()
         limit = max(
             len(offsets),
@@ -125,6 +127,7 @@ class Republisher:
         if stops == offsets:
             if at_end or env.clock.now_ms() - self._committed_ms > COMMIT_AGAIN_MS:
                 self._commit(list(self._inputs))
+            env.commits.settle()
             env.emit(CaughtUp())
             return BatchResult(worked=False)
         started_ms = env.clock.now_ms()
@@ -155,9 +158,9 @@ class Republisher:
             plan=None,
             outputs=report.outputs,
             lag_by_partition=inputs.lag_by_partition(stops, bounds),
-            batch_ms=env.clock.now_ms() - started_ms,
+            batch_ms=env.clock.now_ms() - began_ms,
         )
-        env.emit(Committed.of(result))
+        env.commits.then(partial(env.emit, Committed.of(result)))
         return result
 
     def rewind(self, to: Mapping[TopicPartition, int] | int) -> dict[TopicPartition, int]:
@@ -188,6 +191,7 @@ class Republisher:
             marks = PartitionMarks(topic, topic_id, partition, entered_in_middle=offset > 0)
             self._inputs[topic, partition] = InputProgress(offset, topic_id, 0, marks)
         self._commit(list(to))
+        env.commits.settle()
         return {tp: progress.offset for tp, progress in self._inputs.items()}
 
     def beat(self) -> bool:
@@ -195,7 +199,8 @@ class Republisher:
         return True
 
     def leave(self) -> None:
-        """Nothing to give back."""
+        """There is nothing to give back."""
+        self.env.commits.leave()
 
     def lag(self) -> int:
         """Offsets that are stable and not yet read."""
@@ -213,6 +218,7 @@ class Republisher:
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
+                env.commits.settle()
             offsets = {tp: progress.offset for tp, progress in self._inputs.items()}
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
             look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
@@ -239,7 +245,7 @@ class Republisher:
         )
         # Repeated as one: its tasks read and write many times, and what was published before is a replay.
         report = env.retry.call("publish", partial(self._republish, job, portions))
-        now = env.log.describe({portion.read.topic for portion in portions})
+        now = env.log.topic_ids({portion.read.topic for portion in portions})
         for portion in portions:
             self._check_id(portion.read.topic, portion.read.topic_id, now.get(portion.read.topic))
         for text in report.notices:
@@ -283,6 +289,7 @@ class Republisher:
         tps = [tp for tp in every if tp not in self._inputs]
         if not tps:
             return []
+        env.commits.settle()
         commits = env.log.committed(flow.name, every)
         # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
         # would lie beyond the end, as after a truncation.
@@ -320,7 +327,8 @@ class Republisher:
                 recreated.setdefault((topic, known_id), {})[topic, partition] = progress.offset
                 del self._inputs[topic, partition]
             else:
-                self._check_id(topic, progress.topic_id, infos.get(topic))
+                info = infos.get(topic)
+                self._check_id(topic, progress.topic_id, None if info is None else info.topic_id)
         return recreated
 
     def _progress_at(
@@ -333,7 +341,7 @@ class Republisher:
         """
         meta = parse_metadata(commit)
         self._check_outputs(meta)
-        self._check_id(tp[0], bytes.fromhex(known_id), info)
+        self._check_id(tp[0], bytes.fromhex(known_id), info.topic_id)
         inputs.check_bounds(tp, commit.offset, bound)
         marks = decode_marks(meta.get("marks"))
         if marks is None:  # they did not fit: what comes next cannot be compared with what came before
@@ -371,9 +379,9 @@ class Republisher:
                     f"now {node.partitions} of {node.topic!r}: replays would take another lane; give it another name"
                 ).at(node.topic)
 
-    def _check_id(self, topic: str, known: bytes, info: TopicInfo | None) -> None:
-        if info is None or info.topic_id != known:
-            found = info.topic_id.hex() if info else "no topic"
+    def _check_id(self, topic: str, known: bytes, now: bytes | None) -> None:
+        if now != known:
+            found = "no topic" if now is None else now.hex()
             raise RecreatedTopic(
                 f"input {topic!r} was {known.hex()}, now it is {found}: it was deleted or created again. Reset the "
                 "group's offsets to read it from its beginning; what comes through it again is then decided about by its "
@@ -408,5 +416,5 @@ class Republisher:
         commits = {tp: self._commit_of(self._inputs[tp]) for tp in tps}
         ids = {topic: self._inputs[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-        env.retry.call("commit", partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
+        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
         self._committed_ms = env.clock.now_ms()

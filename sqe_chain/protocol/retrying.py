@@ -101,6 +101,11 @@ class RetryingLog:
         names = list(topics)
         return self._retry.call("look at the topics", lambda: self._log.describe(names))
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """See `Log.topic_ids`."""
+        names = list(topics)
+        return self._retry.call("look at the topics", lambda: self._log.topic_ids(names))
+
     def create_topic(self, topic: str, partitions: int) -> None:
         """See `Log.create_topic`. One that was created by an attempt without an answer is left as it is."""
         self._retry.call(f"create topic {topic}", lambda: self._log.create_topic(topic, partitions))
@@ -110,12 +115,9 @@ class RetryingLog:
         tps = list(partitions)
         return self._retry.call("look at the inputs", lambda: self._log.bounds(tps))
 
-    def records(self, read_range: Range) -> list[Message]:
-        """All committed records of a short range, see `Log.read`: the whole of it is read again after an outage."""
-        return self._retry.call(
-            f"read {read_range.topic}[{read_range.partition}] again",
-            lambda: [message for block in self._log.read(read_range) for message in block],
-        )
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        """See `Log.read_all`; all of the ranges are read again after an outage."""
+        return self._retry.call("read records again", lambda: self._log.read_all(ranges))
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.plan import Reached, Unfinished
 
 _LEAST = {
@@ -37,6 +38,7 @@ class RebuildSpec:
         unfinished: the batch that was sealed and perhaps published in part; it is the first one to be published again.
         published_until: see `Plan.published_until`.
         reached: see `Plan.reached`.
+        closes: see `Plan.closes`; none of them is done yet.
     """
 
     number: int
@@ -46,6 +48,7 @@ class RebuildSpec:
     unfinished: Unfinished | None = None
     published_until: Mapping[str, int] = field(default_factory=dict)
     reached: Reached | None = None
+    closes: Closes = field(default_factory=Closes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,13 +106,12 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
         ranges.append(planned)
     bounds = env.log.bounds([planned.tp for planned in ranges])
     for planned in ranges:
-        bound: Bounds = bounds[planned.tp]
-        inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bound)
-        if planned.topic in inputs.compacted_topics(infos):
-            continue
-        if not inputs.check_last_record(env.log, planned, bound):
-            where = f"{planned.topic}[{planned.partition}]"
-            env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
+        inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bounds[planned.tp])
+    compacted = inputs.compacted_topics(infos)
+    kept = [planned for planned in ranges if planned.topic not in compacted]
+    for planned in inputs.check_last_records(env.log, kept, bounds):
+        where = f"{planned.topic}[{planned.partition}]"
+        env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
 
 
 def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartition, Bounds]) -> None:
@@ -128,10 +127,10 @@ def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartiti
     """
     infos = env.log.describe({planned.topic for planned in rest.ranges})
     for planned in rest.ranges:
-        bound = bounds[planned.tp]
-        inputs.check_bounds(planned.tp, planned.stop, bound)
-        if planned.topic not in inputs.compacted_topics(infos):
-            inputs.check_last_record(env.log, planned, bound)
+        inputs.check_bounds(planned.tp, planned.stop, bounds[planned.tp])
+    compacted = inputs.compacted_topics(infos)
+    kept = [planned for planned in rest.ranges if planned.topic not in compacted]
+    inputs.check_last_records(env.log, kept, bounds)
 
 
 def check_redone(redo: Redo, report: Report) -> None:

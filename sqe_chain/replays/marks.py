@@ -98,8 +98,8 @@ class PartitionMarks:
         self.recreated: Recreated = recreated
         self.notices: list[str] = []
         self._marks: dict[int, Mark] = {}
-        self._paths: dict[int, list[Mark]] = {}
-        self._roots: dict[tuple[str, int], list[bytes]] = {}
+        self._paths: dict[int, list[Mark]] | None = None  # made when the first lane is met: see `_path_marks`
+        self._roots: dict[tuple[str, int], tuple[bytes, ...]] = {}
 
     def accept(self, head: EnvelopeHead, offset: int, leader_epoch: int = 0) -> bool:
         """Whether an enveloped message is new; if so the mark of its lane moves to it.
@@ -199,10 +199,9 @@ class PartitionMarks:
             max_lanes=self.max_lanes,
             recreated=self.recreated,
         )
-        # In the order of stored marks, so that a redo, which begins with those, decides the same.
-        for lane, mark in sorted(self._marks.items()):
-            found._restore(lane, mark.settled())
-        found._roots = {root: topic_ids.copy() for root, topic_ids in self._roots.items()}
+        # In the order of stored marks, so that a redo, which begins with those, decides the same. Each batch copies all lanes.
+        found._marks = {lane: mark.settled() for lane, mark in sorted(self._marks.items())}
+        found._roots = self._roots.copy()
         return found
 
     def to_json(self) -> MarksRecord:
@@ -262,23 +261,30 @@ class PartitionMarks:
         )
         for lane in record["lanes"]:
             mark = Mark(bytes.fromhex(lane["position"]), lane["of"], lane["offset"], int(lane["path"], 16))
-            marks._restore(int(lane["lane"], 16), mark)
+            marks._marks[int(lane["lane"], 16)] = mark
         for known in record.get("excused", ()):
             marks._marks[int(known, 16)].excused = True
         for topic, partition, topic_id in record["roots"]:
-            marks._roots.setdefault((topic, partition), []).append(bytes.fromhex(topic_id))
+            marks._roots[topic, partition] = (
+                *marks._roots.get((topic, partition), ()),
+                bytes.fromhex(topic_id),
+            )
         return marks
 
-    def _restore(self, lane: int, mark: Mark) -> None:
-        self._marks[lane] = mark
-        self._paths.setdefault(mark.path, []).append(mark)
+    def _path_marks(self) -> dict[int, list[Mark]]:
+        """Path -> the marks of its lanes, in the order in which they were met. Most batches meet no lane, and need none."""
+        if self._paths is None:
+            self._paths = {}
+            for mark in self._marks.values():
+                self._paths.setdefault(mark.path, []).append(mark)
+        return self._paths
 
     def _accept_first(self, head: EnvelopeHead, position: bytes, offset: int) -> bool:
         """Accept the first message of a lane: the only one whose chain is parsed and checked."""
         chain = check_consistent(head)
         of = last_of(head.chain) if chain else 0
         path = path_hash(chain, self.topic, self.topic_id, self.partition)
-        counted = max(self._paths.get(path, ()), key=lambda mark: mark.position, default=None)
+        counted = max(self._path_marks().get(path, ()), key=lambda mark: mark.position, default=None)
         # Another lane of the same path: a topic on the way was created again, and what it brings may have been counted.
         if counted is not None and self.recreated != "count":
             if self.recreated == "skip":
@@ -322,15 +328,16 @@ class PartitionMarks:
             if root
             else (self.topic, self.partition, self.topic_id)
         )
-        known = self._roots.setdefault((topic, partition), [])
+        known = self._roots.get((topic, partition), ())
         if topic_id not in known:
             if known:
                 self.notices.append(
                     f"{self._where(offset)}: root {topic}[{partition}] has id {topic_id.hex()}, known was "
                     f"{known[-1].hex()}: the topic was created again; its messages count as new"
                 )
-            known.append(topic_id)
-        self._restore(lane, mark)
+            self._roots[topic, partition] = (*known, topic_id)
+        self._path_marks().setdefault(mark.path, []).append(mark)
+        self._marks[lane] = mark
         return mark
 
     def _check_gap(self, mark: Mark | None, head: EnvelopeHead, offset: int) -> bool:

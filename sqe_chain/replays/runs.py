@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from sqe_chain.chain import ORDINAL_LENGTH, ROOT_LENGTH
-from sqe_chain.envelope.block import EnvelopeBlock
+from sqe_chain.envelope.block import Block, EnvelopeBlock
 from sqe_chain.envelope.columns import Columns, Ints, Rows
 from sqe_chain.replays.mark import Mark
 from sqe_chain.replays.marks import PartitionMarks
@@ -20,18 +20,24 @@ from sqe_chain.replays.marks import PartitionMarks
 _OF_SIZE: Final = 4
 
 
-def accept_run(marks: PartitionMarks, block: EnvelopeBlock, begin: int, end: int) -> bool:
+def accept_run(marks: PartitionMarks, block: Block, begin: int, end: int) -> bool:
     """Move the marks over a run of messages, if all of them are new and as expected.
 
     Args:
         marks: of the partition that the block was read from.
         block: records in the order of their offsets.
         begin: index of the run's first message.
-        end: index after its last one; all between are ordinary (`Columns.ordinary`).
+        end: index after its last one; all between are ordinary (`Block.ordinary`).
 
     Returns:
         False when one of them needs a closer look; then no mark has moved.
     """
+    if isinstance(block, EnvelopeBlock):
+        return _accept_envelopes(marks, block, begin, end)
+    return _accept_raw(marks, block, begin, end)
+
+
+def _accept_envelopes(marks: PartitionMarks, block: EnvelopeBlock, begin: int, end: int) -> bool:
     columns, lanes = block.columns, marks.lanes
     size = int(columns.position_size[begin])
     if not (columns.position_size[begin:end] == size).all():
@@ -45,7 +51,7 @@ def accept_run(marks: PartitionMarks, block: EnvelopeBlock, begin: int, end: int
     known = [mark for mark in found if mark is not None and len(mark.position) == (size or ROOT_LENGTH)]
     if len(known) < len(found):
         return False
-    positions = columns.rows(columns.position[order], size, "S") if size else block.roots(order)
+    positions = columns.rows(columns.position[order], size, "S") if size else block.roots(order.tolist())
     before = np.roll(positions, 1)
     before[firsts] = [mark.position for mark in known]
     if not (positions > before).all():
@@ -55,6 +61,18 @@ def accept_run(marks: PartitionMarks, block: EnvelopeBlock, begin: int, end: int
     for mark, last in zip(known, order[np.append(firsts[1:], len(order)) - 1].tolist(), strict=True):
         mark.position, mark.offset = block.position(last), block.messages[last].offset()
         mark.head = block.head(last)
+    return True
+
+
+def _accept_raw(marks: PartitionMarks, block: Block, begin: int, end: int) -> bool:
+    """The same for messages without envelopes, by `PartitionMarks.accept_raw`."""
+    mark = marks.lanes.get(0)
+    if mark is None:
+        return False
+    positions = block.roots(range(begin, end))
+    if positions[0] <= mark.position or not (positions[1:] > positions[:-1]).all():
+        return False
+    mark.position, mark.offset = block.position(end - 1), block.messages[end - 1].offset()
     return True
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
@@ -29,11 +30,31 @@ class EngineChoice:
         name: `spark`, or `inprocess`.
         master: Spark's master; None: that of the Spark configuration, or else this machine.
         conf: further properties of Spark.
+        workers: processes that run tasks, with `inprocess`; 1: the service's own.
+
+    Raises:
+        ConfigurationError: Spark has no such number, or there are too few or too many.
     """
 
     name: Literal["spark", "inprocess"]
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the number of workers."""
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise ConfigurationError(f"--workers {self.workers}; must be 1 to {MOST_WORKERS}")
+        if self.workers > 1 and self.name == "spark":
+            raise ConfigurationError(
+                f"--workers {self.workers} is for --engine inprocess; on Spark, --master says how many processes work, such "
+                f"as local[{self.workers}]"
+            )
+
+    @property
+    def by_workers(self) -> bool:
+        """Whether tasks run in other processes than the service's."""
+        return self.name == "spark" or self.workers > 1
 
 
 def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> KafkaLog:
@@ -96,7 +117,7 @@ def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Map
         if by_workers and urls[stage.store or ""].startswith("memory:"):
             raise ConfigurationError(
                 f"{stage.declared_at}: stage {stage.name!r} would keep its states in memory://, which every worker "
-                "of Spark has separately; use redis://, cassandra:// or sqlite:///, or --engine inprocess"
+                "has separately; use redis://, cassandra:// or sqlite:///, or --engine inprocess with one worker"
             )
     return urls
 
@@ -106,10 +127,14 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
     """A function that makes engines of the chosen kind, as long as the context lasts.
 
     Raises:
-        ConfigurationError: Java or pyspark is missing, or a setting of Spark is wrong.
+        ConfigurationError: Java, pyspark or cloudpickle is missing, or a setting of Spark is wrong.
     """
+    if choice.name == "inprocess" and choice.workers > 1:
+        with _open_team(choice.workers, env) as made:
+            yield made
+        return
     if choice.name == "inprocess":
-        yield lambda flow: InProcessEngine(flow, env.ports.log, env.ports.store)
+        yield lambda flow: InProcessEngine(flow, env.ports.log, env.ports.store, threads=True)
         return
     try:
         from sqe_chain.engines.spark import SparkEngine, close_session, open_session  # noqa: PLC0415 - the driver, when asked for
@@ -120,6 +145,20 @@ def open_engine(choice: EngineChoice, env: Environment) -> Iterator[Callable[[Fl
         yield lambda flow: SparkEngine(flow, env.ports.log, env.ports.stores, session)
     finally:
         close_session(session)
+
+
+@contextmanager
+def _open_team(workers: int, env: Environment) -> Iterator[Callable[[Flow], Engine]]:
+    """Worker processes, which start while the service does, and engines that use them."""
+    try:
+        from sqe_chain.engines.workers import Team, WorkersEngine  # noqa: PLC0415 - it needs cloudpickle
+    except ModuleNotFoundError as error:
+        raise _not_installed(error, "workers") from error
+    team = Team(workers, f"sqe-chain worker of {env.flow.name}")
+    try:
+        yield lambda flow: WorkersEngine(flow, env.ports.log, env.ports.stores, team)
+    finally:
+        team.close()
 
 
 def _not_installed(error: ModuleNotFoundError, extra: str) -> Exception:

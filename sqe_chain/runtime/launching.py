@@ -10,9 +10,10 @@ from pathlib import Path
 from time import time
 
 from sqe_chain.engines.inprocess import InProcessEngine
-from sqe_chain.errors import Unavailable
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.protocol import inputs
+from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Stopped
 from sqe_chain.protocol.interfaces import Engine, Observer
@@ -43,6 +44,7 @@ class Deployment:
         engine: what runs the tasks.
         create_topics: create missing topics, inputs with this number of partitions; None: do not.
         once: end when all messages that are there have been processed.
+        close_windows: with `once`: then close all windows.
     """
 
     kafka: str
@@ -51,6 +53,7 @@ class Deployment:
     engine: EngineChoice = field(default_factory=lambda: EngineChoice("inprocess"))
     create_topics: int | None = None
     once: bool = False
+    close_windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +100,29 @@ def launch(
         restore: see `prepare`.
 
     Raises:
+        ConfigurationError: windows are to be closed, but it does not run once, or has none.
         ChainError: it could not start, or had to stop.
     """
+    if deployment.close_windows:
+        if not deployment.once:
+            raise ConfigurationError(
+                "--close-windows (close_windows=True) closes all windows at the end of the input, so it needs --once (once=True)"
+            )
+        check_closes(flow)
     with prepare(flow, settings, deployment, observers=observers, stop=stop, restore=restore) as found:
         env = found.env
         if not found.stop.requested:
             env.engine = found.engine(flow)
-            Service(env, found.clock, found.stop, found.statistics, once=deployment.once).run()
+            once, close = deployment.once, deployment.close_windows
+            Service(
+                env,
+                found.clock,
+                found.stop,
+                found.statistics,
+                once=once,
+                close_windows=close,
+                warm_up=not once,  # nothing would be ready sooner
+            ).run()
         env.emit(Stopped(found.stop.reason))
 
 
@@ -136,7 +155,7 @@ def prepare(
     stop, statistics = stop or Stop(), Statistics(time)
     clock = ServiceClock(stop, ONCE_PATIENCE_MS if deployment.once else None)
     with ExitStack() as opened:
-        by_workers = deployment.engine.name == "spark"
+        by_workers = deployment.engine.by_workers
         stores = opened.enter_context(open_stores(flow, deployment.stores, by_workers=by_workers))
         handle_again = opened.enter_context(signals(stop, restore)) if restore else None
         observer = Observers(statistics, clock, *opened.enter_context(observers(statistics, clock)))

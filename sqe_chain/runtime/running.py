@@ -38,7 +38,9 @@ def run(  # noqa: PLR0913 - each is an option
     kafka: str,
     store: Stores = None,
     engine: Literal["spark", "inprocess"] = "spark",
+    workers: int = 1,
     once: bool = False,
+    close_windows: bool = False,
     interval: str = "5s",
     create_topics: int | None = None,
     kafka_config: Path | Mapping[str, str] | None = None,
@@ -56,7 +58,9 @@ def run(  # noqa: PLR0913 - each is an option
         kafka: brokers, ``host:port``.
         store: where its states, claim and plans are kept; flows without stages need none.
         engine: what runs the tasks: Spark, or this process, for notebooks, tests and small services.
+        workers: with `inprocess`: over how many processes on this machine the tasks are spread; 1: they run in this one.
         once: process what is there now, then return.
+        close_windows: with `once`: at the end of the input close all windows, and publish their final results.
         interval: how often a batch is made: ``500ms``, ``5s``, ``1m``. Flows without stages never wait for it.
         create_topics: create missing topics, outputs as declared, inputs with this number of partitions (0: inputs must exist).
         kafka_config: properties of librdkafka, or a file of them.
@@ -70,7 +74,8 @@ def run(  # noqa: PLR0913 - each is an option
         PoisonError: an input cannot be processed.
         ChainError: any other reason to end.
     """
-    deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark), create_topics, once)
+    choice = _engine(engine, spark, workers)
+    deployment = Deployment(kafka, kafka_config, _urls(store), choice, create_topics, once, close_windows)
     main = threading.current_thread() is threading.main_thread()
     launch(
         flow,
@@ -203,6 +208,7 @@ def running(  # noqa: PLR0913 - each is an option
     kafka: str,
     store: Stores = None,
     engine: Literal["spark", "inprocess"] = "spark",
+    workers: int = 1,
     interval: str = "500ms",
     create_topics: int | None = None,
     kafka_config: Path | Mapping[str, str] | None = None,
@@ -218,7 +224,7 @@ def running(  # noqa: PLR0913 - each is an option
     Raises:
         ChainError: as `run` raises them.
     """
-    deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark), create_topics)
+    deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark, workers), create_topics)
     service = RunningService(flow, _settings(interval, settings), deployment, _lines(flow, log))
     service._begin()  # noqa: SLF001 - its own module
     try:
@@ -267,11 +273,13 @@ def _urls(store: Stores) -> dict[str, str]:
     return {} if store is None else {"": store} if isinstance(store, str) else dict(store)
 
 
-def _engine(name: Literal["spark", "inprocess"], spark: Mapping[str, str] | None) -> EngineChoice:
+def _engine(
+    name: Literal["spark", "inprocess"], spark: Mapping[str, str] | None, workers: int
+) -> EngineChoice:
     if name not in ("spark", "inprocess"):
         raise ConfigurationError(f"engine={name!r}; must be spark or inprocess")
     conf = dict(spark or {})
-    return EngineChoice(name, conf.pop("spark.master", None), conf)
+    return EngineChoice(name, conf.pop("spark.master", None), conf, workers)
 
 
 def _settings(interval: str, further: Mapping[str, Any]) -> Settings:

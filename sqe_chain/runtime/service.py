@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 
 from sqe_chain.errors import (
@@ -19,9 +19,13 @@ from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
+from sqe_chain.runtime.warming import WarmUp
 
 IDLE_MS = 100
-"""Pause before a service without an interval looks for new messages again."""
+"""Longest pause before a service without an interval looks for new messages again."""
+
+FIRST_IDLE_MS = 5
+"""The first such pause; each further one is twice as long, as long as nothing comes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,8 @@ class Service:
         stop: the request to end.
         statistics: measure how long a step takes.
         once: end when all messages that were there have been processed.
+        close_windows: with `once`: then close all windows.
+        warm_up: warm the engine up while the service claims and recovers.
     """
 
     env: Environment
@@ -41,6 +47,8 @@ class Service:
     stop: Stop
     statistics: Statistics
     once: bool = False
+    close_windows: bool = False
+    warm_up: bool = False
 
     def run(self) -> None:
         """Run until asked to stop; first finish the current batch, and release the claim.
@@ -51,9 +59,16 @@ class Service:
         stateful = bool(self.env.flow.stages())
         service = Aggregation(self.env) if stateful else Republisher(self.env)
         try:
-            with Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed):
+            with (
+                Heartbeat(lambda: self._alive(service), self.stop, self._beat_failed),
+                self._warm_up() as warm,
+            ):
                 service.start()
-                self._batches(service, stateful=stateful)
+                if warm is not None:
+                    warm.wait(self.stop)
+                # With stages a batch takes much longer than its commit, and "committed" has to be told when it is true.
+                with nullcontext() if stateful else self.env.commits.in_background():
+                    self._batches(service, stateful=stateful)
         except (Unavailable, EngineLost, ServiceStopped) as error:
             self._judge(error, service)
         finally:
@@ -61,8 +76,12 @@ class Service:
                 service.leave()
 
     def _batches(self, service: Aggregation | Republisher, *, stateful: bool) -> None:
-        """Run one batch after the other; without a pause while catching up, and without stages."""
+        """Run one batch after the other; without a pause while catching up, and without stages.
+
+        A commit may be under way while the next batch begins, and at no other time.
+        """
         interval_ms = self.env.settings.interval_ms if stateful else 0
+        idle_ms = FIRST_IDLE_MS
         while not self.stop.requested:  # not bounded: this is the service
             began_ms = self.clock.ticks_ms()
             result = service.batch()
@@ -70,12 +89,26 @@ class Service:
             if self.once and not limited:
                 if stateful and self.env.flow.by_time:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
+                if self.close_windows and isinstance(service, Aggregation):
+                    self._close_windows(service)
                 self.stop.request("once")
             elif not limited:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)
-                self.clock.wait(max(rest_ms, 0 if result.worked else IDLE_MS))
+                pause_ms = max(rest_ms, 0 if result.worked else idle_ms)
+                idle_ms = FIRST_IDLE_MS if result.worked else min(idle_ms * 2, IDLE_MS)
+                if pause_ms > 0:
+                    self.env.commits.settle()
+                    self.clock.wait(pause_ms)
+        self.env.commits.settle()
         if self.stop.superseded:
             raise self._claim_lost(service)
+
+    def _close_windows(self, service: Aggregation) -> None:
+        """Close all windows, when nothing is left to read or to release: the input is said to be finite."""
+        while not self.stop.requested and service.batch(at_end=True).worked:
+            pass
+        if not self.stop.requested:
+            service.close_windows()
 
     def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
         """Raise an error, or ignore it: if the service was asked to stop while it waited, it has ended well.
@@ -86,10 +119,19 @@ class Service:
             raise error
         if self.stop.superseded:
             raise self._claim_lost(service) from error
+        self.env.commits.leave()  # only now is it known whether a plan is open
         waiting = isinstance(error, (Unavailable, EngineLost)) or type(error) is ServiceStopped
         if self.stop.requested and waiting and service.open_plan is None:
             return
         raise error
+
+    def _warm_up(self) -> AbstractContextManager[WarmUp | None]:
+        return WarmUp(self.env.engine, self._not_warm) if self.warm_up else nullcontext()
+
+    def _not_warm(self, error: Exception) -> None:
+        self.env.emit(
+            Notice(f"the first batch may take longer, for what it needs could not be prepared: {error}")
+        )
 
     def _alive(self, service: Aggregation | Republisher) -> bool:
         """Beat, and report a slow step: clients give servers a minute to answer."""

@@ -1,61 +1,94 @@
-"""The operators without state (map, filter, …), compiled to functions that push a unit to the next one.
-
-A unit is pushed as ``(value, key, path, origin)``. What reaches a stage or an output is appended to a
-`Collector`. Functions call each other directly: this is the hottest path after the decoding.
-"""
+"""The operators without state (map, filter, …), compiled: what reaches a stage or an output is appended to a `Collector`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
+from weakref import finalize
 
 from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.registry import tag_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Context, Origin
-from sqe_chain.flow.functions import DeclaredFunction, UserFunction
-from sqe_chain.flow.nodes import (
-    ChangesNode,
-    FilterNode,
-    FlatMapNode,
-    FunctionNode,
-    KeyByNode,
-    KeyedNode,
-    MapNode,
-    Node,
-    OutputNode,
-    SourceNode,
-    StageNode,
-)
+from sqe_chain.flow.fields import compiled
+from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SourceNode, StageNode
 from sqe_chain.flow.stage_kind import Side
-from sqe_chain.flow.units import Push, Unit, number
+from sqe_chain.flow.units import Push, number
 from sqe_chain.partitioner import key_bytes, key_of_each
+from sqe_chain.segment.operator_text import functions_of, operators_after
 from sqe_chain.stages.record_work import pack_key_and_id
 
 Encode = Callable[[Any], bytes]
-SAME_OBJECT = "a flat_map gave the same object twice: create a new one for each value"
-_IMMUTABLE = frozenset({str, bytes, int, float, bool, type(None)})
+SAME_OBJECT: Final = "a flat_map gave the same object twice: create a new one for each value"
+IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 """The same text or number twice is two values."""
+_KNOWN_KEYS: Final = 200_000
 
 Made = tuple[int, bytes | None, str, bytes | None]
 """A payload on its way into an output: index of the output's node, key, what the envelope says of its type, encoded
 payload (None for a deleted state)."""
 
 
-class Collector:
-    """What the operators have made of the current input.
+@dataclass(slots=True)
+class RunColumns:
+    """Units for one stage, side by side.
 
     Attributes:
-        units: stage index -> units.
-        made: payloads for outputs.
+        keys: their keys.
+        values: their values.
+        paths: their paths.
+        inputs: of each, which record of the block it comes from.
     """
 
-    __slots__ = ("made", "units")
+    keys: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
+    paths: list[Any] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+
+    def keep(self, indexes: Sequence[int]) -> None:
+        """Forget all but some."""
+        for column in (self.keys, self.values, self.paths, self.inputs):
+            column[:] = [column[index] for index in indexes]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.keys.clear()
+        self.values.clear()
+        self.paths.clear()
+        self.inputs.clear()
+
+
+class Collector:
+    """What the operators have made.
+
+    Attributes:
+        units: stage index -> units. Those of a run of records that come before a shuffle have, instead of an origin, the
+            number of the record in the block.
+        runs: stage index -> units of a run of records, for stages in place.
+        made: payloads for outputs.
+        made_of: of a run: which record of the block each payload comes from.
+        keys: texts that were keys -> their bytes.
+    """
+
+    __slots__ = ("keys", "made", "made_of", "runs", "units")
 
     def __init__(self, flow: Flow) -> None:
-        self.units: dict[int, list[Unit]] = {stage.index: [] for stage in flow.stages()}
+        self.units: dict[int, list[Any]] = {stage.index: [] for stage in flow.stages()}
+        self.runs = {stage.index: RunColumns() for stage in flow.stages()}
         self.made: list[Made] = []
+        self.made_of: list[int] = []
+        self.keys: dict[str, bytes] = {}
+
+    def new_key(self, text: str) -> bytes:
+        """The bytes of a key; remembered in `keys`."""
+        if len(self.keys) >= _KNOWN_KEYS:
+            self.keys.clear()
+        known = self.keys[text] = key_bytes(text)
+        return known
 
 
 class Compiler:
@@ -74,140 +107,115 @@ class Compiler:
         self._now_ms = now_ms
         self._shuffled = shuffled
 
-    def after(self, node: Node, side: Side = "") -> Push | None:
-        """The function that takes what a node gives; None when nobody wants it.
+    def after(self, node: StageNode, side: Side = "") -> Push | None:
+        """The function that takes what a stage gives; None when nobody wants it.
 
         Args:
-            node: source, operator or stage.
-            side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+            node: the stage.
+            side: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
         """
-        pushes = [
-            self._compile(child, node) for child in self._flow.children(node.index) if child.side == side
-        ]
-        if not pushes:
+        bind = bound(self._flow, node, side, self._shuffled)
+        if bind is None:
             return None
-        return pushes[0] if len(pushes) == 1 else _fan_out(pushes)
+        push: Push = bind(self._now_ms, self._collector)
+        return push
 
-    def _compile(self, node: Node, parent: Node) -> Push:
-        if isinstance(node, StageNode):
-            push = self._stage(node)
-            return _numbered(node.parents.index(parent.index), push) if node.stage_kind.inputs > 1 else push
-        if isinstance(node, OutputNode):
-            return self._output(node)
-        down = self.after(node)
-        if down is None:
-            raise AssertionError(f"{node.declared_at}: checked when declared")
-        if not isinstance(node, FunctionNode):
-            return down
-        # Paths give units their order in a stage; payloads for outputs are in order as they come.
-        if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
-            return _flat_map_to_outputs(node.function, down)
-        plain, with_context = _OPERATORS[type(node)]
-        if node.takes_context:
-            return with_context(node.function, down, self._now_ms)
-        return plain(node.function, down)
+    def after_source(self, node: SourceNode, origin_of: Callable[[int], Origin]) -> RunFunction:
+        """The function that takes what a source gives, for a run of records.
 
-    def _reaches_a_stage(self, node: Node) -> bool:
-        """Whether units go on to a stage: only there do paths matter."""
-        children = self._flow.children(node.index)
-        return any(isinstance(child, StageNode) or self._reaches_a_stage(child) for child in children)
-
-    def _key_of(self, node: KeyedNode) -> UserFunction | None:
-        """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
-        function, now_ms = node.key, self._now_ms
-        if function is None or not node.key_takes_context:
-            return function
-        return lambda value, key, origin: function(value, Context(origin, key, now_ms))
-
-    def _key_and_id(self, identity: DeclaredFunction) -> UserFunction:
-        """Key and id together; the id decides the state partition."""
-        find, now_ms = identity.function, self._now_ms
-
-        def both(value: object, key: bytes | None, origin: Origin) -> bytes:
-            found = find(value, Context(origin, key, now_ms)) if identity.takes_context else find(value)
-            return pack_key_and_id(key, None if found is None else key_bytes(found))
-
-        return both
-
-    def _stage(self, node: StageNode) -> Push:
-        identity, heartbeat = node.stage_kind.identity, node.stage_kind.heartbeat
-        if identity is not None:
-            push = self._into(node, self._key_and_id(identity), with_context=True)
-        else:
-            push = self._into(node, self._key_of(node), with_context=node.key_takes_context)
-        return push if heartbeat is None else self._with_heartbeats(node, heartbeat, push)
-
-    def _with_heartbeats(self, node: StageNode, heartbeat: DeclaredFunction, push: Push) -> Push:
-        """A heartbeat goes into every state partition, without a value, under a key that belongs there.
-
-        The user's function is called here and nowhere else, with the stream's own key. Stages know a heartbeat by
-        its missing value.
+        Args:
+            node: the source.
+            origin_of: number of a record in the block -> its origin.
         """
-        append, keys = self._collector.units[node.index].append, key_of_each(self._flow.state_partitions)
-        shuffled, now_ms = node.index in self._shuffled, self._now_ms
-        beats, takes_context = heartbeat.function, heartbeat.takes_context
-
-        def push_or_beat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-            if beats(value, Context(origin, key, now_ms)) if takes_context else beats(value):
-                for part, own in enumerate(keys):
-                    append((own, b"" if shuffled else None, "", path + number(part), origin))
-            else:
-                push(value, key, path, origin)
-
-        return push_or_beat
-
-    def _into(self, node: StageNode, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
-        """Into a stage, under the key that a function gives; without one, under the unit's own."""
-        append = self._collector.units[node.index].append
-        shuffled, keyed = node.index in self._shuffled, node.stage_kind.needs_key
-        known: dict[type, tuple[str, Encode]] = {}
-
-        def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-            own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
-            if own.__class__ is str:
-                own = own.encode()
-            elif own.__class__ is not bytes and (keyed or own is not None):
-                own = key_bytes(own)
-            found = known.get(value.__class__)
-            if found is None:
-                codec = _codec_of(self._flow, node, value)
-                found = known[value.__class__] = tag_of(codec), codec.encode
-            if shuffled:
-                tag, encode = found
-                append((own, encode(value), tag, path, origin))
-            else:
-                append((own, value, "", path, origin))
-
-        return push
-
-    def _output(self, node: OutputNode) -> Push:
-        append = self._collector.made.append
-        to_key, with_context = self._key_of(node), node.key_takes_context
-        index = node.index
-        deleted = _deleted_type(self._flow, node)
-        known: dict[type, tuple[str, Encode]] = {}
-
-        def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
-            if to_key is not None:
-                key = to_key(value, key, origin) if with_context else to_key(value)
-                if key.__class__ is str:
-                    key = key.encode()
-                elif key is not None and key.__class__ is not bytes:
-                    key = key_bytes(key)
-            if value is None and deleted:
-                append((index, key, deleted, None))
-                return
-            found = known.get(value.__class__)
-            if found is None:
-                codec = _codec_of(self._flow, node, value, node.encoding)
-                found = known[value.__class__] = codec.type_name, codec.encode
-            type_name, encode = found
-            append((index, key, type_name, encode(value)))
-
-        return push
+        bind = bound(self._flow, node, "", self._shuffled)
+        if bind is None:
+            raise AssertionError(f"{node.declared_at}: checked before a flow runs")
+        run: RunFunction = bind(self._now_ms, self._collector, origin_of)
+        return run
 
 
-def _codec_of(
+RunFunction = Callable[
+    [Sequence[int], Sequence[Any], Sequence[bytes | None], Sequence[bytes], Callable[[int, Exception], bool]],
+    None,
+]
+"""Takes numbers of records, values, keys, paths, and what is told of a failure: number and error; if that returns True, the
+run ends."""
+
+
+def bound(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
+    """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
+    known = _BOUND.get(id(flow))
+    if known is None:
+        known = _BOUND[id(flow)] = {}
+        finalize(flow, _BOUND.pop, id(flow), None)
+    place = len(flow.nodes), node.index, side, shuffled
+    if place not in known:
+        found = operators_after(flow, node, side, shuffled)
+        known[place] = found and compiled(found.title, found.source, "bind", _names(flow, found.nodes))
+    return known[place]
+
+
+_BOUND: Final[dict[int, dict[tuple[int, int, Side, frozenset[int]], Callable[..., Any] | None]]] = {}
+"""Flows by their identity, as long as they live."""
+
+
+def _names(flow: Flow, nodes: Sequence[Node]) -> dict[str, Any]:
+    """What the text refers to."""
+    names: dict[str, Any] = {
+        "Context": Context,
+        "PoisonError": PoisonError,
+        "SAME_OBJECT": SAME_OBJECT,
+        "IMMUTABLE": IMMUTABLE,
+        "EVERY_PART": key_of_each(flow.state_partitions),
+        "key_bytes": key_bytes,
+        "number": number,
+        "encoded": partial(_encoded, flow, {}),
+        "travelling": partial(_travelling, flow, {}),
+        **functions_of(nodes),
+    }
+    for node in nodes:
+        identity = node.stage_kind.identity if isinstance(node, StageNode) else None
+        if identity is not None:
+            names[f"identity{node.index}"] = partial(_key_and_id, identity)
+    return names
+
+
+def _encoded(
+    flow: Flow, known: dict[tuple[int, type], tuple[str, Encode]], index: int, value: object
+) -> tuple[str, Encode]:
+    """The type name and the encoding of a value on its way into an output."""
+    place = index, value.__class__
+    if place not in known:
+        node = flow.nodes[index]
+        if not isinstance(node, OutputNode):
+            raise AssertionError(f"{node.declared_at}: not an output")
+        codec = encoding_of(flow, node, value, node.encoding)
+        known[place] = codec.type_name, codec.encode
+    return known[place]
+
+
+def _travelling(
+    flow: Flow, known: dict[tuple[int, type], tuple[str, Encode]], index: int, value: object
+) -> tuple[str, Encode]:
+    """The tag and the encoding of a value on its way into a stage, which may be a shuffle away."""
+    place = index, value.__class__
+    if place not in known:
+        codec = encoding_of(flow, flow.stage_at(index), value)
+        known[place] = tag_of(codec), codec.encode
+    return known[place]
+
+
+def _key_and_id(
+    identity: DeclaredFunction, now_ms: int, value: object, key: bytes | None, origin: Origin | None
+) -> bytes:
+    """Key and id together; the id decides the state partition."""
+    found = (
+        identity.function(value) if origin is None else identity.function(value, Context(origin, key, now_ms))
+    )
+    return pack_key_and_id(key, None if found is None else key_bytes(found))
+
+
+def encoding_of(
     flow: Flow, node: KeyedNode, value: object, encoding: Codec[Any] | type[Codec[Any]] | None = None
 ) -> Codec[Any]:
     """The codec for a value on its way into a stage or an output.
@@ -244,131 +252,3 @@ def _maker(flow: Flow, node: Node) -> str:
     code = getattr(maker, "__code__", None)
     where = f"{code.co_filename}:{code.co_firstlineno}" if code else node.declared_at
     return f"{node.maker_name} {name} at {where}" if name else f"{node.maker_name} at {where}"
-
-
-def _deleted_type(flow: Flow, output: OutputNode) -> str:
-    """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
-    node: Node = output
-    while not isinstance(node, SourceNode | StageNode):
-        if isinstance(node, ChangesNode):
-            stage = flow.stage_of(node)
-            codec = output.encoding if isinstance(output.encoding, Codec) else stage and stage.codec
-            return codec.type_name if codec else ""
-        node = flow.nodes[node.parents[0]]
-    return ""
-
-
-def _numbered(number_of_input: int, push: Push) -> Push:
-    """Into a stage with several inputs: the path ends with the number of the one that a unit came by."""
-    own = number(number_of_input)
-
-    def push_numbered(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        push(value, key, path + own, origin)
-
-    return push_numbered
-
-
-def _fan_out(pushes: list[Push]) -> Push:
-    branches = [(number(branch), push) for branch, push in enumerate(pushes)]
-
-    def push_all(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        for branch, push in branches:
-            push(value, key, path + branch, origin)
-
-    return push_all
-
-
-def _map(function: UserFunction, down: Push) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        down(function(value), key, path, origin)
-
-    return push
-
-
-def _filter(function: UserFunction, down: Push) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        if function(value):
-            down(value, key, path, origin)
-
-    return push
-
-
-def _key_by(function: UserFunction, down: Push) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:  # noqa: ARG001
-        down(value, key_bytes(function(value)), path, origin)
-
-    return push
-
-
-def _flat_map(function: UserFunction, down: Push) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        _push_each(function(value), down, key, path, origin)
-
-    return push
-
-
-def _flat_map_to_outputs(function: UserFunction, down: Push) -> Push:
-    """The same without paths: payloads are gathered in the order in which they come."""
-
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        before = None
-        for item in function(value):
-            if item is before and item.__class__ not in _IMMUTABLE:
-                raise PoisonError(SAME_OBJECT)
-            before = item
-            down(item, key, path, origin)
-
-    return push
-
-
-def _map_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        down(function(value, Context(origin, key, now_ms)), key, path, origin)
-
-    return push
-
-
-def _filter_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        if function(value, Context(origin, key, now_ms)):
-            down(value, key, path, origin)
-
-    return push
-
-
-def _key_by_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        down(value, key_bytes(function(value, Context(origin, key, now_ms))), path, origin)
-
-    return push
-
-
-def _flat_map_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
-    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
-        _push_each(function(value, Context(origin, key, now_ms)), down, key, path, origin)
-
-    return push
-
-
-def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin) -> None:
-    before = None
-    for index, item in enumerate(items):
-        # A stage keeps units until it folds them: changed in between, all of them would be the last one.
-        if item is before and item.__class__ not in _IMMUTABLE:
-            raise PoisonError(SAME_OBJECT)
-        before = item
-        down(item, key, path + number(index), origin)
-
-
-_OPERATORS: Final[
-    dict[
-        type[FunctionNode],
-        tuple[Callable[[UserFunction, Push], Push], Callable[[UserFunction, Push, int], Push]],
-    ]
-] = {
-    MapNode: (_map, _map_in_context),
-    FilterNode: (_filter, _filter_in_context),
-    FlatMapNode: (_flat_map, _flat_map_in_context),
-    KeyByNode: (_key_by, _key_by_in_context),
-}
-"""How an operator is compiled: without the context, and with it."""

@@ -20,13 +20,11 @@ from typing import Any, Final, NamedTuple, TypedDict
 
 from sqe_chain.flow import Flow
 from sqe_chain.flow.stage_kind import STANDARD
+from sqe_chain.segment.routes import Hop, with_route
 from sqe_chain.stages.stream_time import JumpGuard, StreamTime
 
 ORIGIN: Final = ""
 """The writer of what nobody republished; it states no watermark."""
-
-Hop = tuple[str, str]
-"""A republisher on the way: name of its flow, and a topic that it reads."""
 
 
 class Frontier(NamedTuple):
@@ -129,7 +127,7 @@ class Writer:
         time: the latest time of its records here, with a guard.
         heard_ms: the clock of the last batch with a record of it, here or in another partition of the topic.
         stated_ms: the highest watermark that it stated; None: it states none.
-        hops: the republishers that its messages have passed, it being the last one.
+        hops: the republishers that its messages have passed, way after way, it being the last one of each.
     """
 
     time: StreamTime
@@ -197,10 +195,14 @@ class EventTimes:
         return f"EventTimes.from_json({self.to_json()})"
 
     def introduce(self, name: str, hops: tuple[Hop, ...]) -> None:
-        """Say which republishers a writer's messages have passed, before the first `observe` of it."""
-        self._routes[name] = hops
+        """Say which republishers messages of a writer have passed, before `observe` of the first that came by this way."""
+        self._routes[name] = with_route(self._routes.get(name, ()), hops)
         if name in self.writers:
-            self.writers[name].hops = hops
+            self.writers[name].hops = with_route(self.writers[name].hops, hops)
+
+    def knows(self, name: str) -> bool:
+        """Whether it is known which republishers a writer's messages have passed."""
+        return name in self._routes or name in self.writers
 
     def begin(self) -> None:
         """Another message: there is nothing to take back."""

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any, Final
 
 from sqe_chain.codecs.registry import codec_tagged, encode_tagged
-from sqe_chain.errors import text_of
+from sqe_chain.errors import PoisonError, text_of
 from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import ENVELOPE, PlainFold, StageTask
+from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
+from sqe_chain.segment.closing import closing_origin
 from sqe_chain.segment.compiler import Collector, Compiler
 from sqe_chain.segment.event_times import (
     EVERYTHING,
@@ -34,6 +35,8 @@ from sqe_chain.segment.results import Block, Job, Report, States, Stores, UnitRo
 from sqe_chain.segment.stage_part import StagePart, addressing
 from sqe_chain.segment.stage_table import PartitionTable, Rows
 from sqe_chain.segment.states import PartitionStates
+from sqe_chain.segment.ticks import is_tick, tick_origin
+from sqe_chain.stages.user_code import UserCodeError
 
 BLOCK = 1_000
 """Units folded at a time after a shuffle."""
@@ -151,8 +154,10 @@ class Level:
             failed=self._fail,
             broken=partial(self._break, stage),
             counts=self._report.dropped,
-            reversible=flow.poison != "stop",
+            changes=any(child.side == "changes" for child in flow.children(stage.index)),
+            reversible=job.with_care,
             suspects=job.suspects,
+            closing=None if job.closing is None else closing_origin(stage.name, self._part, job.closing),
         )
         fitting = self._fitting[stage.index] = Fitting(stage, store)
         held = partial(self._held, stage, table) if self._waits(stage) else None
@@ -160,7 +165,7 @@ class Level:
 
     def _waits(self, stage: StageNode) -> bool:
         """Whether a stage's units have to be brought into the order of their times."""
-        if stage.stage_kind.order != "times":
+        if stage.stage_kind.order != "times" or self._job.closing is not None:
             return False
         # In place, the messages of one raw topic come in one order already, that of their only lane.
         topics = self._flow.topics_before(stage)
@@ -198,10 +203,6 @@ class Level:
         """How far event time has come in input partitions, before `finish`."""
         self._progress += found
 
-    def plain_fold(self, stage: int) -> PlainFold | None:
-        """How ordinary messages may be folded into one of the level's stages at once; None: not at all."""
-        return self._stages[stage].plain_fold()
-
     def fold(self, stage: int, units: Sequence[Unit]) -> None:
         """Fold units of one stage, in the order of units.
 
@@ -233,7 +234,9 @@ class Level:
             self._before_input(None)
             stage = self._flow.stage_at(index)
             known = self._job.waiting.get((stage.name, self._part))
-            if known is not None and known.units:
+            waits = known is not None and known.units
+            closes = self._job.closing and stage.stage_kind.windowed
+            if waits or closes or self._is_due(stage):
                 work.resume()
             rows = self._changed(stage, work)
             self._before_input(None)
@@ -256,14 +259,30 @@ class Level:
         topics = self._flow.topics_before(stage)
         found = [one for one in self._progress if one.topic in topics]
         frontier = self._limited(stage, frontier_of(found))
-        rows = work.changed(frontier, _holder(found, frontier))
+        rows = work.changed(frontier, _holder(found, frontier), self._tick(stage, frontier))
         if work.waiting is not None:
             self._report.waiting[stage.name, self._part] = work.waiting
+        if work.timer_ms is not None:
+            self._report.timers[stage.name, self._part] = work.timer_ms
         if not self._alone:
             whole = self._job.waiting.get((stage.name, WHOLE))
             reached = furthest(frontier, whole and whole.frontier)
             self._report.waiting[stage.name, WHOLE] = WaitingUnits(0, reached)
         return rows
+
+    def _is_due(self, stage: StageNode) -> bool:
+        """Whether the batch's clock has reached a timer of an earlier batch."""
+        tick_ms, due_ms = self._job.tick_ms, self._job.timers.get((stage.name, self._part))
+        return tick_ms is not None and due_ms is not None and due_ms <= tick_ms
+
+    def _tick(self, stage: StageNode, frontier: Frontier | None) -> tuple[Origin, int] | None:
+        tick_ms = self._job.tick_ms
+        if tick_ms is None or not stage.stage_kind.ticks:
+            return None
+        known = self._job.waiting.get((stage.name, self._part))
+        furthest_yet = furthest(frontier, known and known.frontier)
+        origin = tick_origin(stage, self._part, tick_ms, furthest_yet, self._job.watermarks)
+        return origin, tick_ms
 
     def _push_changes(self, stage: StageNode, work: StagePart) -> None:
         """Give changed states to the operators after `changes()`.
@@ -285,10 +304,13 @@ class Level:
         self._changing = False
 
     def _break(self, stage: StageNode, what: str, error: Exception) -> None:
+        self._report_broken(f"{what} of stage {stage.name!r}", error)
+
+    def _report_broken(self, what: str, error: Exception) -> None:
         """Report a failure that no single input is to blame for."""
         where = place_in_user_code(self._flow, error)
         self._report.broken.append(
-            f"flow {self._flow.name!r}: {what} of stage {stage.name!r} failed: "
+            f"flow {self._flow.name!r}: {what} failed: "
             f"{type(error).__name__}: {text_of(error)}{where and f', at {where}'}; no single input is to blame: fix "
             "the code, start again"
         )
@@ -310,7 +332,23 @@ class Level:
         self._current = origin
 
     def _fail(self, origin: Origin, error: Exception) -> None:
-        self._failures.setdefault(origin.order, exclusion_of(self._flow, origin, error))
+        if is_tick(origin.tp.topic):
+            self._report_broken(f"what timers of the batch's clock gave ({origin})", error)
+            return
+        if self._job.closing is not None:
+            raised = error.raised if isinstance(error, UserCodeError) else error
+            where = place_in_user_code(self._flow, raised)
+            raise PoisonError(
+                f"flow {self._flow.name!r}: what windows give that are closed at the end of the input ({origin}) cannot be "
+                f"processed: {type(raised).__name__}: {text_of(raised)}{where and f', at {where}'}; nothing was closed: fix the code, "
+                "start again"
+            ) from error
+        exclusion = exclusion_of(self._flow, origin, error)
+        if not self._job.with_care:
+            raise PoisonError(
+                f"flow {self._flow.name!r}: {exclusion}: this batch has to be done again with care"
+            ) from error
+        self._failures.setdefault(origin.order, exclusion)
 
 
 def _holder(found: Iterable[Progress], frontier: Frontier | None) -> str:

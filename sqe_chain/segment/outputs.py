@@ -10,105 +10,30 @@ Source: KUKA's rule that flat-mapped events stay together as one collection unde
 from __future__ import annotations
 
 from collections import abc
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from sqe_chain.chain import ORDINAL_LENGTH, event_id
 from sqe_chain.envelope.carrier import check_payload, headers_for, passed_on
-from sqe_chain.envelope.template import Frame, OutputTemplate, key_field
-from sqe_chain.errors import OutputRefused, OutputTooLarge, PoisonError
+from sqe_chain.envelope.template import Frame
+from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.flow.context import Origin
-from sqe_chain.flow.nodes import OutputNode
-from sqe_chain.partitioner import partition_of
+from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.ports import Headers, Output, TopicInfo
-from sqe_chain.ports.accepting import refusal
 from sqe_chain.replays.sqe_key import SqeKey
 from sqe_chain.segment.compiler import Made
+from sqe_chain.segment.target import LastWritten, Target, headers_size
+
+if TYPE_CHECKING:
+    from sqe_chain.envelope.block import Block
+    from sqe_chain.segment.run_outputs import RunInputs
+
+WORTHWHILE = 50
+"""Payloads of a run; for fewer of them the columns cost more than they save."""
 
 Collection = tuple[bytes | None, str, list[bytes | None]]
 """Key, type name and payloads of one envelope."""
-
-RECORD_OVERHEAD = 512
-"""Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
-
-
-_KNOWN_KEYS = 200_000
-
-
-class _Writing:
-    """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
-
-    __slots__ = ("encode_in", "frame", "lane", "previous")
-
-    def __init__(self, template: OutputTemplate) -> None:
-        self.frame = template.frame
-        self.encode_in = template.encode_in
-        self.lane = template.lane
-        self.previous: dict[int, bytes] = {}
-
-
-class _Target:
-    """One output, for one shard."""
-
-    def __init__(
-        self,
-        flow: Flow,
-        node: OutputNode,
-        shard: int | None,
-        info: TopicInfo | None,
-        suffix: str,
-        watermark_ms: int,
-    ) -> None:
-        self.name = f"{flow.name}/{node.name}{suffix}"
-        self.topic = node.topic
-        self.partitions = node.partitions
-        self.process_id = node.process_id
-        self.carrier = node.carrier
-        # Without information a redo is at work: it publishes what was published, whatever the topic accepts now.
-        self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
-        self.info = info
-        self.needs_key = info is not None and info.compacted
-        # What a stage publishes comes from many inputs, and whose headers should it have?
-        self.headers = node.headers and shard is None
-        self.keys: dict[bytes, tuple[int, bytes]] = {}
-        self._shard = shard
-        self._watermark_ms = watermark_ms
-        self.lanes: dict[int, _Writing] = {}
-
-    def key(self, key: bytes) -> tuple[int, bytes]:
-        """The partition of a key, and its field in the envelope; remembered in `keys`."""
-        if len(self.keys) >= _KNOWN_KEYS:
-            self.keys.clear()
-        known = self.keys[key] = partition_of(key, self.partitions), key_field(key)
-        return known
-
-    def writing(self, origin: Origin) -> _Writing:
-        """The template for the lane of an input, not seen before; remembered in `lanes`."""
-        tp = origin.tp
-        template = OutputTemplate(
-            lane=origin.stated_lane,
-            topic=tp.topic,
-            topic_id=tp.topic_id,
-            partition=tp.partition,
-            output=self.name,
-            shard=self._shard,
-            watermark_ms=self._watermark_ms,
-        )
-        made = self.lanes[origin.lane] = _Writing(template)
-        return made
-
-    def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
-        """Raise OutputRefused for a record that the topic refuses."""
-        found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
-        if found:
-            raise OutputRefused(f"output {self.name!r}: {origin} gave a record; topic {self.topic!r} {found}")
-
-    def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
-        """The error for a record that the topic does not accept."""
-        return OutputTooLarge(
-            f"output {self.name!r}: {origin} gave a record of {size} bytes, topic {self.topic!r} accepts "
-            f"{self.largest + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
-        )
 
 
 class Gatherer:
@@ -135,7 +60,7 @@ class Gatherer:
         self._clock_ms = clock_ms
         promised = watermarks or {}
         self._targets = {
-            node.index: _Target(flow, node, shard, topics.get(node.topic), suffix, promised.get(node.name, 0))
+            node.index: Target(flow, node, shard, topics.get(node.topic), suffix, promised.get(node.name, 0))
             for node in flow.outputs()
         }
 
@@ -156,23 +81,78 @@ class Gatherer:
             OutputRefused: its topic refuses a record for another reason.
             ChainTooLong: the input has 32 links already.
         """
-        # An input that fails leaves no trace: what it wrote last on each partition is forgotten as well.
-        undo: list[tuple[dict[int, bytes], int, bytes]] = []
+        undo: LastWritten = []
         before, done = len(outputs), False
         try:
-            if len(made) == 1:  # nearly always, and then there is nothing to group
-                index, key, type_name, payload = made[0]
-                self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
-            else:
-                for index, collections in self._collections(made, origin).items():
-                    self._encode(self._targets[index], collections.values(), origin, outputs, undo)
+            self._gather(made, origin, outputs, undo)
             done = keep
         finally:
             made.clear()
             if not done:
-                del outputs[before:]
-                for previous, partition, position in reversed(undo):
-                    previous[partition] = position
+                _forget(outputs, before, undo)
+
+    def _gather(self, made: Sequence[Made], origin: Origin, outputs: list[Output], undo: LastWritten) -> None:
+        if len(made) == 1:  # nearly always, and then there is nothing to group
+            index, key, type_name, payload = made[0]
+            self._encode(self._targets[index], [(key, type_name, [payload])], origin, outputs, undo)
+        else:
+            for index, collections in self._collections(made, origin).items():
+                self._encode(self._targets[index], collections.values(), origin, outputs, undo)
+
+    def gather_run(
+        self,
+        made: Sequence[Made],
+        inputs: Sequence[int],
+        tp: TopicIdPartition,
+        block: Block,
+        lane_of: Callable[[int], int],
+        outputs: list[Output],
+    ) -> None:
+        """Append the records for all payloads that a run of inputs gave: those that `gather` makes for one after the other.
+
+        When it raises, it is as if the run had not been there; `gather` then tells which input it was.
+
+        Args:
+            made: payloads in the order of their units; not changed.
+            inputs: for each of them the index of its input in the block; they never fall. All those inputs are ordinary,
+                and have their own times.
+            tp: where the block was read.
+            block: the records.
+            lane_of: lane as envelopes state it -> the lane that marks use.
+            outputs: takes the records.
+
+        Raises:
+            PoisonError, OutputTooLarge, OutputRefused, ChainTooLong: as `gather`.
+        """
+        from sqe_chain.segment.run_outputs import RunInputs, run_outputs  # noqa: PLC0415 - needs numpy, as blocks do
+
+        if not made:
+            return
+        run = RunInputs(tp, block, lane_of)
+        found = run_outputs(self._targets, made, inputs, run) if len(made) >= WORTHWHILE else None
+        if found is None:
+            self._one_by_one(made, inputs, run, outputs)
+            return
+        records, moves = found
+        outputs += records
+        for previous, partition, position in moves:
+            previous[partition] = position
+
+    def _one_by_one(
+        self, made: Sequence[Made], inputs: Sequence[int], run: RunInputs, outputs: list[Output]
+    ) -> None:
+        """`gather` for each input; no trace of any of them when one raises."""
+        undo: LastWritten = []
+        before = len(outputs)
+        try:
+            begin = 0
+            for index, own in groupby(inputs):
+                end = begin + len(list(own))
+                self._gather(made[begin:end], run.origin(index), outputs, undo)
+                begin = end
+        except BaseException:
+            _forget(outputs, before, undo)
+            raise
 
     def gather_each(self, groups: Iterable[Sequence[Made]], origin: Origin, outputs: list[Output]) -> None:
         """Append the records for several groups of payloads of one input; groups never share an envelope.
@@ -215,18 +195,18 @@ class Gatherer:
 
     def _encode(
         self,
-        target: _Target,
+        target: Target,
         collections: abc.Collection[Collection],
         origin: Origin,
         outputs: list[Output],
-        undo: list[tuple[dict[int, bytes], int, bytes]],
+        undo: LastWritten,
     ) -> None:
         """Append the records of one output, for one input."""
         if target.process_id is not None:
             self._for_sqe(target, target.process_id, collections, origin, outputs)
             return
         tp, offset, epoch, lane, position, head, message, _, _ = origin
-        writing = target.lanes.get(lane) or target.writing(origin)
+        writing = target.lanes.get(lane) or target.writing(tp, lane, origin.stated_lane)
         if head is not None:
             chain, timestamp_ms = head.chain, head.timestamp_ms
         else:
@@ -264,13 +244,13 @@ class Gatherer:
 
     def _in_headers(
         self,
-        target: _Target,
+        target: Target,
         collections: abc.Collection[Collection],
         origin: Origin,
         frame: Frame,
         record: tuple[int, Headers, int],
         outputs: list[Output],
-        undo: list[tuple[dict[int, bytes], int, bytes]],
+        undo: LastWritten,
     ) -> None:
         """The same for an output whose records are plain: a value has room for one payload, so each is a record."""
         writing, (timestamp_ms, headers, room) = target.lanes[origin.lane], record
@@ -285,7 +265,7 @@ class Gatherer:
             before = writing.previous.get(partition, b"")
             kept = [None if payload is None else b""]  # whether it is deleted is for the envelope to say
             envelope, own = writing.encode_in(frame, ordinal, len(singles), field, type_name, kept, before)
-            identity = event_id(writing.lane, origin.position + ordinal.to_bytes(ORDINAL_LENGTH))
+            identity = event_id(writing.template.lane, origin.position + ordinal.to_bytes(ORDINAL_LENGTH))
             described = headers_for(envelope, type_name, target.name, identity, timestamp_ms)
             size = len(check_payload(payload) or b"") + headers_size(described)
             if size + len(field) > room:
@@ -297,7 +277,7 @@ class Gatherer:
 
     def _for_sqe(
         self,
-        target: _Target,
+        target: Target,
         process_id: int,
         collections: abc.Collection[Collection],
         origin: Origin,
@@ -320,6 +300,8 @@ class Gatherer:
         outputs.append((target.topic, partition, key.to_bytes(), payloads[0], headers, origin.timestamp_ms))
 
 
-def headers_size(headers: Headers) -> int:
-    """Bytes that a record's headers take, with room for their lengths."""
-    return sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)
+def _forget(outputs: list[Output], before: int, undo: LastWritten) -> None:
+    """Leave no trace of inputs: what they wrote last on each partition is forgotten as well."""
+    del outputs[before:]
+    for previous, partition, position in reversed(undo):
+        previous[partition] = position

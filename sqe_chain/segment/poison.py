@@ -19,9 +19,10 @@ from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import Node
 from sqe_chain.ports import Output
 from sqe_chain.segment.exclusion import TEXT_LIMIT, Exclusion
+from sqe_chain.segment.operator_text import TITLE
 from sqe_chain.stages.user_code import UserCodeError
 
-_PACKAGE: Final = str(Path(__file__).parents[1]) + "/"
+_OURS: Final = str(Path(__file__).parents[1]) + "/", f"<{TITLE}"
 _LIBRARIES: Final = tuple(
     {f"{path}/" for name, path in sysconfig.get_paths().items() if name in ("stdlib", "purelib", "platlib")}
 )
@@ -108,7 +109,7 @@ def _own_frame(error: BaseException) -> tuple[str, int, str] | None:
     frames = [
         (code.co_filename, line, code.co_qualname.replace(".<locals>", ""))
         for code, line in _frames(error.__traceback__)
-        if not code.co_filename.startswith(_PACKAGE)
+        if not code.co_filename.startswith(_OURS)
     ]
     own = [frame for frame in frames if not frame[0].startswith(_LIBRARIES)] or frames
     return own[-1] if own else None

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Message
@@ -15,10 +12,6 @@ from sqe_chain.segment.level import Level, Shuffle, levels, progress_rows, stage
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.results import Block, Job, Portion, Report, Stores, Units, taken
 from sqe_chain.segment.source_partition import SourcePartition
-
-if TYPE_CHECKING:
-    from sqe_chain.envelope.columns import Columns
-    from sqe_chain.segment.fast_path import FastPath
 
 
 class Reading:
@@ -57,24 +50,20 @@ class Reading:
         if self._job.in_place and self._level is None:
             part = portion.read.partition
             self._level = Level(self._flow, self._job, 1, part, self._stores, self.report)
-        columns = _columns()
         inputs = SourcePartition(
-            self._flow, self._job, portion, self._compiler, self._collector, self._gatherer, columns
+            self._flow, self._job, portion, self._compiler, self._collector, self._gatherer
         )
         if portion.letters:
             letters = inputs.letters([message for block in messages for message in block])
             yield taken(letters, self.report)
             return
-        fast_path = None if columns is None else _fast_path(inputs, self._level)
         for block in messages:
             if block:
-                if fast_path is not None:
-                    fast_path.feed(block)
-                else:
-                    inputs.feed(block)
+                inputs.feed(block)
                 yield from self._drain(inputs)
         self.report.ends.append(end := inputs.finish())
-        yield from self._drain(inputs)
+        if inputs.outputs:
+            yield taken(inputs.outputs, self.report)
         if end.times is not None and self._flow.by_time:
             yield from self._tell(end.times.progress(end.topic, end.partition))
         self.report.excluded += inputs.excluded
@@ -98,30 +87,12 @@ class Reading:
         if inputs.outputs:
             yield taken(inputs.outputs, self.report)
         for stage in self._first:
-            units = self._collector.units[stage]
+            units = inputs.units_of(stage)
             if not units:
                 continue
             if self._level is not None:
                 self._level.fold(stage, units)
             elif self._job.top_level >= 1:
                 yield Units(1, self._shuffle.rows(stage, units))
-            units.clear()
         if self._level is not None:
             yield from self._level.blocks()
-
-
-@cache
-def _columns() -> type[Columns] | None:
-    """Blocks as columns, where numpy is there; record by record gives the same without it."""
-    if find_spec("numpy") is None:
-        return None
-    from sqe_chain.envelope.columns import Columns  # noqa: PLC0415 - needs numpy
-
-    return Columns
-
-
-def _fast_path(inputs: SourcePartition, level: Level | None) -> FastPath | None:
-    from sqe_chain.segment.fast_path import PlainPath  # noqa: PLC0415 - needs numpy
-    from sqe_chain.segment.ordered_path import OrderedPath  # noqa: PLC0415 - needs numpy
-
-    return PlainPath.of(inputs, level) or OrderedPath.of(inputs, level)

@@ -10,6 +10,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Output, Range, StateStore, TopicInfo
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
+from sqe_chain.segment.closing import Closing
 from sqe_chain.segment.event_times import EventTimes, Frontier, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.states import Transition
@@ -39,7 +40,12 @@ class Job:
         waiting: (stage, state partition) -> what waits there for event time since earlier batches.
         reached: (stage, state partition) -> frontier that must not be passed, because what lies beyond it was not published;
         last_silent: it has to be reached.
+        tick_ms: up to where timers of the batch's clock fire; None: none do.
+        timers: (stage, state partition) -> when the batch's clock reaches the next of its timers.
         watermarks: output -> what it promises: whatever it writes from now on has this time or a later one.
+        closing: all windows are closed; nothing is read, and nothing waits. None: an ordinary batch.
+        with_care: folds are taken back for an input that fails, which is slow. Without it, the first input that fails
+            ends the attempt.
         left_out: topic, partition and offset of inputs that were read in earlier batches, waited, and are left out now.
     """
 
@@ -56,6 +62,10 @@ class Job:
     watermarks: Mapping[str, int] = field(default_factory=dict)
     reached: Mapping[tuple[str, int], Frontier | None] = field(default_factory=dict)
     last_silent: bool = False
+    tick_ms: int | None = None
+    timers: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    closing: Closing | None = None
+    with_care: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,7 @@ class Report:
         dropped: (stage, reason) -> records that filters have dropped, or counted.
         notices: texts worth a warning.
         waiting: (stage, state partition) -> what waits there for event time.
+        timers: (stage, state partition) -> when the batch's clock reaches the next of its timers; -1: at no time.
     """
 
     ends: list[PartitionEnd] = field(default_factory=list)
@@ -137,6 +148,7 @@ class Report:
     dropped: Counter[tuple[str, str]] = field(default_factory=Counter)
     notices: list[str] = field(default_factory=list)
     waiting: dict[tuple[str, int], WaitingUnits] = field(default_factory=dict)
+    timers: dict[tuple[str, int], int] = field(default_factory=dict)
 
     def add(self, other: Report) -> None:
         """Take in what another task reports."""
@@ -151,6 +163,7 @@ class Report:
         self.dropped += other.dropped
         self.notices += other.notices
         self.waiting |= other.waiting
+        self.timers |= other.timers
 
 
 @dataclass(frozen=True, slots=True)

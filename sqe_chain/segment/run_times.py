@@ -6,17 +6,17 @@ Only the common case is decided here: writers that are known, times that are bel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
 import numpy as np
 
-from sqe_chain.envelope.block import EnvelopeBlock
+from sqe_chain.envelope.block import Block, EnvelopeBlock
 from sqe_chain.envelope.columns import Ints, Rows
 from sqe_chain.envelope.head import EnvelopeHead
-from sqe_chain.segment.event_times import EventTimes, Writer
-from sqe_chain.segment.source_partition import writer_of
+from sqe_chain.segment.event_times import ORIGIN, EventTimes, Writer
+from sqe_chain.segment.source_times import writer_of
 
 
 class PlacedRun(NamedTuple):
@@ -43,7 +43,7 @@ class PlacedRun(NamedTuple):
 
 
 def place_run(
-    times: EventTimes, names: Mapping[int, str], block: EnvelopeBlock, begin: int, end: int
+    times: EventTimes, names: Mapping[int, str], block: Block, begin: int, end: int
 ) -> PlacedRun | None:
     """Where the messages of a run belong in the order of times.
 
@@ -57,6 +57,8 @@ def place_run(
     Returns:
         None when one of them needs a closer look.
     """
+    if not isinstance(block, EnvelopeBlock):
+        return _placed_raw(times, block.times_ms[begin:end])
     columns, found = block.columns, PlacedRun([], {}, {}, [])
     lanes, at_ms, stated_ms = (
         column[begin:end] for column in (columns.lane, columns.timestamp_ms, columns.watermark_ms)
@@ -79,6 +81,55 @@ def place_run(
             places = np.maximum.accumulate(np.maximum(at_ms[of_lane], floor_ms))
             orders_ms[of_lane], found.lanes[lane] = places, int(places[-1])
     return found._replace(orders_ms=orders_ms.tolist())
+
+
+def _placed_raw(times: EventTimes, at_ms: Ints) -> PlacedRun | None:
+    """The same for messages without envelopes, which are all of one writer and lane."""
+    writer, latest_ms = times.writers.get(ORIGIN), int(at_ms.max())
+    if writer is None or writer.time.now_ms is None:
+        return None
+    if times.guard is not None and latest_ms - writer.time.now_ms > times.guard.max_jump_ms:
+        return None
+    floor_ms = times.lanes.get(0)
+    if floor_ms is None:
+        floor_ms = _floor(writer, at_ms[:0], 0)
+    places = np.maximum.accumulate(np.maximum(at_ms, floor_ms))
+    return PlacedRun(places.tolist(), {ORIGIN: (latest_ms, 0)}, {0: int(places[-1])}, [])
+
+
+def observe_run(
+    times: EventTimes,
+    writer_of_head: Callable[[EnvelopeHead], str],
+    names: Mapping[int, str],
+    block: Block,
+    begin: int,
+    end: int,
+) -> None:
+    """Move event time by a run, where its messages' places in the order of times do not matter.
+
+    Args:
+        times: of the partition that the block was read from.
+        writer_of_head: the name of the writer of a message, which it remembers in `names`.
+        names: see `place_run`.
+        block: the block.
+        begin: index of the run's first message.
+        end: index after its last one; all between are ordinary.
+    """
+    if not isinstance(block, EnvelopeBlock):
+        times.observe_all(ORIGIN, block.times_ms[begin:end].tolist())
+        return
+    at_ms, stated_ms = block.columns.timestamp_ms[begin:end], block.columns.watermark_ms[begin:end]
+    lanes = block.columns.lane[begin:end].tolist()
+    by_writer: dict[str, list[int]] = {}
+    for lane in dict.fromkeys(lanes):
+        if lane not in names:
+            writer_of_head(block.head(begin + lanes.index(lane)))
+        by_writer.setdefault(names[lane], []).append(lane)
+    for name, own in by_writer.items():
+        chosen: list[int] | slice = slice(None)
+        if len(by_writer) > 1:
+            chosen = [number for number, lane in enumerate(lanes) if lane in own]
+        times.observe_all(name, at_ms[chosen].tolist(), int(stated_ms[chosen].max()))
 
 
 def _by_writer(

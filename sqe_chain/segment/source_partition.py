@@ -1,43 +1,45 @@
-"""One input partition: decode, drop replays, push payloads into the operators before any stage."""
+"""One input partition: which records are taken, what the operators before any stage make of them, and event time.
+
+A block of records goes through as a block. Whether a record is taken is decided for runs of ordinary records at once
+(`replays.runs`), for all others one by one, by the same rule; then payloads are decoded, the operators run over all of
+them (`operator_text`), and what has failed is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
 
-from sqe_chain.chain import read_lane, root_position, stored_epoch
-from sqe_chain.envelope.carrier import CHAIN_HEADER, envelopes_of, find_head
-from sqe_chain.envelope.message import EnvelopeHead, check_timestamp, is_enveloped, parse_chain, payloads_of
+from sqe_chain.chain import read_lane, stored_epoch
+from sqe_chain.envelope.carrier import find_head, is_chained
 from sqe_chain.errors import (
-    EmptyValue,
-    EnvelopeError,
+    ChainError,
     OutputTooLarge,
     PoisonError,
-    ServiceStopped,
-    WrongPayloadType,
 )
 from sqe_chain.flow import Flow
-from sqe_chain.flow.context import Context, Origin, TopicIdPartition, new_origin
+from sqe_chain.flow.context import Context, Origin, TopicIdPartition
 from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.nodes import Node
-from sqe_chain.flow.units import Push, number
+from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.ports import Message, Output
 from sqe_chain.segment.compiler import Collector, Compiler
-from sqe_chain.segment.event_times import ORIGIN, Hop, guard_of
+from sqe_chain.segment.deciding import Deciding
+from sqe_chain.segment.event_times import guard_of
 from sqe_chain.segment.exclusion import Exclusion, record_crc
-from sqe_chain.segment.outputs import RECORD_OVERHEAD, Gatherer, headers_size
+from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import dead_letter, exclusion_of, no_letter
+from sqe_chain.segment.records import Records
 from sqe_chain.segment.results import Job, PartitionEnd, Portion
+from sqe_chain.segment.source_times import SourceTimes
+from sqe_chain.segment.target import RECORD_OVERHEAD, headers_size
 
-if TYPE_CHECKING:
-    from sqe_chain.envelope.columns import Columns
-
-WORTHWHILE = 20
-"""Messages of a block; for fewer of them columns cost more than they save."""
 _LETTERS_HELD: Final = 10_000
-_FIRST: Final = number(0)
-_parse_head: Final = EnvelopeHead.FromString
+_DROPPED, _APART, _TOGETHER = range(3)
+"""How the outputs of a record are gathered."""
 
 
 class SourcePartition:
@@ -49,10 +51,7 @@ class SourcePartition:
         tp: topic, topic id and partition.
         marks: the partition's marks; they move.
         lanes: lane as envelopes state it -> the lane that marks use; those seen so far.
-        times: event time; None: nobody asks for it.
-        writers: lane as envelopes state it -> name of the writer on it; those seen so far.
         skipped: offset -> why it is left out, known before this attempt.
-        collector: where units and payloads arrive.
         excluded: inputs newly left out.
         outputs: records to publish so far; whoever takes them clears the list. Dead letters come last, when
             their number is known.
@@ -66,67 +65,84 @@ class SourcePartition:
         compiler: Compiler,
         collector: Collector,
         gatherer: Gatherer,
-        columns: type[Columns] | None = None,
     ) -> None:
         read = portion.read
         self.flow = flow
         self.node = next(node for node in flow.sources() if read.topic in node.topics)
         self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
-        push = compiler.after(self.node)
-        if push is None:
-            raise AssertionError(f"{self.node.declared_at}: checked before a flow runs")
-        self._push: Push = push
-        self.collector = collector
-        self._gather = gatherer.gather
+        self._run = compiler.after_source(self.node, self._origin)
+        self._collector = collector
+        self._gatherer = gatherer
+        self._records = Records(self.tp, (), None, self.read_lane)
         self._now_ms = job.clock_ms
         self._topics = job.topics
-        self._stateful = bool(flow.stages())
-        self._wants_key = wants_message_key(flow, self.node)
-        self._columns = columns
-        self._trial = bool(job.suspects)
+        decode: Any = self.node.decoder if self.node.codec is None else self.node.codec.decode
+        self._decode: Callable[..., Any] = decode
         self._brake = job.brake
         self._letters: list[Output] = []
         self.skipped = {one.offset: one for one in portion.exclusions}
         self.lanes: dict[int, int] = {}
         self.excluded: list[Exclusion] = []
         self.outputs: list[Output] = []
-        self.times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
-        self.writers = {0: ORIGIN}
+        times = portion.times and portion.times.copy(clock_ms=job.clock_ms, guard=guard_of(flow))
+        self._times = SourceTimes(times, by_time=flow.by_time, own_times=self.node.timestamp is not None)
         self.marks = marks = (
             portion.marks.copy()
         )  # an attempt that fails must leave the plan's marks as they are
         marks.compacted, marks.max_lanes = read.topic in job.compacted, flow.max_lanes
         marks.recreated = flow.recreated
+        self._deciding = Deciding(
+            flow, self.node, self.tp, marks, self.skipped, self.read_lane, on_trial=bool(job.suspects)
+        )
         self._end = PartitionEnd(read.topic, read.partition, portion.marks)
 
     def feed(self, messages: Sequence[Message]) -> None:
-        """Take a block of records: units and payloads are collected, outputs gathered by input."""
-        self.count(messages, self.take(messages), sum(len(message.value() or b"") for message in messages))
+        """Take a block of records: outputs are gathered, and `units_of` gives what stages get."""
+        records = self._records = self._deciding.records_of(messages)
+        for columns in self._collector.runs.values():
+            columns.clear()
+        for units in self._collector.units.values():
+            units.clear()
+        try:
+            replays = self._deciding.decide(records)
+        except ChainError:
+            self._work_through(records)  # what lies before it may have failed, and is said first
+            raise
+        self._work_through(records)
+        self._times.move(records)
+        self._count(records, replays)
 
-    def take(self, messages: Sequence[Message]) -> int:
-        """`feed` without the counting. Returns how many of the records were replays."""
-        codec = self.node.codec if not self.node.raw and self.node.timestamp is None else None
-        if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:
-            return sum(self._extraordinary(message) for message in messages)
-        envelopes, carried = envelopes_of(messages)
-        columns = self._columns(envelopes, codec.type_name.encode(), carried=carried)
-        return self._feed_ordinary(messages, envelopes, columns, codec.decode, carried=carried)
-
-    def count(self, messages: Sequence[Message], replays: int, size: int) -> None:
-        """Count a block that was read.
+    def units_of(self, stage: int) -> Sequence[Unit]:
+        """What the last block gives to a stage; taken once.
 
         Args:
-            messages: the block.
-            replays: how many of them were replays.
-            size: bytes of their values.
+            stage: index of its node.
         """
+        records, columns = self._records, self._collector.runs[stage]
+        if columns.inputs:
+            inputs = columns.inputs.copy()
+            count = len(inputs)
+            times_ms, orders_ms = [0] * count, [-1] * count
+            if self.flow.by_time:
+                times_ms = self._times.times_of(records, inputs)
+                orders_ms = [records.orders_ms[number] for number in inputs]
+            keys, values, paths = columns.keys.copy(), columns.values.copy(), columns.paths.copy()
+            columns.clear()
+            return UnitRun(keys, values, paths, times_ms, orders_ms, [records.origin] * count, inputs)
+        units, origin = self._collector.units[stage], records.origin
+        found = [(key, value, tag, path, origin(number)) for key, value, tag, path, number in units]
+        units.clear()
+        return found
+
+    def _count(self, records: Records, replays: int) -> None:
+        """Count a block that was read."""
         # They wait until the brake has looked at the whole partition, unless that takes too much memory.
         if len(self._letters) > _LETTERS_HELD:
             self._release_letters()
-        end, last = self._end, messages[-1]
-        end.records += len(messages)
+        end, last = self._end, records.messages[-1]
+        end.records += len(records.messages)
         end.replays += replays
-        end.size += size
+        end.size += records.size if records.block is None else records.block.size
         end.last_offset, end.last_epoch = last.offset(), stored_epoch(last.leader_epoch())
         end.last_timestamp_ms = last.timestamp()[1]
         end.last_crc = record_crc(last.key(), last.value())
@@ -141,18 +157,17 @@ class SourcePartition:
             PoisonError: one is not there any more.
             OutputTooLarge: a letter is larger than its topic accepts.
         """
-        found = {message.offset(): message for message in messages}
+        records = Records(self.tp, messages, None, self.read_lane)
+        found = {message.offset(): number for number, message in enumerate(messages)}
         for offset, exclusion in self.skipped.items():
-            message = found.get(offset)
-            if message is None:
+            number = found.get(offset)
+            if number is None:
                 raise no_letter(self.flow, exclusion)
-            epoch, headers = stored_epoch(message.leader_epoch()), message.headers()
-            head = find_head(message.value(), headers) if _is_chained(message) else None
-            lane, position = (head.lane, head.position) if head is not None else (0, b"")
-            position = position or root_position(epoch, offset)
-            self._leave_out(
-                Origin(self.tp, offset, epoch, self.read_lane(lane), position, head, message), exclusion
+            message = messages[number]
+            records.heads[number] = (
+                find_head(message.value(), message.headers()) if is_chained(message) else None
             )
+            self._leave_out(records.origin(number), exclusion)
         return self._letters
 
     def finish(self) -> PartitionEnd:
@@ -163,7 +178,7 @@ class SourcePartition:
         """
         self._release_letters()
         self._end.marks = self.marks.copy()
-        self._end.times = self.times
+        self._end.times = self._times.times
         return self._end
 
     def _release_letters(self) -> None:
@@ -172,252 +187,149 @@ class SourcePartition:
         self.outputs += self._letters
         self._letters.clear()
 
-    def _feed_ordinary(
-        self,
-        messages: Sequence[Message],
-        envelopes: Sequence[bytes | None],
-        columns: Columns,
-        decode: Callable[[bytes], Any],
-        *,
-        carried: bool,
-    ) -> int:
-        """Enveloped records of a declared type: the hottest loop of all.
+    def _origin(self, number: int) -> Origin:
+        return self._records.origin(number)
 
-        Columns have said of each whether it is a sound envelope with one payload of that type; the others are taken
-        one by one.
-
-        Returns:
-            How many were replays.
-        """
-        tp, lanes, made, outputs = self.tp, self.lanes, self.collector.made, self.outputs
-        accept, push, gather = self.marks.accept, self._push, self._gather
-        now, wants_key, drop_replays = self._extraordinary, self._wants_key, self._stateful
-        by_time, order_ms, observed = self.flow.by_time, -1, list[int]()
-        replays = 0
-        for index, (message, envelope, plain) in enumerate(
-            zip(messages, envelopes, columns.ordinary.tolist(), strict=True)
-        ):
-            if not plain or envelope is None:
-                replays += now(message)
-                continue
-            head, offset, epoch = (
-                _parse_head(envelope),
-                message.offset(),
-                stored_epoch(message.leader_epoch()),
+    def _work_through(self, records: Records) -> None:
+        """Run the operators over the payloads that were taken, gather outputs, leave out what has failed."""
+        failed = partial(self._note, records)
+        values = self._values(records, failed)
+        if self.node.timestamp is not None:
+            self._find_times(records, self.node.timestamp, values)
+            if records.failures:
+                values = self._still(records, values)
+        self._run(records.inputs, values, records.keys, records.paths, failed)
+        self._gather(records)
+        left_out: dict[int, Exception | Exclusion] = {**records.trial, **records.failures}
+        for number in sorted(left_out):
+            self._exclude(records.origin(number), left_out[number])
+        if not records.failures:
+            return
+        for columns in self._collector.runs.values():
+            columns.keep(
+                [index for index, number in enumerate(columns.inputs) if number not in records.failures]
             )
+        for units in self._collector.units.values():
+            units[:] = [unit for unit in units if unit[4] not in records.failures]
+
+    def _note(self, records: Records, number: int, error: Exception) -> bool:
+        """Note that user code has failed on a record. Returns whether the others need not be tried."""
+        records.failures.setdefault(number, error)
+        return self.flow.poison == "stop"
+
+    def _still(self, records: Records, values: Sequence[Any]) -> list[Any]:
+        """Forget the payloads of records that have failed; returns the values of the others."""
+        kept = [
+            value
+            for number, value in zip(records.inputs, values, strict=True)
+            if number not in records.failures
+        ]
+        records.forget(records.failures.keys())
+        return kept
+
+    def _values(self, records: Records, failed: Callable[[int, Exception], bool]) -> Sequence[Any]:
+        """The payloads, decoded."""
+        node, decode = self.node, self._decode
+        if not node.takes_context:
             try:
-                fresh = accept(head, offset, epoch)
-            except EnvelopeError as error:
-                self._undecodable(message, offset, epoch, error)
-                continue
-            if not fresh:
-                replays += 1
-                # A republisher passes replays on, and its readers ignore them: its marks serve to notice gaps only.
-                if drop_replays:
-                    continue
-            lane, position = head.lane, head.position or root_position(epoch, offset)
-            if by_time:
-                order_ms = self._observe(head, head.timestamp_ms)
-            own = lanes.get(lane) or self.read_lane(lane)
-            origin = new_origin((tp, offset, epoch, own, position, head, message, None, order_ms))
+                return list(map(decode, records.payloads))
+            except Exception:  # noqa: BLE001, S110 - which one it is, is found below
+                pass
+        values: list[Any] = []
+        for number, payload, key in zip(records.inputs, records.payloads, records.keys, strict=True):
             try:
-                payload: Any = message.value() if carried else head.payload
-                push(decode(payload), self._key(head, message) if wants_key else None, _FIRST, origin)
-                if made:
-                    gather(made, origin, outputs)
-                observed.append(index)
+                if node.takes_context:
+                    values.append(decode(payload, Context(records.origin(number), key, self._now_ms)))
+                else:
+                    values.append(decode(payload))
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-                self._exclude(origin, error)
-        if not by_time:
-            self.observe_run(columns, observed, envelopes)
-        return replays
+                values.append(None)
+                if failed(number, error):
+                    break
+        if len(values) < len(records.inputs):  # nothing after it counts
+            del records.inputs[len(values) :], records.payloads[len(values) :]
+            del records.keys[len(values) :], records.paths[len(values) :]
+        return self._still(records, values) if records.failures else values
 
-    def _extraordinary(self, message: Message) -> int:
-        """One record of a raw source, a decoder's, a null one, or one in a range with exclusions.
-
-        Returns:
-            1 for a replay, else 0.
-        """
-        node, value, offset = self.node, message.value(), message.offset()
-        if self.times is not None:
-            self.times.begin()
-        epoch = stored_epoch(message.leader_epoch())
-        headers, chained = message.headers(), _is_chained(message)
-        if value is None and not chained and node.nulls == "skip":
-            return 0
-        if node.raw or (value is None and not chained and node.nulls == "decode"):
-            if chained:
-                raise ServiceStopped(
-                    f"{self.tp.topic}[{self.tp.partition}]@{offset}: an envelope, or a chain in headers, on a topic "
-                    "that was declared raw: its chain would be lost; declare the source without raw=True"
-                )
-            head, stated, position = None, 0, root_position(epoch, offset)
-            fresh = self.marks.accept_raw(offset, epoch)
-        else:
-            try:
-                head = find_head(value, headers)
-                fresh = self.marks.accept(head, offset, epoch)
-            except EnvelopeError as error:
-                self._undecodable(message, offset, epoch, error)
-                return 0
-            stated, position = head.lane, head.position or root_position(epoch, offset)
-        if not fresh and self._stateful:
-            return 1
-        origin = Origin(self.tp, offset, epoch, self.read_lane(stated), position, head, message)
-        known = self.skipped.get(offset)
-        if known is not None and not self._trial:
-            self._leave_out(origin, known)
-            return int(not fresh)
-        self._process(origin, known)
-        return int(not fresh)
-
-    def _process(self, origin: Origin, known: Exclusion | None) -> None:
-        """Push the values of one input, and gather what they give.
-
-        Args:
-            origin: the input.
-            known: why it is on trial; None: it is not.
-        """
-        made = self.collector.made
-        try:
-            values: Iterable[tuple[int, bytes | None, object]] = self._decoded(origin)
-            if self.node.timestamp is not None:
-                values = list(values)
-                origin = self._timed(origin, self.node.timestamp, values)
-            if self.flow.by_time:
-                origin = origin._replace(order_ms=self._observe(origin.head, origin.timestamp_ms))
-            for index, own, value in values:
-                self._push(value, own, number(index), origin)
-            if known is not None:  # stages try it and take it back, nothing of it is published
-                made.clear()
-                self._forget_time()
-                self._leave_out(origin, known)
-            elif made:
-                self._gather(made, origin, self.outputs)
-            if known is None and not self.flow.by_time:
-                self._note_time(origin.head, origin.timestamp_ms)
-        except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
-            self._exclude(origin, error)
-
-    def _decoded(self, origin: Origin) -> Iterator[tuple[int, bytes | None, object]]:
-        """Every payload of an input, decoded: its index, key and value."""
-        node, head, message = self.node, origin.head, origin.message
-        if message is None:
-            raise AssertionError("a message read has its record")
-        if head is None and (node.timestamp is None or node.no_timestamp == "record"):
-            check_timestamp(message.timestamp()[1])  # of an envelope it is checked with all the rest
-        payloads: Sequence[bytes | None] = [message.value()]
-        key = message.key()
-        if head is not None:
-            payloads, key = payloads_of(head), self._key(head, message)
-            if node.codec is not None and not node.codec.reads(head.type):
-                raise WrongPayloadType(
-                    f"the payload is a {head.type}, the source at {node.declared_at} takes {node.codec.type_name}"
-                )
-        for index, payload in enumerate(payloads):
-            if payload is None and node.nulls != "decode":
-                if node.nulls == "skip":
-                    continue
-                raise EmptyValue(
-                    "a null value; declare the source with nulls='skip', or a decoder and nulls='decode'"
-                )
-            yield index, key, self._decode(payload, key, origin)
-
-    def _timed(
-        self, origin: Origin, function: DeclaredFunction, values: Sequence[tuple[int, bytes | None, object]]
-    ) -> Origin:
-        """The input, with the event time that the user's function gives for its values.
-
-        Raises:
-            PoisonError: it gives none, and the source does not allow that; or several values have several times.
-            Exception: whatever the function raises.
-        """
-        times: set[int] = set()
+    def _find_times(self, records: Records, function: DeclaredFunction, values: Sequence[Any]) -> None:
+        """Find the event times of records by the source's function, from their values."""
         call = function.function
-        for _, own, value in values:
-            given = call(value, Context(origin, own, self._now_ms)) if function.takes_context else call(value)
+        found: dict[int, set[int]] = {}
+        for number, key, value in zip(records.inputs, records.keys, values, strict=True):
+            if number in records.failures:
+                continue
             try:
-                times.add(event_ms(given))
-            except PoisonError:
-                if self.node.no_timestamp == "poison":
-                    raise
-                times.add(origin.timestamp_ms)
-        if len(times) > 1:
-            raise PoisonError(
-                f"its {len(values)} payloads have several event times, {min(times)} to {max(times)} ms: an input has one"
+                if function.takes_context:
+                    given = call(value, Context(records.origin(number), key, self._now_ms))
+                else:
+                    given = call(value)
+                found.setdefault(number, set()).add(self._event_ms(records, number, given))
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                self._note(records, number, error)
+        counts = Counter(records.inputs)
+        for number, times in found.items():
+            if len(times) > 1:
+                several = (
+                    f"its {counts[number]} payloads have several event times, {min(times)} to {max(times)} ms"
+                )
+                self._note(records, number, PoisonError(f"{several}: an input has one"))
+            elif number not in records.failures:
+                records.give_time(number, times.pop())
+
+    def _event_ms(self, records: Records, number: int, given: object) -> int:
+        """The event time that the source's function gave, or what stands for it."""
+        try:
+            return event_ms(given)
+        except PoisonError:
+            if self.node.no_timestamp == "poison":
+                raise
+            return records.origin(number).timestamp_ms
+
+    def _gather(self, records: Records) -> None:
+        """Gather the outputs of each record that has not failed; what is on trial is not published."""
+        made, numbers = self._collector.made, self._collector.made_of
+        dropped = records.failures.keys() | records.trial.keys()
+        apart = records.closely | records.given_ms.keys()
+        ways = [
+            _DROPPED if number in dropped else _APART if number in apart else _TOGETHER for number in numbers
+        ]
+        begin = 0
+        for way, same in groupby(ways):
+            end = begin + len(list(same))
+            together = way == _TOGETHER and self._gather_run(records, begin, end)
+            if way != _DROPPED and not together and self._gather_each(records, begin, end):
+                break
+            begin = end
+        made.clear()
+        numbers.clear()
+
+    def _gather_run(self, records: Records, begin: int, end: int) -> bool:
+        """Gather the outputs of a run of ordinary records; False when one of them needs a closer look, and nothing was done."""
+        made, numbers, block = self._collector.made, self._collector.made_of, records.block
+        if block is None:
+            return False
+        try:
+            self._gatherer.gather_run(
+                made[begin:end], numbers[begin:end], self.tp, block, self.read_lane, self.outputs
             )
-        return origin.at(times.pop()) if times else origin
+        except PoisonError:
+            return False
+        return True
 
-    def _decode(self, payload: bytes | None, key: bytes | None, origin: Origin) -> object:
-        node = self.node
-        if node.codec is not None:
-            return node.codec.decode(payload or b"")
-        decoder: Any = node.decoder
-        return (
-            decoder(payload, Context(origin, key, self._now_ms)) if node.takes_context else decoder(payload)
-        )
-
-    def _key(self, head: EnvelopeHead, message: Message) -> bytes | None:
-        return head.key if head.HasField("key") else message.key()
-
-    def _observe(self, head: EnvelopeHead | None, timestamp_ms: int) -> int:
-        """Move event time by an input, and say where it belongs in the order of times; see `EventTimes.observe`."""
-        if self.times is None:
-            raise AssertionError("asked for where there are times")
-        if head is None:
-            return self.times.observe(ORIGIN, 0, timestamp_ms)
-        return self.times.observe(self.writer(head), head.lane, timestamp_ms, head.watermark_ms or None)
-
-    def _note_time(self, head: EnvelopeHead | None, timestamp_ms: int) -> None:
-        """Move event time by an input, where no stage asks for its place."""
-        if self.times is None:
-            return
-        if head is None:
-            self.times.observe_all(ORIGIN, (timestamp_ms,))
-        else:
-            self.times.observe_all(self.writer(head), (timestamp_ms,), head.watermark_ms or None)
-
-    def observe_run(
-        self, columns: Columns, indexes: Sequence[int], envelopes: Sequence[bytes | None]
-    ) -> None:
-        """Move event time by ordinary messages, where no stage asks for their order.
-
-        Args:
-            columns: of their block.
-            indexes: which of the block.
-            envelopes: of the block.
-        """
-        if self.times is None or not indexes:
-            return
-        times, stated = columns.timestamp_ms[indexes], columns.watermark_ms[indexes]
-        lanes = columns.lane[indexes].tolist()
-        for lane in dict.fromkeys(lanes):
-            if lane not in self.writers:
-                self.writer(_parse_head(envelopes[indexes[lanes.index(lane)]] or b""))
-        by_writer: dict[str, list[int]] = {}
-        for lane in dict.fromkeys(lanes):
-            by_writer.setdefault(self.writers[lane], []).append(lane)
-        for name, own in by_writer.items():
-            chosen: list[int] | slice = slice(None)
-            if len(by_writer) > 1:
-                chosen = [number for number, lane in enumerate(lanes) if lane in own]
-            self.times.observe_all(name, times[chosen].tolist(), int(stated[chosen].max()))
-
-    def writer(self, head: EnvelopeHead) -> str:
-        """The name of the writer on an envelope's lane, which may be met for the first time."""
-        known = self.writers.get(head.lane)
-        if known is not None:
-            return known
-        name, hops = writer_of(head)
-        self.writers[head.lane] = name
-        if self.times is not None:
-            self.times.introduce(name, hops)
-        return name
-
-    def _forget_time(self) -> None:
-        """An input that is left out moves no time, for a redo does not look into it."""
-        if self.times is not None:
-            self.times.undo()
+    def _gather_each(self, records: Records, begin: int, end: int) -> bool:
+        """Gather the outputs of records one by one. Returns whether one has failed, and the others need not be tried."""
+        made, numbers = self._collector.made, self._collector.made_of
+        while begin < end:
+            number, last = numbers[begin], begin + 1
+            while last < end and numbers[last] == number:
+                last += 1
+            try:
+                self._gatherer.gather(made[begin:last], records.origin(number), self.outputs)
+            except Exception as error:  # noqa: BLE001 - what no topic would take is poison like any other
+                if self._note(records, number, error):
+                    return True
+            begin = last
+        return False
 
     def read_lane(self, stated: int) -> int:
         """The lane that marks use, for one as an envelope states it."""
@@ -426,26 +338,12 @@ class SourcePartition:
             lane = self.lanes[stated] = read_lane(stated, *self.tp)
         return lane
 
-    def _undecodable(self, message: Message, offset: int, epoch: int, error: EnvelopeError) -> None:
-        origin = Origin(self.tp, offset, epoch, 0, b"", None, message)
-        # It may have been any lane's: a gap that the next message of one shows is excused by it.
-        self.marks.undecodable(offset)
-        if offset in self.skipped:
-            self._leave_out(origin, self.skipped[offset])
-        else:
-            self._exclude(origin, error)
-
-    def _exclude(self, origin: Origin, error: Exception) -> None:
-        """Leave out, at once, an input that failed before the first stage."""
-        self.collector.made.clear()
-        self._forget_time()
-        for units in self.collector.units.values():
-            # What it has put in before it failed is last: a stage has not seen any of it yet.
-            while units and units[-1][4] is origin:
-                units.pop()
-        exclusion = exclusion_of(self.flow, origin, error)
-        self.excluded.append(exclusion)
-        self._leave_out(origin, exclusion)
+    def _exclude(self, origin: Origin, why: Exception | Exclusion) -> None:
+        """Leave out an input: it failed before the first stage, or is known to fail."""
+        if not isinstance(why, Exclusion):
+            why = exclusion_of(self.flow, origin, why)
+            self.excluded.append(why)
+        self._leave_out(origin, why)
 
     def _leave_out(self, origin: Origin, exclusion: Exclusion) -> None:
         if exclusion.policy != "dead_letter" or origin.message is None:
@@ -461,31 +359,3 @@ class SourcePartition:
                 f"headers that say why: topic {topic!r} accepts {limit} (max.message.bytes); raise that"
             )
         self._letters.append(letter)
-
-
-def writer_of(head: EnvelopeHead) -> tuple[str, tuple[Hop, ...]]:
-    """The name of the writer of a republished message, and the republishers that it has passed."""
-    links = parse_chain(head.chain).links
-    # What is announced has a name of its own at the end of the output's; it is the same writer.
-    name = "/".join(links[-1].output.split("/")[:2])
-    return name, tuple((link.output.partition("/")[0], link.topic) for link in links)
-
-
-def _is_chained(message: Message) -> bool:
-    """Whether a record is an envelope, or has its chain in headers."""
-    headers = message.headers()
-    return is_enveloped(message.value()) or (
-        headers is not None and any(name == CHAIN_HEADER for name, _ in headers)
-    )
-
-
-def wants_message_key(flow: Flow, source: Node) -> bool:
-    """Whether any node after a source looks at the message's own key."""
-    pending = [*flow.children(source.index)]
-    while pending:
-        node = pending.pop()
-        if node.needs_key:
-            return True
-        if node.keeps_key:
-            pending += flow.children(node.index)
-    return False

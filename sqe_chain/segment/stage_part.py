@@ -8,8 +8,9 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any, Final
 
+from sqe_chain.flow.context import Origin
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.flow.stage_kind import PlainFold, Spread, StageTask, StageWork
+from sqe_chain.flow.stage_kind import Spread, StageTask, StageWork
 from sqe_chain.flow.units import Push, Unit, UnitRun
 from sqe_chain.partitioner import Partitioner
 from sqe_chain.segment.event_times import Frontier, WaitingUnits
@@ -31,6 +32,7 @@ class StagePart:
 
     Attributes:
         waiting: after `changed`, what waits for event time; None: nothing ever does, or nothing was looked at.
+        timer_ms: after `changed`, when the batch's clock next reaches a timer; -1: at no time; None: nothing was looked at.
 
     Args:
         node: the stage.
@@ -68,6 +70,7 @@ class StagePart:
         self._own: set[Any] = set()
         self._work: StageWork | None = None
         self.waiting: WaitingUnits | None = None
+        self.timer_ms: int | None = None
 
     @property
     def done(self) -> bool:
@@ -99,16 +102,19 @@ class StagePart:
         return len(misplaced)
 
     def resume(self) -> None:
-        """Begin with what waits since earlier batches, though no unit has come."""
+        """Begin though no unit has come: with what waits since earlier batches, or because windows are closed."""
         if self._work is None:
             self._start()
 
-    def changed(self, frontier: Frontier | None, holder: str) -> dict[int, Rows]:
+    def changed(
+        self, frontier: Frontier | None, holder: str, tick: tuple[Origin, int] | None = None
+    ) -> dict[int, Rows]:
         """After the last unit: cell -> changed rows in the order of their names.
 
         Args:
             frontier: up to where units that wait for event time are taken.
             holder: what holds others back, for an error's text.
+            tick: see `StageWork.tick`; None: the batch's clock reaches nothing.
 
         Raises:
             TooManyHeld: too many units wait.
@@ -124,7 +130,13 @@ class StagePart:
                 due = [unit for unit in due if unit[4].order not in out]
             for begin in range(0, len(due), _BLOCK):
                 work.apply(due[begin : begin + _BLOCK])
+        if tick is not None:
+            work.tick(*tick)
+        if self._task.closing is not None and self._kind.windowed:
+            work.close_windows(self._task.closing)
         work.finish()
+        if self._kind.ticks:
+            self.timer_ms = -1 if work.timer_ms is None else work.timer_ms
         if held is not None:
             self.waiting = held.finish(holder)
         return self._table.changes()
@@ -133,12 +145,6 @@ class StagePart:
         """Give what `changes()` gives, after `changed`."""
         if self._work is not None:
             self._work.push_changes(push)
-
-    def plain_fold(self) -> PlainFold | None:
-        """See `StageWork.plain_fold`; only where units are folded in their order by their keys."""
-        if not self._kind.states_by_key or self._kind.spread != "key" or self._make_held is not None:
-            return None
-        return (self._work or self._start()).plain_fold()
 
     def _addresses(self, units: Sequence[Unit]) -> set[Any]:
         if isinstance(units, UnitRun) and self._kind.spread == "key":

@@ -19,7 +19,7 @@ from sqe_chain._proto.dropped_pb2 import Dropped
 from sqe_chain._proto.window_result_pb2 import WindowResult
 from sqe_chain.codecs.window import Window
 from sqe_chain.flow.functions import DeclaredFunction
-from sqe_chain.flow.stage_kind import LiveState, PlainFold, StageKind, StageTable, StageTask, StageWork
+from sqe_chain.flow.stage_kind import LiveState, StageKind, StageTable, StageTask, StageWork
 from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.replays.sqe_key import SqeKey
@@ -64,7 +64,6 @@ __all__ = [
     "JumpGuard",
     "LiveState",
     "MemoryTable",
-    "PlainFold",
     "ProducerMark",
     "Reason",
     "Record",

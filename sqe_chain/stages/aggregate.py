@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +15,11 @@ from sqe_chain.flow.stage_kind import (
     CONTEXT,
     NOTHING,
     LiveState,
-    PlainFold,
     StageKind,
     StageTask,
     StageWork,
 )
-from sqe_chain.flow.units import Push, Unit, number
+from sqe_chain.flow.units import Push, Unit, UnitRun, number
 
 Emissions = Iterable[object] | None
 
@@ -87,10 +87,14 @@ class Aggregate(StageWork):
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Fold units in the order given."""
-        missing = {unit[0] for unit in units}.difference(self.entries)
+        run = UnitRun.of(units, timed=False)
+        missing = set(run.keys).difference(self.entries)
         if missing:
             self._load(sorted(missing))
-        self._fold_all(units)
+        if self.kind.fold.takes_context or self.task.reversible:
+            self._fold_with_care(run)
+        else:
+            self._fold_run(run)
 
     def _load(self, keys: Sequence[bytes]) -> None:
         """Load the stored states of keys that this batch has not used before."""
@@ -105,29 +109,57 @@ class Aggregate(StageWork):
                 data = table.take(key)  # the live state replaces it: no need to hold its bytes as well
                 entries[key] = LiveState(codec.new() if data is None else codec.decode(data))
 
-    def _fold_all(self, units: Sequence[Unit]) -> None:
-        entries, task = self.entries, self.task
+    def _fold_run(self, run: UnitRun) -> None:
+        """Fold units with a function that takes the value alone, and whose changes nobody reverts."""
+        entries, told = self.entries, self.task.changes
         fold: Any = self.kind.fold.function
-        plain = not self.kind.fold.takes_context and not task.reversible
-        emit, origin = task.emit, self._input
-        for key, value, _, path, unit_origin in units:
-            entry = entries[key]
+        last: dict[LiveState, int] = {}
+        each = enumerate(zip(run.keys, run.values, strict=True))
+        index = 0
+        while True:
+            try:
+                for index, (key, value) in each:
+                    entry = entries[key]
+                    if entry is None:
+                        continue
+                    emissions = fold(entry.state, value)
+                    if emissions is not None:
+                        self._emit(emissions, run, index)
+                    if told or entry.origin is None:
+                        last[entry] = index
+                break
+            except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
+                self.task.failed(run.origin(index), error)
+        for entry, index in last.items():
+            entry.origin = run.origin(index)  # marks the state as changed
+
+    def _emit(self, emissions: Iterable[object], run: UnitRun, index: int) -> None:
+        """Pass on what a fold gave for a unit."""
+        emit = self.task.emit
+        if emit is None:
+            deque(emissions, maxlen=0)  # a generator is run to its end all the same: it changes the state
+            return
+        origin = run.origin(index)
+        if origin is not self._input:
+            self._next_input(origin)
+        self._push(emissions, run.keys[index], run.paths[index], origin, emit)
+
+    def _fold_with_care(self, run: UnitRun) -> None:
+        """Fold units so that the changes of an input that fails can be reverted, or with a function that takes the context."""
+        entries, task, origin = self.entries, self.task, self._input
+        for index, (key, value) in enumerate(zip(run.keys, run.values, strict=True)):
+            entry, unit_origin = entries[key], run.origin(index)
             if entry is None:
                 continue
             if unit_origin is not origin:
                 origin = unit_origin
-                # Nothing needs to know where inputs begin when a plain fold emits to nobody: save the call.
-                if emit is not None or not plain:
-                    self._next_input(origin)
+                self._next_input(origin)
+            if origin is self._failing:  # an input counts as a whole or not at all
+                continue
             try:
-                if plain:
-                    emissions = fold(entry.state, value)
-                elif origin is self._failing:  # an input counts as a whole or not at all
-                    continue
-                else:
-                    emissions = self._fold_with_care(entry, key, value, origin)
+                emissions = self._folded(entry, key, value, origin)
                 if emissions is not None:
-                    self._push(emissions, key, path, origin, emit)
+                    self._push(emissions, key, run.paths[index], origin, task.emit)
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 task.failed(origin, error)
                 self._failing = origin
@@ -151,13 +183,6 @@ class Aggregate(StageWork):
                 table.delete(key)
             else:
                 table.put(key, self._encoded(key, entry))
-
-    def plain_fold(self) -> PlainFold | None:
-        """See `StageWork`."""
-        fold = self.kind.fold
-        if fold.takes_context or self.task.emit is not None or self.task.reversible:
-            return None
-        return PlainFold(self.entries, fold.function)
 
     def _encoded(self, key: bytes, entry: LiveState) -> bytes:
         try:
@@ -199,8 +224,8 @@ class Aggregate(StageWork):
         if self._input is not None and self._input.order in self.task.suspects:
             self._revert()
 
-    def _fold_with_care(self, entry: LiveState, key: bytes, value: object, origin: Origin) -> Emissions:
-        """Fold with a context, and keep the state from before this input so that `_revert` can restore it."""
+    def _folded(self, entry: LiveState, key: bytes, value: object, origin: Origin) -> Emissions:
+        """Fold a value, with a context, and keep the state from before this input so that `_revert` can restore it."""
         if self.task.reversible and key not in self._kept:
             self._kept[key] = self.kind.states.encode(entry.state), entry.origin, entry.deleted
         fold: Any = self.kind.fold.function

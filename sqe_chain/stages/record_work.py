@@ -133,6 +133,9 @@ class RecordKind(StageKind, Generic[Stage]):
     def advance(self, stage: Stage, to_ms: int) -> None:
         """A heartbeat: event time has reached this moment."""
 
+    def close(self, stage: Stage, event_ms: int) -> None:
+        """The input ends at this event time: close all windows; see `StageWork.close_windows`."""
+
     def check(self, where: str, *, dead_letters: bool) -> None:
         """Make one stage, to check that it takes its settings; see `StageKind`."""
         del dead_letters
@@ -179,6 +182,9 @@ class RecordWork(StageWork):
         self._input: Origin | None = None
         self._failing: Origin | None = None
         self._roots: dict[int, tuple[str, bytes, int]] = {}
+        if task.closing is not None and kind.windowed:
+            # The guard of the inputs has believed this time. The stage's own one must not refuse what other stages give at it.
+            kind.advance(self._stage, task.closing.order_ms)
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Process a block of units, whose rows are loaded together; see `StageWork`."""
@@ -207,6 +213,16 @@ class RecordWork(StageWork):
     def finish(self) -> None:
         """See `StageWork`."""
         self._stage.finish(self._task.now_ms)
+
+    def close_windows(self, origin: Origin) -> None:
+        """See `StageWork`."""
+        self._task.before_input(origin)
+        try:
+            self._kind.close(self._stage, origin.order_ms)
+            if self._gives:
+                self._give((None, None, "", b"", origin))
+        except self._POISON as error:
+            self._task.failed(origin, error)
 
     def _wanted(self, records: Sequence[Record]) -> Iterable[bytes]:
         """The rows to load ahead; none where user code that names them fails, for `accept` will meet the same error."""

@@ -35,15 +35,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
+from sqe_chain.flow.context import Clock
 from sqe_chain.flow.declaration import check_callable, check_duration, check_guard, state_codec
 from sqe_chain.flow.filtering import DAY_MS
 from sqe_chain.flow.table import Table
-from sqe_chain.flow.timers import KeyTimers, Timer
+from sqe_chain.flow.timers import NOTHING_REACHED, KeyTimers, Timer
 from sqe_chain.stages.live_rows import LiveRows
 from sqe_chain.stages.record import FORWARD, Record, Verdict
 from sqe_chain.stages.stream_time import JumpGuard
 from sqe_chain.stages.timed_keys import KEYS, TimedKey, key_in, row_of
-from sqe_chain.stages.timetable import BUCKETS, Timetable, bucket_length
+from sqe_chain.stages.timetable import BATCH_CLOCK, BUCKETS, Timetable, bucket_length
 
 TIMER_GUARD: Final = JumpGuard(max_jump_ms=31 * DAY_MS)
 """The guard of event time by default."""
@@ -52,6 +53,8 @@ MAX_BACK: Final = 10_000
 
 _BUCKET_MS: Final = 10_000
 """Length of the timetable's buckets, where no expiry decides it."""
+_TICK_MS: Final = 100
+"""The same for the batch's clock."""
 _SHARES: Final = 16
 """Timers that are far away share listings that are closer to them than this part of the way."""
 
@@ -101,6 +104,8 @@ class TimedAggregate(Generic[State]):
       `expire_after_ms`, after the timers of that moment. The next record of the key begins anew.
     * How the records are divided into batches changes nothing.
 
+    * Timers of the batch's clock fire in `tick`, at the end of a batch, in the order (time, key, name).
+
     Event time moves by records, and by `advance`. A record that is earlier than others before it is folded all the same.
     One that the guard does not believe is folded and moves nothing, if its policy is `hold`.
 
@@ -117,7 +122,7 @@ class TimedAggregate(Generic[State]):
         expire_after_ms: how long a state stays without a record; 1 to 10**15; None: for ever. If it is changed, keys that are
             stored follow with their next record, or when they would have expired.
         guard: for event time; None: every timestamp is believed.
-        clock_ms: what the guard compares the very first record with; None: that one is believed.
+        clock_ms: the batch's clock, which the guard compares the very first record with; None: that one is believed.
         stage: name of the stage, for error texts.
 
     Attributes:
@@ -159,6 +164,8 @@ class TimedAggregate(Generic[State]):
         self._timetable = Timetable(
             table, bucket_ms=self._bucket_ms, exact=True, guard=guard, clock_ms=clock_ms
         )
+        self._ticks = Timetable(table, bucket_ms=_TICK_MS, exact=True, names=BATCH_CLOCK)
+        self._timer_ms: int | None = None
         self._rows: LiveRows[TimedKey] = LiveRows(
             table, partial(key_in, codec, expire_after_ms), partial(row_of, codec)
         )
@@ -166,6 +173,11 @@ class TimedAggregate(Generic[State]):
         self._causes: dict[bytes, Any] = {}
         self._results: list[tuple[bytes, object]] = []
         self._changes: list[Change] = []
+
+    @property
+    def timer_ms(self) -> int | None:
+        """When `tick` has something to do again, by the batch's clock; after `finish`. None: never."""
+        return self._timer_ms
 
     @property
     def stream_time_ms(self) -> int | None:
@@ -189,6 +201,8 @@ class TimedAggregate(Generic[State]):
                 f"{record.topic}[{record.partition}] offset {record.offset} has no key, and timers are kept by key: "
                 f"set one with key_by(), or choose a poison policy that leaves it out"
             )
+        if self._on_timer is not None:
+            self._ticks.count()
         believed = self._timetable.observe(record.timestamp_ms)
         if not believed and self._guard is not None and self._guard.policy != "hold":
             return self._guard.refuse(record, self._timetable.time.now_ms)
@@ -210,6 +224,21 @@ class TimedAggregate(Generic[State]):
         """Move event time without a record, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
         self._fire_due()
+
+    def tick(self, clock_ms: int) -> None:
+        """The end of a batch's records: fire the timers that its clock has reached, and what they set for a time of the past.
+
+        Args:
+            clock_ms: the batch's clock; later than that of each tick before.
+
+        Raises:
+            TimerFailed: whatever `on_timer` raises.
+        """
+        self._ticks.time.advance(clock_ms)
+        for at_ms, row in self._ticks.take_due():
+            if not self._table.settled(row):
+                self._wake(row, self._rows[row], at_ms, "batch")
+                self._fire_due()
 
     def take_results(self) -> list[tuple[bytes, object]]:
         """What the fold and the timers have given since the last call, in order, each with its key."""
@@ -235,7 +264,9 @@ class TimedAggregate(Generic[State]):
         for row in sorted(self._woken | self._causes.keys()):
             self._list(row, self._rows[row])
         self._rows.write()
+        self._timer_ms = self._ticks.next_due_ms
         self._timetable.finish()
+        self._ticks.finish()
         self._woken.clear()
         self._causes.clear()
 
@@ -247,14 +278,15 @@ class TimedAggregate(Generic[State]):
     def _fire_due(self) -> None:
         for due_ms, row in self._timetable.take_due():
             if not self._table.settled(row):
-                self._wake(row, self._rows[row], due_ms)
+                self._wake(row, self._rows[row], due_ms, "event")
 
-    def _wake(self, row: bytes, key: TimedKey, due_ms: int) -> None:
+    def _wake(self, row: bytes, key: TimedKey, due_ms: int, clock: Clock) -> None:
         """Fire the first timer of a key, if it is due; see to it that the key is woken for the next one."""
         self._woken.add(row)
-        if key.reminded_ms is not None and key.reminded_ms <= due_ms:
-            key.reminded_ms = None
-        timer, expires_ms = key.first(), key.expires_ms
+        listing = key.listings[clock]
+        if listing.next_ms is not None and listing.next_ms <= due_ms:
+            listing.next_ms = None
+        timer, expires_ms = key.first(clock), key.expires_ms if clock == "event" else None
         if timer is not None and timer.at_ms <= due_ms and (expires_ms is None or timer.at_ms <= expires_ms):
             self._fire(row, key, timer)
         elif expires_ms is not None and expires_ms <= due_ms:
@@ -285,12 +317,13 @@ class TimedAggregate(Generic[State]):
             )
 
     def _timers_of(self, row: bytes, key: TimedKey, fired: Timer | None = None) -> KeyTimers:
-        timers = dict(key.timers)
+        timers = {clock: dict(known) for clock, known in key.timers.items()}
+        reached = NOTHING_REACHED
         if fired is not None:
-            del timers[fired.name]
-        fired_ms = None if fired is None else fired.at_ms
+            del timers[fired.clock][fired.name]
+            reached = {"event": self._known_ms(), fired.clock: fired.at_ms}
         allowed = self._on_timer is not None
-        return KeyTimers(row[len(KEYS) :], timers, self._stage, allowed=allowed, fired_ms=fired_ms)
+        return KeyTimers(row[len(KEYS) :], timers, self._stage, allowed=allowed, reached=reached)
 
     def _call(
         self, row: bytes, key: TimedKey, timers: KeyTimers, call: Callable[[Any], Iterable[object] | None]
@@ -319,24 +352,34 @@ class TimedAggregate(Generic[State]):
         self._causes[row] = self.cause
 
     def _remind(self, row: bytes, key: TimedKey) -> None:
-        next_ms = key.next_ms()
-        if next_ms is not None and (key.reminded_ms is None or next_ms < key.reminded_ms):
-            key.reminded_ms = next_ms
-            self._timetable.remind(row, next_ms)
+        for clock, timetable in self._timetables():
+            next_ms, listing = key.next_ms(clock), key.listings[clock]
+            if next_ms is not None and (listing.next_ms is None or next_ms < listing.next_ms):
+                listing.next_ms = next_ms
+                timetable.remind(row, next_ms)
+
+    def _timetables(self) -> tuple[tuple[Clock, Timetable], ...]:
+        return ("event", self._timetable), ("batch", self._ticks)
 
     def _list(self, row: bytes, key: TimedKey) -> None:
         """List a row for the batches to come, unless it is listed well."""
-        next_ms, now_ms, listed_ms = key.next_ms(), self._timetable.time.now_ms, key.listed_ms
-        if next_ms is None:
-            key.listed_ms = None
-        elif listed_ms is None or listed_ms > next_ms or (now_ms is not None and listed_ms <= now_ms):
-            key.listed_ms = next_ms if now_ms is None else self._shared_ms(next_ms, next_ms - now_ms)
-            self._timetable.file(row, key.listed_ms)
+        for clock, timetable in self._timetables():
+            now_ms, next_ms, listing = timetable.time.now_ms, key.next_ms(clock), key.listings[clock]
+            listed_ms = listing.stored_ms
+            if next_ms is None:
+                listing.stored_ms = None
+            elif listed_ms is None or listed_ms > next_ms or (now_ms is not None and listed_ms <= now_ms):
+                # A timer may have been set for a time that the last tick has reached.
+                listing.stored_ms = self._shared_ms(max(next_ms, (now_ms or 0) + 1), now_ms, clock)
+                timetable.file(row, listing.stored_ms)
         self._rows[row] = key
 
-    def _shared_ms(self, at_ms: int, distance_ms: int) -> int:
+    def _shared_ms(self, at_ms: int, now_ms: int | None, clock: Clock) -> int:
         """The moment at which to list a timer: its own, or one before it that others far away share."""
         step_ms = self._bucket_ms
+        if clock == "batch":
+            step_ms, now_ms = _TICK_MS, max(now_ms or 0, self._clock_ms or 0)
+        distance_ms = 0 if now_ms is None else at_ms - now_ms
         if distance_ms <= BUCKETS * step_ms:
             return at_ms
         while 2 * _SHARES * step_ms <= distance_ms:

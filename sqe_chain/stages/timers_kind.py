@@ -68,6 +68,11 @@ class TimersKind(RecordKind[FlowTimers]):
         return self.beats
 
     @property
+    def ticks(self) -> bool:
+        """See `StageKind`."""
+        return self.on_timer is not None
+
+    @property
     def needs(self) -> int:
         """See `StageKind`."""
         with_context = (one for one in (self.fold, self.on_timer) if one is not None and one.takes_context)
@@ -159,10 +164,34 @@ class TimersWork(RecordWork):
         try:
             super().apply(units)
         except TimerFailed as error:
+            self._break(error)
+
+    def tick(self, origin: Origin, clock_ms: int) -> None:
+        """See `StageWork`."""
+        if self._broken:
+            return
+        self._task.before_input(origin)
+        self._input = self._stage.cause = origin
+        try:
+            self._stage.tick(clock_ms)
+            self._give((b"", None, "", b"", origin))
+        except TimerFailed as error:
+            self._break(error)
+        except self._POISON as error:
             self._broken = True
-            name = f"{error.timer.name!r} " if error.timer.name else ""
-            what = f"on_timer, for the timer {name}of key {error.key!r} at {error.timer.at_ms} ms,"
-            self._task.broken(what, error.raised)
+            self._task.broken("the operators after the timers", error)
+
+    @property
+    def timer_ms(self) -> int | None:
+        """See `StageWork`."""
+        found: int | None = self._stage.timer_ms
+        return found
+
+    def _break(self, error: TimerFailed) -> None:
+        self._broken = True
+        name = f"{error.timer.name!r} " if error.timer.name else ""
+        what = f"on_timer, for the timer {name}of key {error.key!r} at {error.timer.at_ms} ms,"
+        self._task.broken(what, error.raised)
 
     def finish(self) -> None:
         """See `StageWork`."""

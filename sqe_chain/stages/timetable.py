@@ -8,6 +8,9 @@ moment at which it is due, in index rows, by buckets of stream time:
     ...                      the stage's own rows; their names sort after `b` and before `z`
     z                        stream time
 
+A second timetable, by the batch's clock, has rows of the same kinds at `c`, `d` and `y`; then the stage's own rows sort after
+`d` and before `y`.
+
 Why this survives a crash between two chunks of one batch (the rule of `sqe_chain.flow.table`):
 
 * Stream time depends on itself and on the records. It has the greatest name, so it keeps its old value until all
@@ -32,7 +35,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import chain
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from sqe_chain._proto.windows_pb2 import ClockRow, IndexRow, ManifestRow
@@ -47,6 +50,25 @@ GROUP_RECORDS: Final = 4_096
 BUCKETS: Final = 64
 """About how many buckets a retention is cut into."""
 
+
+class TimetableRows(NamedTuple):
+    """Names of a timetable's rows; the stage's own rows lie between `listings` and `clock`.
+
+    Attributes:
+        manifest: all buckets and their index rows.
+        listings: prefix of index rows.
+        clock: stream time.
+    """
+
+    manifest: bytes
+    listings: bytes
+    clock: bytes
+
+
+EVENT_TIME: Final = TimetableRows(MANIFEST, INDEX, CLOCK)
+BATCH_CLOCK: Final = TimetableRows(b"c", b"d", b"y")
+"""A second timetable of the same stage, by the batch's clock."""
+
 _INDEX_NAME: Final = struct.Struct(">QQI")
 _SIGN: Final = 1 << 63
 
@@ -58,10 +80,10 @@ def bucket_length(retention_ms: int) -> int:
     return max(1, retention_ms // BUCKETS)
 
 
-def _index_rows(bucket: _Bucket) -> list[bytes]:
+def _index_rows(prefix: bytes, bucket: _Bucket) -> list[bytes]:
     """Names of every index row that a bucket may have."""
     return [
-        INDEX + _INDEX_NAME.pack(bucket.end_ms + _SIGN, group, part)
+        prefix + _INDEX_NAME.pack(bucket.end_ms + _SIGN, group, part)
         for group in range(bucket.first_group, bucket.last_group + 1)
         for part in range(bucket.parts)
     ]
@@ -79,6 +101,7 @@ class Timetable:
         guard: see `JumpGuard`.
         clock_ms: see `StreamTime`.
         hold_ms: see `StreamTime`.
+        names: of its rows.
 
     Attributes:
         time: stream time.
@@ -94,6 +117,7 @@ class Timetable:
         guard: JumpGuard | None = None,
         clock_ms: int | None = None,
         hold_ms: int = 0,
+        names: TimetableRows = EVENT_TIME,
     ) -> None:
         self._table = table
         self._bucket_ms = bucket_ms
@@ -102,12 +126,13 @@ class Timetable:
         self._guard = guard
         self._clock_ms = clock_ms
         self._hold_ms = hold_ms
+        self._names = names
         self._begin()
 
     def _begin(self) -> None:
-        self._clock = ClockRow.FromString(self._table.get(CLOCK) or b"")
+        self._clock = ClockRow.FromString(self._table.get(self._names.clock) or b"")
         self.time = StreamTime(self._clock, guard=self._guard, clock_ms=self._clock_ms, hold_ms=self._hold_ms)
-        manifest = ManifestRow.FromString(self._table.get(MANIFEST) or b"")
+        manifest = ManifestRow.FromString(self._table.get(self._names.manifest) or b"")
         self._buckets = {bucket.end_ms: bucket for bucket in manifest.buckets}
         before_ms = self.time.before_ms
         self._unopened = sorted(
@@ -128,9 +153,19 @@ class Timetable:
     @property
     def ordinary_until_ms(self) -> int:
         """The first event time of which it is not certain, now, that `observe` would believe it and nothing becomes due."""
-        reached = [self.time.believed_until_ms, *self._moments[:1]]
-        reached += [bucket.earliest_due_ms for bucket in self._unopened[-1:]]
-        return min(reached)
+        due_ms, believed_ms = self.next_due_ms, self.time.believed_until_ms
+        return believed_ms if due_ms is None else min(due_ms, believed_ms)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """The first moment at which something is, or may be, due; None: nothing is listed."""
+        return min(
+            [*self._moments[:1], *(bucket.earliest_due_ms for bucket in self._unopened[-1:])], default=None
+        )
+
+    def count(self) -> None:
+        """Count a record that says nothing of stream time: the size of index rows goes by the records seen."""
+        self._records += 1
 
     def observe_run(self, count: int, latest_ms: int) -> None:
         """`observe` for several records before `ordinary_until_ms`.
@@ -204,8 +239,8 @@ class Timetable:
             clock.group += 1
             clock.group_records = 0
         manifest = ManifestRow(buckets=[self._buckets[end_ms] for end_ms in sorted(self._buckets)])
-        self._write(MANIFEST, manifest.SerializeToString(deterministic=True))
-        self._write(CLOCK, clock.SerializeToString(deterministic=True))
+        self._write(self._names.manifest, manifest.SerializeToString(deterministic=True))
+        self._write(self._names.clock, clock.SerializeToString(deterministic=True))
         self._begin()
 
     def _write(self, row: bytes, content: bytes) -> None:
@@ -220,7 +255,7 @@ class Timetable:
         rows: dict[bytes, int] = {}
         while self._unopened and self._unopened[-1].earliest_due_ms <= now_ms:
             bucket = self._unopened.pop()
-            rows |= dict.fromkeys(_index_rows(bucket), bucket.end_ms)
+            rows |= dict.fromkeys(_index_rows(self._names.listings, bucket), bucket.end_ms)
         self._table.load(rows)
         before_ms = self.time.before_ms
         for row, end_ms in rows.items():
@@ -245,7 +280,9 @@ class Timetable:
             end_ms = self._end_of(due_ms)
             listed_ms = due_ms if self._exact else end_ms
             part = crc32(row) % parts  # not hash(): it differs from process to process, and a redo must agree
-            added[INDEX + _INDEX_NAME.pack(end_ms + _SIGN, group, part)].add((end_ms - listed_ms, row))
+            added[self._names.listings + _INDEX_NAME.pack(end_ms + _SIGN, group, part)].add(
+                (end_ms - listed_ms, row)
+            )
             bucket = self._buckets.get(end_ms)
             if bucket is None:
                 bucket = _Bucket(end_ms=end_ms, earliest_due_ms=listed_ms, first_group=group)
@@ -273,7 +310,7 @@ class Timetable:
             if removed_to_ms is not None and end_ms <= removed_to_ms:
                 del self._buckets[end_ms]
             elif end_ms <= before_ms:
-                rows += _index_rows(bucket)
+                rows += _index_rows(self._names.listings, bucket)
         self._table.load(rows)
         for row in rows:
             if self._table.get(row) is not None:

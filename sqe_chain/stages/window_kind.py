@@ -15,14 +15,14 @@ from sqe_chain.flow.declaration import check_callable, check_duration, check_win
 from sqe_chain.flow.filtering import guard_setting
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, STANDARD, StageTask, StageWork
-from sqe_chain.flow.stored import StoredState
+from sqe_chain.flow.stored import Span, StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.stages.record import Record, Verdict
 from sqe_chain.stages.record_work import Given, RecordFunctions, RecordKind, RecordWork, context_of
 from sqe_chain.stages.shown_windows import SHOWN, key_of_shown
 from sqe_chain.stages.user_code import guarded
 from sqe_chain.stages.window_rows import RETAINED, Result, results_of
-from sqe_chain.stages.window_work import WindowsWork
+from sqe_chain.stages.window_work import EarlyResults, WindowsWork
 from sqe_chain.stages.windowing import WINDOW_GUARD
 from sqe_chain.stages.windows import WindowedAggregate
 
@@ -31,15 +31,23 @@ class FlowWindows(WindowedAggregate[Any]):
     """Windows whose fold may use the current record.
 
     Attributes:
-        record: the current record.
+        record: the current record; None before the first.
+        changed: windows that the batch has opened or changed -> the record that did so last; None: nobody asks.
     """
 
-    record: Record
+    record: Record | None = None
+    changed: dict[tuple[bytes, Span], Record] | None = None
 
     def accept(self, record: Record) -> Verdict:
         """See `WindowedAggregate`."""
         self.record = record
         return super().accept(record)
+
+    def _touch(self, key: bytes | None, span: Span) -> None:
+        # Without a record, a heartbeat closes the window: what is closed is no early result.
+        if self.changed is not None and key is not None and self.record is not None:
+            self.changed[key, span] = self.record
+        super()._touch(key, span)
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,7 @@ class WindowsKind(RecordKind[FlowWindows]):
     order = "times"
     windowed = True
     gives_outputs = True
+    sides = ("dropped", "changes")
 
     windows: Any
     states: Codec[Any]
@@ -112,6 +121,8 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     def start(self, task: StageTask) -> StageWork:
         """See `StageKind`."""
+        if task.changes:
+            return EarlyResults(self, task)
         plain = not (task.reversible or self.fold.takes_context or self.windows.overlap or self.windows.join)
         if plain and self.beats is None and self.states.self_checking:
             return WindowsWork(self, task)
@@ -122,6 +133,8 @@ class WindowsKind(RecordKind[FlowWindows]):
         call: Callable[..., Any] = guarded(self.fold.function)
 
         def fold_in_context(state: object, value: object) -> None:
+            if windows.record is None:
+                raise AssertionError("a fold is called for a record")
             context = context_of(windows.record, functions.now_ms)
             call(state, value, context)
             if context.state_deleted:
@@ -146,9 +159,9 @@ class WindowsKind(RecordKind[FlowWindows]):
 
     def outputs(self, stage: FlowWindows) -> Iterable[Given]:
         """The windows that have become final, under the input that moved stream time past their end."""
-        return (Given(result.key, self._emitted(result)) for result in stage.take_results())
+        return (Given(result.key, self.value_of(result)) for result in stage.take_results())
 
-    def _emitted(self, result: Result) -> object:
+    def value_of(self, result: Result) -> object:
         """A value of the flow's kind: JSON with its state, or the message for states in any other form."""
         key, (start_ms, end_ms), state = result
         if self.states.name == "json":
@@ -161,6 +174,10 @@ class WindowsKind(RecordKind[FlowWindows]):
     def advance(self, stage: FlowWindows, to_ms: int) -> None:
         """See `RecordKind`."""
         stage.advance(to_ms)
+
+    def close(self, stage: FlowWindows, event_ms: int) -> None:
+        """See `RecordKind`."""
+        stage.close_all(event_ms)
 
     def states_in(self, row: bytes, content: bytes) -> Iterable[StoredState]:
         """See `StageKind`: each open window, and each final one that is retained."""

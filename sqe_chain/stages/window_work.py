@@ -1,10 +1,14 @@
-"""The work of windows on units side by side: runs of records that only change open windows are folded at once."""
+"""The work of windows: runs of records that only change open windows are folded at once; early results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from sqe_chain.flow.units import Unit, UnitRun
+from sqe_chain.flow.context import Origin
+from sqe_chain.flow.stage_kind import StageTask
+from sqe_chain.flow.units import Push, Unit, UnitRun
+from sqe_chain.stages.record_work import RecordKind, RecordWork
 from sqe_chain.stages.run_work import RunWork
 from sqe_chain.stages.user_code import RunError
 from sqe_chain.stages.window_rows import OPEN
@@ -35,3 +39,41 @@ class WindowsWork(RunWork):
             if index < len(run):
                 super().apply((run[index],))
                 index += 1
+
+
+class EarlyResults(RecordWork):
+    """The work of windows whose `changes()` somebody takes: each window that the batch has changed, and that is still open.
+
+    Args:
+        kind: the stage.
+        task: its table, clock and callbacks.
+    """
+
+    def __init__(self, kind: RecordKind[Any], task: StageTask) -> None:
+        super().__init__(kind, task)
+        self._stage.changed = {}
+        self._early: list[tuple[Origin, Any]] = []
+
+    def finish(self) -> None:
+        """See `StageWork`."""
+        found = (
+            (record.unit[4], self._stage.still_open(key, span))
+            for (key, span), record in self._stage.changed.items()
+        )
+        self._early = [(origin, result) for origin, result in found if result is not None]
+        super().finish()
+
+    def push_changes(self, push: Push) -> None:
+        """Pass early results to the operators after `changes()`, in the order (last input that changed it, key, window)."""
+        kind: Any = self._kind
+        last: Origin | None = None
+        for origin, result in sorted(self._early, key=_order_of):
+            if origin is not last:
+                self._task.before_input(origin)
+                last = origin
+            push(kind.value_of(result), result.key, b"", origin)
+
+
+def _order_of(early: tuple[Origin, Any]) -> tuple[tuple[str, int, int], bytes, Any]:
+    origin, result = early
+    return origin.order, result.key, result.span

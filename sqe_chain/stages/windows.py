@@ -244,10 +244,25 @@ class WindowedAggregate(Generic[State]):
         results, self._results = self._results, []
         return results
 
+    def still_open(self, key: bytes, span: Span) -> Result | None:
+        """A window as it is now; None if it is not open."""
+        windows = self._expiring.at(OPEN + key)
+        return next((Result(key, span, window.state) for window in windows if window.span == span), None)
+
     def advance(self, to_ms: int) -> None:
         """Move stream time without a record, for inputs that are silent: the same in every attempt of a batch."""
         self._timetable.time.advance(to_ms)
         self._close_due()
+
+    def close_all(self, event_ms: int) -> None:
+        """Close every window in which a record up to a moment, or up to stream time, can lie: all that are open.
+
+        Args:
+            event_ms: the moment; the same in all state partitions, so that they agree on what is late from now on.
+        """
+        now_ms = self._timetable.time.now_ms
+        latest_ms = event_ms if now_ms is None else max(now_ms, event_ms)
+        self.advance(self._last_moment(latest_ms))
 
     def finish(self, now_ms: int) -> None:
         """End the batch: purge by stream time, and write. The next batch may begin with this object or a new one.
@@ -320,6 +335,15 @@ class WindowedAggregate(Generic[State]):
         one.span, one.state = span, state
         self._expiring.replace(row, [window for window in opened if window not in found] + [one])
         return True
+
+    def _last_moment(self, latest_ms: int) -> int:
+        """When the last window closes that a record of this time lies in."""
+        if isinstance(self._windows, Sessions):
+            return self._closes(Span(latest_ms, latest_ms))
+        try:
+            return max((self._closes(span) for span in self._windows.spans(latest_ms)), default=latest_ms)
+        except PoisonError:  # beyond the calendar, hence beyond all its windows
+            return latest_ms
 
     def _only_span(self, at_ms: int) -> Span | None:
         """The window of a record where windows do not overlap; None where the calendar ends."""

@@ -161,6 +161,11 @@ class FaultyWriter:
     inner: Writer
     script: FaultScript
 
+    def connect(self, topics: Sequence[str]) -> None:
+        """See `Writer.connect`."""
+        self.script.before("broker")
+        self.inner.connect(topics)
+
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
         script = self.script
@@ -197,6 +202,13 @@ class FaultyLog:
         self.script.after("broker")
         return found
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """See `Log.topic_ids`."""
+        self.script.before("broker")
+        found = self.inner.topic_ids(topics)
+        self.script.after("broker")
+        return found
+
     def create_topic(self, topic: str, partitions: int) -> None:
         """See `Log.create_topic`."""
         self.inner.create_topic(topic, partitions)
@@ -226,6 +238,10 @@ class FaultyLog:
         for block in self.inner.read(read_range):
             yield block
             self.script.before("broker")
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        """See `Log.read_all`; a fault can happen at each block."""
+        return [[message for block in self.read(one) for message in block] for one in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""

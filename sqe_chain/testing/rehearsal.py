@@ -21,6 +21,7 @@ from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.announcement import Announcement
+from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.protocol.moving import export_states, import_states
@@ -257,6 +258,30 @@ class Rehearsal(Arming):
                 self.service = None
                 self.clock.waits = 0
         raise ConfigurationError(f"flow {self.flow.name!r} has not caught up after {most_batches} batches")
+
+    def close_windows(self) -> None:
+        """Run until caught up, then close all windows: what `sqe-chain run --once --close-windows` does, under a supervisor.
+
+        Raises:
+            ConfigurationError: the flow has no windows.
+            ChainError: the service stopped for an error that a restart does not fix.
+        """
+        check_closes(self.flow)
+        while True:  # bounded by the faults that were injected
+            self.run_until_caught_up()
+            try:
+                service = self.service or self.start()
+                if isinstance(service, Aggregation):
+                    service.close_windows()
+            except Crash:
+                self.crashes += 1
+                self.service = None
+            except (Superseded, Unavailable):
+                self.ended += 1
+                self.service = None
+                self.clock.waits = 0
+            else:
+                return
 
     def run_until_crash(self, most_batches: int = 1_000) -> None:
         """Run batches until the next crash, or until there is no new input; a crashed run is not restarted."""

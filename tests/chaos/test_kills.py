@@ -150,6 +150,14 @@ def test_sigterm_finishes_the_batch_and_the_next_run_starts_at_once(deployment: 
 SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
 
 
+def test_a_service_with_workers_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
+    """The same with worker processes, which are killed together with the service."""
+    for at in ("recovered,sealed", "claimed,published", "claimed,persisted"):
+        feed_twice(deployment)
+        deployment.run_until_killed("totals", "--workers", "2", at=at)
+    finish(deployment, "--workers", "2")
+
+
 @pytest.mark.timeout(1500)
 def test_a_service_on_spark_killed_between_seal_and_commit_is_exact(deployment: TotalsDeployment) -> None:
     """The same on Spark: driver, JVM and workers die at once, three times within a batch."""

@@ -176,6 +176,18 @@ def test_bounds_follow_what_is_written(log: Log, topic: str) -> None:
     assert log.bounds([]) == {}
 
 
+def test_many_short_ranges_are_read_at_the_same_time(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 40) + outputs(topic, 40, partition=1, first=100))
+    ranges = [wanted(log, topic, at, at + 1 + at % 2, partition=at % 2) for at in range(38)]
+    found = log.read_all(ranges)
+    assert [[int(message.value() or b"") for message in records] for records in found] == [
+        [100 * (at % 2) + offset for offset in range(at, at + 1 + at % 2)] for at in range(38)
+    ]
+    assert list(log.read_all([])) == []
+    with pytest.raises(TruncatedInput, match=rf"{topic}\[1\]"):
+        log.read_all([*ranges, wanted(log, topic, 2, 5, partition=1, leader_epoch=8)])
+
+
 def test_a_log_that_ends_before_the_range_does_is_truncated(log: Log, topic: str) -> None:
     publish(log, outputs(topic, 5))
     with pytest.raises(TruncatedInput, match=rf"{topic}\[0\] from 2 to 6"):

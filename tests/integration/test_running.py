@@ -16,10 +16,12 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
-from sqe_chain import Flow, run, running, states, wrap
+from sqe_chain import Flow, read, run, running, states, wrap
 from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from tests.support.waiting import PATIENCE_S
+
+IN_PROCESS, WORKERS, SPARK = 'engine="inprocess"', 'engine="inprocess", workers=2', 'engine="spark"'
 
 SCRIPT = """
 import sys
@@ -99,6 +101,40 @@ if __name__ == "__main__":
 """
 
 
+WINDOWS_SCRIPT = """
+import sys
+
+from sqe_chain import Flow, run
+from sqe_chain.stages import Tumbling
+
+
+def key(load):
+    return load["machine"]
+
+
+def group(window):
+    return "all"
+
+
+def add(state, load):
+    state["loads"] = state.get("loads", 0) + 1
+
+
+def add_hour(state, hour):
+    state["loads"] = state.get("loads", 0) + hour.state["loads"]
+
+
+name, kafka, store, engine = sys.argv[1:]
+flow = Flow(f"{name}-hours", state_partitions=2)
+hours = flow.source(f"{name}.raw", dict, raw=True).windowed("hours", Tumbling(3_600_000), key=key, state=dict, fold=add)
+hours.to(f"{name}.hours", partitions=1)
+hours.windowed("days", Tumbling(86_400_000), key=group, state=dict, fold=add_hour).to(f"{name}.days", partitions=1)
+
+if __name__ == "__main__":
+    run(flow, kafka=kafka, store=store, engine=engine, once=True, close_windows=True, create_topics=0, log="json")
+"""
+
+
 class Fastening(msgspec.Struct):
     robot: str
     screws: int
@@ -174,12 +210,10 @@ def test_a_file_that_runs_a_flow_is_exact_through_kill_9(kafka: str, redis_url: 
     }
 
 
-@pytest.mark.parametrize("engine", ["inprocess", "spark"])
-def test_sigterm_ends_it_after_the_batch(
-    kafka: str, redis_url: str, tmp_path: Path, engine: Literal["inprocess", "spark"]
-) -> None:
+@pytest.mark.parametrize("engine", [IN_PROCESS, WORKERS, SPARK])
+def test_sigterm_ends_it_after_the_batch(kafka: str, redis_url: str, tmp_path: Path, engine: str) -> None:
     name = f"script-{uuid4().hex[:8]}"
-    (tmp_path / "totals.py").write_text(SCRIPT.replace('"inprocess"', f'"{engine}"'), encoding="utf-8")
+    (tmp_path / "totals.py").write_text(SCRIPT.replace(IN_PROCESS, engine), encoding="utf-8")
     KafkaLog(kafka).create_topic(f"{name}.words", 2)
     produce(kafka, f"{name}.words", 20)
     output = tmp_path / "log.jsonl"
@@ -196,11 +230,13 @@ def test_sigterm_ends_it_after_the_batch(
     assert '"stopped"' in text()
 
 
-def test_a_script_of_json_on_spark_with_types_of_its_own_is_exact_through_kill_9(
-    kafka: str, redis_url: str, tmp_path: Path
+@pytest.mark.parametrize("engine", [WORKERS, SPARK])
+def test_a_script_of_json_with_types_of_its_own_is_exact_through_kill_9(
+    kafka: str, redis_url: str, tmp_path: Path, engine: str
 ) -> None:
+    """Other processes compute with types and lambdas that they cannot import."""
     name = f"script-{uuid4().hex[:8]}"
-    (tmp_path / "totals.py").write_text(JSON_SCRIPT, encoding="utf-8")
+    (tmp_path / "totals.py").write_text(JSON_SCRIPT.replace(SPARK, engine), encoding="utf-8")
     KafkaLog(kafka).create_topic(f"{name}.raw", 2)
     producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
     for number in range(1_000):
@@ -266,3 +302,51 @@ def test_a_chain_in_headers_is_read_by_anybody_and_stays_exact(
     assert [json.loads(message.value() or b"")["screws"] for message in messages] == [1] * 300
     assert {dict(message.headers() or [])["content-type"] for message in messages} == {b"application/json"}
     assert len({dict(message.headers() or [])["ce_id"] for message in messages}) == 150
+
+
+@pytest.mark.parametrize("engine", ["inprocess", "spark"])
+def test_loads_day_after_day_close_all_windows(
+    kafka: str, redis_url: str, tmp_path: Path, engine: Literal["inprocess", "spark"]
+) -> None:
+    """Windows after windows; a run without a new load publishes nothing."""
+    name, day_ms = f"loads-{uuid4().hex[:8]}", 86_400_000
+    (tmp_path / "hours.py").write_text(WINDOWS_SCRIPT, encoding="utf-8")
+    log = KafkaLog(kafka)
+    log.create_topic(f"{name}.raw", 2)
+    producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True})
+    command = [sys.executable, "hours.py", name, kafka, redis_url, engine]
+    published: list[dict[str, int]] = []
+    for day in (20_000, 20_000, 20_001):
+        if not published or day == 20_001:
+            for number in range(100):
+                load, at_ms = {"machine": f"m{number % 3}"}, day * day_ms + number * 600_000
+                producer.produce(f"{name}.raw", json.dumps(load), partition=number % 2, timestamp=at_ms)
+            assert producer.flush(60) == 0
+        done = subprocess.run(
+            command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert ('"windows_closed"' in done.stderr) == (len(published) != 1), done.stderr
+        ends = log.bounds([(f"{name}.hours", 0), (f"{name}.days", 0)])
+        published.append({topic: bound.stable_end for (topic, _), bound in ends.items()})
+    # 100 loads, one every 10 minutes: 17 hours, each with all three machines
+    assert published[0] == published[1] == {f"{name}.hours": published[0][f"{name}.hours"], f"{name}.days": 1}
+    days = payloads(kafka, f"{name}.days", 2)
+    assert [(one["start_ms"] // day_ms, one["state"]["loads"]) for one in days] == [
+        (20_000, 100),
+        (20_001, 100),
+    ]
+
+
+def payloads(kafka: str, topic: str, count: int) -> list[Any]:
+    """The payloads of messages in the only partition of a topic."""
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "reads-once", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[Any] = []
+    while len(found) < count:
+        message = consumer.poll(30)
+        assert message is not None
+        assert not message.error()
+        found.append(read(message.value()).payload_as(dict))
+    consumer.close()
+    return found

@@ -26,7 +26,10 @@ from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
 WORDS = 40
-SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
+OPTIONS = {
+    "spark": ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m"),
+    "workers": ("--workers", "2"),
+}
 
 # The batch waits in the middle until it may go on: signals arrive there, and have been acted on before it ends.
 FLOW = """
@@ -68,8 +71,15 @@ class Service:
                 f"{self.name}.words", wrap(StringValue(value=word), key=word, timestamp_ms=number), key=word
             )
         assert producer.flush(PATIENCE_S) == 0
-        self._where = ("--kafka", kafka, "--store", f"sqlite:///{directory}/totals.db", "--engine", engine)
-        self._spark = SPARK if engine == "spark" else ()
+        self._where = (
+            "--kafka",
+            kafka,
+            "--store",
+            f"sqlite:///{directory}/totals.db",
+            "--engine",
+            "spark" if engine == "spark" else "inprocess",
+        )
+        self._options = OPTIONS.get(engine, ())
         self._log = directory / "service.log"
         self.process = self.start()
         found = wait_until(
@@ -81,7 +91,7 @@ class Service:
     def start(self, *more: str) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as stderr:
             return subprocess.Popen(
-                [COMMAND, "run", "flows:counts", *self._where, *self._spark, "--log-json", *more],
+                [COMMAND, "run", "flows:counts", *self._where, *self._options, "--log-json", *more],
                 cwd=self.directory,
                 stderr=stderr,
                 stdout=subprocess.DEVNULL,
@@ -131,7 +141,7 @@ def _children(pid: int) -> list[int]:
         return []
 
 
-@pytest.fixture(params=["inprocess", "spark"])
+@pytest.fixture(params=["inprocess", "workers", "spark"])
 def service(request: pytest.FixtureRequest, tmp_path: Path, kafka: str) -> Iterator[Service]:
     found = Service(tmp_path, kafka, request.param)
     tree = found.tree()
@@ -143,13 +153,13 @@ def service(request: pytest.FixtureRequest, tmp_path: Path, kafka: str) -> Itera
     found.process.wait(PATIENCE_S)
 
 
-def finished(service: Service, tree: list[ProcessIdentity]) -> None:
+def finished(service: Service, tree: list[ProcessIdentity], reason: str = "SIGTERM") -> None:
     """The batch is complete, and no process is left."""
     assert service.process.wait(PATIENCE_S) == 0, service.text
     assert "Traceback" not in service.text
     assert "Py4J" not in service.text
     (stopped,) = service.said("stopped")
-    assert stopped["reason"] == "SIGTERM"
+    assert stopped["reason"] == reason
     assert [line["inputs"] for line in service.said("committed")] == [WORDS]
     assert service.counted() == {"word": WORDS - 1, "middle": 1}
     assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)
@@ -176,6 +186,35 @@ def test_nobody_outlives_a_service_that_is_killed(service: Service) -> None:
     service.go_on()
     assert service.process.wait(PATIENCE_S) == -signal.SIGKILL
     assert wait_until(lambda: not any(one.alive() for one in tree), PATIENCE_S)
+
+
+@pytest.mark.parametrize("service", ["workers"], indirect=True)
+def test_workers_end_with_a_killed_service_in_the_middle_of_a_task(service: Service) -> None:
+    tree = service.tree()
+    assert len(tree) == 3
+    os.kill(service.process.pid, signal.SIGKILL)
+    assert wait_until(lambda: not any(one.alive() for one in tree[1:]), PATIENCE_S)
+
+
+@pytest.mark.parametrize("service", ["workers"], indirect=True)
+def test_ctrl_c_in_a_terminal_lets_the_batch_finish(service: Service) -> None:
+    tree = service.tree()
+    os.killpg(service.process.pid, signal.SIGINT)
+    service.go_on()
+    finished(service, tree, "SIGINT")
+
+
+@pytest.mark.parametrize("service", ["workers"], indirect=True)
+def test_a_killed_worker_is_replaced(service: Service) -> None:
+    busy = service.tree()[1:]
+    os.kill(busy[0].pid, signal.SIGKILL)
+    os.kill(busy[1].pid, signal.SIGKILL)
+    service.go_on()
+    assert wait_until(lambda: bool(service.said("committed")), PATIENCE_S), service.text
+    assert len(service.said("waiting")) == 1
+    tree = service.tree()
+    os.kill(service.process.pid, signal.SIGTERM)
+    finished(service, tree)
 
 
 @pytest.mark.parametrize("service", ["spark"], indirect=True)

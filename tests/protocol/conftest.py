@@ -1,12 +1,13 @@
-"""Schedules of a few messages take the fast path too, as long runs of ordinary ones do in a service."""
+"""Schedules of a few records are read by columns and in runs too, as long blocks of ordinary ones are in a service."""
 
 from __future__ import annotations
 
 import pytest
 
-from sqe_chain.segment import fast_path
+from sqe_chain.segment import deciding
 
 
 @pytest.fixture(autouse=True)
 def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_path, "WORTHWHILE", 2)
+    monkeypatch.setattr(deciding, "WORTHWHILE", 2)
+    monkeypatch.setattr(deciding, "WORTHWHILE_RUN", 2)

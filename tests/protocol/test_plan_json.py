@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, Unfinished
-from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
 
 STORED = (
@@ -47,6 +49,28 @@ def test_a_plan_is_stored_under_the_names_that_it_always_had() -> None:
     assert loaded.to_bytes() == loaded.with_id().to_bytes() == STORED
 
 
+def test_marks_that_did_not_move_are_not_encoded_again() -> None:
+    encoded: list[int] = []
+
+    class Told(PartitionMarks):
+        def to_json(self) -> MarksRecord:
+            encoded.append(self.partition)
+            return super().to_json()
+
+    first = replace(
+        Plan.from_bytes(STORED), marks={f"t/{number}": Told("t", bytes(16), number) for number in range(12)}
+    ).with_id()
+    assert encoded == list(range(12))
+    encoded.clear()
+    moved = Told("t", bytes(16), 7)
+    moved.accept_raw(0)
+    plan = replace(first, number=5, previous_id=first.plan_id, marks={**first.marks, "t/7": moved})
+    quick = plan.with_id(first)
+    assert encoded == [7]
+    assert quick.to_bytes() == plan.with_id().to_bytes()
+    assert quick.plan_id == plan.with_id().plan_id != first.plan_id
+
+
 def test_a_plan_of_an_older_version_has_no_silence_and_nothing_unfinished() -> None:
     raw = json.loads(STORED)
     for name in ("quiet", "silent", "unfinished", "attempt"):
@@ -57,8 +81,23 @@ def test_a_plan_of_an_older_version_has_no_silence_and_nothing_unfinished() -> N
 
 def test_what_few_plans_have_stands_only_in_these() -> None:
     raw = json.loads(STORED)
-    assert not {"announced", "published_until"} & set(raw)
+    assert not {"announced", "published_until", "closes", "closing"} & set(raw)
     raw |= {"announced": {"s": ["00ff", ""]}, "published_until": {"t/0": 9}}
     plan = Plan.from_bytes(json.dumps(raw).encode())
     assert (plan.announced, plan.published_until) == ({"s": ("00ff", "")}, {"t/0": 9})
     assert json.loads(plan.to_bytes()) == raw
+
+
+def test_closings_of_windows_are_stored_by_partition() -> None:
+    raw = json.loads(STORED)
+    raw |= {"closing": True, "closes": [[5, 9], {"t/0": [1, 2], "t/1": [7]}, 1, 2]}
+    raw["unfinished"]["closing"] = True
+    plan = Plan.from_bytes(json.dumps(raw).encode())
+    assert plan.closing
+    assert not plan.empty
+    assert plan.closes == Closes((5, 9), {"t/0": (1, 2), "t/1": (7,)}, done=1, published=2)
+    assert plan.unfinished is not None
+    assert plan.unfinished.closing
+    assert {key: json.loads(plan.to_bytes())[key] for key in ("closing", "closes", "unfinished")} == {
+        key: raw[key] for key in ("closing", "closes", "unfinished")
+    }

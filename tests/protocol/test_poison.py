@@ -13,6 +13,7 @@ from sqe_chain.errors import OutputTooLarge, PlanMismatch, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Rehearsal
 from tests.support.word_flows import append_word, first_letter, same_key, stored_words, word, words_in
 
@@ -355,3 +356,30 @@ def test_a_republisher_leaves_out_at_once() -> None:
     found.run_until_caught_up()
     assert [text for message in found.log.records("noted") for text in words_in(message)] == ["ant"]
     assert len(dead_letters(found)) == 2
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_an_input_that_fails_after_it_has_entered_a_stage_counts_nowhere(parts: int) -> None:
+    """In place and behind a shuffle: the stage is fed before the other branch fails."""
+
+    def refuse(value: StringValue) -> StringValue:
+        if value.value == "bad":
+            raise ValueError("too bad")
+        return value
+
+    flow = Flow("branches", poison="skip", state_partitions=parts)
+    words = flow.source("words", StringValue)
+    words.aggregate("all", key=lambda _: "all", state=StringValue, fold=append_word)
+    words.map(refuse).to("copied", partitions=1)
+    rehearsal = Rehearsal(flow, partitions={"words": 1}, settings=Settings(max_excluded_share=1.0))
+    for text in ("ant", "bee", "bad", "cat", "bad", "dog"):
+        rehearsal.feed("words", StringValue(value=text), key="k")
+    rehearsal.run_until_caught_up()
+    (state,) = rehearsal.states("all").values()
+    assert state.value.split() == ["ant", "bee", "cat", "dog"]
+    assert [one.payload_as(StringValue).value for one in rehearsal.published("copied")] == [
+        "ant",
+        "bee",
+        "cat",
+        "dog",
+    ]

@@ -107,7 +107,8 @@ def test_a_range_is_read_again_from_its_beginning() -> None:
     topic_id = bare.describe(["t"])["t"].topic_id
     fail = failing(1, Unavailable("no broker"))
     script = FaultScript(injected=[InjectedFault(fail, passes=2)])  # before the third block
-    found = RetryingLog(FaultyLog(bare, script), retry(notes)).records(Range("t", topic_id, 0, 0, 3))
+    log = RetryingLog(FaultyLog(bare, script), retry(notes))
+    (found,) = log.read_all([Range("t", topic_id, 0, 0, 3)])
     assert [message.value() for message in found] == [b"\x00", b"\x01", b"\x02"]
     assert len(notes.waits) == 1
 

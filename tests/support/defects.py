@@ -90,19 +90,13 @@ DEFECTS: Final = (
     defect(
         "windows ask a heartbeat function again, with another key in its context",
         (
-            "segment/compiler.py",
-            'append((own, b"" if shuffled else None, "", path + number(part), origin))',
-            "push_as_it_is(value, own, path + number(part), origin)",
-        ),
-        (
-            "segment/compiler.py",
+            "segment/operator_text.py",
             (
-                "        shuffled, now_ms = node.index in self._shuffled, self._now_ms\n"
-                "        beats, takes_context = heartbeat.function"
+                """node, "beat", "b''" if n in self._shuffled else "None", "''", f"{at.path} + number(part)"\n"""
             ),
             (
-                "        push_as_it_is, now_ms = self._into(node, None), self._now_ms\n"
-                "        beats, takes_context = heartbeat.function"
+                """node, "beat", f"travelling({n}, {at.value})[1]({at.value})", f"travelling({n}, {at.value})[0]","""
+                """ f"{at.path} + number(part)"\n"""
             ),
         ),
         (
@@ -131,16 +125,8 @@ DEFECTS: Final = (
         "operators after `changes()` end the service for states that an attempt only tried",
         (
             "segment/level.py",
-            "        where = place_in_user_code(self._flow, error)\n",
-            (
-                "        raise PoisonError(str(error)) from error\n"
-                "        where = place_in_user_code(self._flow, error)\n"
-            ),
-        ),
-        (
-            "segment/level.py",
-            "from sqe_chain.errors import text_of\n",
-            "from sqe_chain.errors import PoisonError, text_of\n",
+            '            self._break(stage, "the operators after changes()", error)\n',
+            "            raise PoisonError(str(error)) from error\n",
         ),
     ),
     defect(
@@ -225,36 +211,7 @@ DEFECTS: Final = (
             ),
             "",
         ),
-        ("envelope/columns.py", "        ordinary &= self._agree(chain_size, id_size)\n", ""),
-        # At that time every block took the path that did not check heads, not only long blocks.
-        (
-            "segment/source_partition.py",
-            "if codec is None or self.skipped or self._columns is None or len(messages) < WORTHWHILE:",
-            "if codec is None or self.skipped:",
-        ),
-        (
-            "segment/source_partition.py",
-            (
-                "        return self._feed_ordinary(messages, envelopes, columns, codec.decode, carried=carried)\n"
-            ),
-            (
-                "        from sqe_chain.envelope.head import open_head\n\n"
-                "        name, ordinary = codec.type_name, []\n"
-                "        for value in envelopes:\n"
-                "            try:\n"
-                "                head = open_head(value)\n"
-                "            except EnvelopeError:\n"
-                "                ordinary.append(False)\n"
-                "            else:\n"
-                "                sound = head.payload and -1 <= head.timestamp_ms < 1 << 48\n"
-                "                ordinary.append(head.type == name and not head.size and bool(sound))\n"
-                "        columns.ordinary = self._as_flags(ordinary)\n"
-                "        return self._feed_ordinary(messages, envelopes, columns, codec.decode, carried=carried)\n\n"
-                "    def _as_flags(self, flags):\n"
-                "        import numpy\n\n"
-                "        return numpy.array(flags, dtype=bool)\n"
-            ),
-        ),
+        ("envelope/columns.py", "        ordinary &= self._agree(self.chain_size, id_size)\n", ""),
     ),
     defect(
         "sound inputs are left out for what a failing one did before it failed",

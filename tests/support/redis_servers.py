@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 SLOTS = 16_384
 SERVICE = "totals"
 """Name under which the sentinels know the master."""
+DOWN_AFTER_MS = 3_000
+"""A replica whose link broke ten times as long before a sentinel noticed is never promoted."""
+NEVER_MS = 24 * 3_600_000
 
 LEAST_RIGHTS = (
     "+evalsha", "+eval", "+hget", "+hmget", "+hset", "+hdel", "+hkeys", "+hscan", "+get", "+incr", "+ping",
@@ -276,13 +279,16 @@ class SentinelGroup:
         eventually(self.replica_caught_up, "the replica follows")
         lines = (
             f"sentinel monitor {SERVICE} {HOST} {port} {self._count // 2 + 1}\n"
-            f"sentinel down-after-milliseconds {SERVICE} 500\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
             f"sentinel failover-timeout {SERVICE} 2000\n"
         )
         self.sentinels = [
             self._stack.enter_context(Sentinel(lines, self._certificate)) for _ in range(self._count)
         ]
         for sentinel in self.sentinels:
+            # A sentinel that stood still for 2 s looks away for 30 s. If the master dies meanwhile, the replica's
+            # link was down for too long when the sentinel looks again, and nobody is ever promoted.
+            send_command(sentinel, "SENTINEL", "DEBUG", "TILT-TRIGGER", NEVER_MS)
             eventually(partial(sentinel.sees_group, self._count), "the sentinels know all")
 
     def _server(self, *arguments: str) -> tuple[RedisServer, int]:

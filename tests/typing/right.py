@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import assert_type
+from typing import Any, Never, assert_type
 
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer
+from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
 from sqe_chain.stages import Tumbling, Window, WindowResult
 
 
@@ -132,10 +132,29 @@ assert_type(typed.map(lambda window: window), Stream[Window[Total]])
 assert_type(typed.map(lambda window: window.state.letters), Stream[int])
 assert_type(flow.source("typed-windows", Window[Total]), Stream[Window[Total]])
 
+declared = words.aggregate(
+    "declared", key="value", words=count(), longest=max_("value"), buckets=2, view="json"
+)
+assert_type(declared, Stage[Any, Never])
+assert_type(declared.changes(), Stream[Any])
+declared.changes().map(lambda total: total.longest).to("longest", partitions=1)
+words.aggregate("by-function", key=lambda word: word.value, words=count())
+words.aggregate("by-topic", key=lambda _, context: context.topic, words=count())
+words.aggregate("expiring-words", expire_after_ms=5, guard=None, words=count(), last=last("value"))
+declared_windows = words.windowed(
+    "declared-windows", Tumbling(1_000), key="value", mean=mean("n", optional=True)
+)
+assert_type(declared_windows.map(lambda window: window), Stream[Window[Any]])
+assert_type(declared_windows.map(lambda window: window.key), Stream[str])
+words.windowed(
+    "w", Tumbling(1_000), key=lambda word: word.value, lateness_ms=5, total=sum_("n", optional=True)
+)
+
 numbers = flow.source("numbers", Int64Value)
 inner = words.join_table("inner", numbers, lambda word, number: StringValue(value=word.value * number.value))
 assert_type(inner.map(lambda word: word), Stream[StringValue])
 left = words.join_table("left", numbers, lambda word, number: None if number is None else word, how="left")
+assert_type(left.map(lambda word: word), Stream[StringValue])  # None is no output
 left.dropped().to("left-late", partitions=1)
 near = words.join_stream("near", numbers, lambda _, number: number, before_ms=1, after_ms=1)
 assert_type(near.map(lambda number: number), Stream[Int64Value])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain.flow import Context
+from sqe_chain.flow import Context, count, sum_
 from sqe_chain.stages import Tumbling
 
 
@@ -70,3 +70,12 @@ words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of
 words.join_table("k", words, add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.join_table("l", words, join_words, how="left")  # type: ignore[call-overload]  # pyright: ignore
 words.join_stream("m", words, length_of_number, before_ms=1, after_ms=1)  # type: ignore[arg-type]  # pyright: ignore
+
+words.aggregate("n", key="value", words=5)  # type: ignore[call-overload]  # pyright: ignore
+words.aggregate("o", key=lambda word: len(word.value), words=count())  # type: ignore[arg-type]  # pyright: ignore
+words.aggregate("p", key="value", state=Int64Value, fold=add)  # type: ignore[call-overload]  # pyright: ignore
+words.aggregate("q", key="value", words=count(), state=Int64Value, fold=add)  # type: ignore[call-overload]  # pyright: ignore
+words.aggregate("r", key=length_of_number, words=count())  # type: ignore[arg-type]  # pyright: ignore
+words.aggregate("s", expire_after_ms=5, buckets=2, words=count())  # type: ignore[call-overload]  # pyright: ignore
+words.windowed("t", Tumbling(1), key="value", words=sum_)  # type: ignore[call-overload]  # pyright: ignore
+words.windowed("u", Tumbling(1), key="value", words=sum_(5))  # type: ignore[arg-type]  # pyright: ignore

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import Any
 
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from sqe_chain.engines.packing import PackedFlow
 from sqe_chain.engines.spark import tasks
 from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA, STATES, UNITS, Result
 from sqe_chain.engines.spark.session import gist, is_gone, own_session
-from sqe_chain.engines.spark.shipping import PackedFlow, ship
-from sqe_chain.engines.spark.tasks import Applied, Work
-from sqe_chain.errors import ChainError, ConfigurationError, EngineLost, Unavailable, from_record
+from sqe_chain.engines.spark.shipping import ship
+from sqe_chain.engines.spark.tasks import SmallTask, Work
+from sqe_chain.engines.task import Applied, apply, publish, raise_first, records_in
+from sqe_chain.engines.warming import connect
+from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Log, StateStore
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Portion, Report, spread
+from sqe_chain.segment.states import Claim, Transition
 
 Task = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -37,15 +43,19 @@ class Tuning:
             each state partition.
         small_records: a batch of at most this many records is small: one task does it all.
         small_bytes: the same limit in bytes, for the values read and for the results.
+        property_bytes: at most this many bytes of arguments go with a small batch's job as a local property.
     """
 
     inline_bytes: int = 256 * 1024
     records_per_task: int = 10_000
     small_records: int = 2_000
     small_bytes: int = 4 << 20
+    property_bytes: int = 1 << 20
 
 
 _DEFAULTS = Tuning()
+_NO_JOB = Job(Transition("", Claim(0, ""), 0, ""), 0)
+_WARM_TASKS = 64
 _STORED = StorageLevel.MEMORY_AND_DISK
 
 
@@ -95,6 +105,22 @@ class SparkEngine:
         self._results: list[Result] = []
         self._small_records = tuning.small_records
         self._record_bytes = 0.0
+        self._small_frame: DataFrame | None = None
+
+    def warm_up(self) -> None:
+        """See `Engine.warm_up`: as many workers as run at the same time, and the plans of small and of large batches."""
+        connect(self._flow, self._log, lambda stage: self._stores[stage.store or ""])
+        work = self._work(_NO_JOB)
+        with _spark_errors():
+            tasks_at_once = min(self._session.sparkContext.defaultParallelism, _WARM_TASKS)
+            frame = self._reading(partial(tasks.warm, work), [()] * tasks_at_once).persist(_STORED)
+            passed_on = _ordered(frame, 1).mapInArrow(tasks.pass_on, SCHEMA).persist(_STORED)
+            try:
+                _collect(_tagged(passed_on, RESULT).select("blob"))
+            finally:
+                passed_on.unpersist(blocking=False)
+                frame.unpersist(blocking=False)
+            self._alone(tasks.nothing, work, ())
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels in one job; see `Engine.process`."""
@@ -126,12 +152,7 @@ class SparkEngine:
                 _collect(reduce(DataFrame.union, cached).mapInArrow(task, SCHEMA))
         outputs = [output for result in self._results for output in result.outputs]
         if outputs:
-            writer = self._log.writer()
-            try:
-                writer.write(outputs)
-                writer.flush()
-            finally:
-                writer.close()
+            publish(self._log, [outputs])
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write cached states by one job, and those on the driver from here."""
@@ -148,16 +169,18 @@ class SparkEngine:
         for states in (states for result in self._results for states in result.states):
             if states.level == level:
                 store = self._stores[self._flow.stage_at(states.stage).store or ""]
-                rows += tasks.apply(self._flow, job, store, states, applied)
+                rows += apply(self._flow, job, store, states, applied)
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish in one job that keeps nothing."""
         if not portions:
             return Report()
-        assignments = [portions] if self._small(portions) else spread(job, portions)
+        work = self._work(job)
         with _spark_errors():
-            frame = self._reading(partial(tasks.republish, self._work(job)), assignments)
+            if self._small(portions):
+                return self._report(self._alone(tasks.republish_portions, work, portions))
+            frame = self._reading(partial(tasks.republish, work), spread(job, portions))
             return self._report(_collect(frame))
 
     def release(self) -> None:
@@ -179,28 +202,44 @@ class SparkEngine:
 
     def _small(self, portions: Sequence[Portion]) -> bool:
         """Whether one task is enough. After a batch that was larger than expected, the limit is lower."""
-        records = _records(portions)
+        records = records_in(portions)
         return records <= self._small_records and records * self._record_bytes <= self._tuning.small_bytes
 
     def _together(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
         """Run one task for everything; [] if it gave up because there was too much."""
         ordered = [portion for task in spread(work.job, portions) for portion in task]
-        results = _collect(self._reading(partial(tasks.together, work, self._tuning.small_bytes), [ordered]))
+        results = self._alone(partial(tasks.together, self._tuning.small_bytes), work, ordered)
         if any(result.swollen for result in results):
-            self._small_records = _records(portions) // 2
+            self._small_records = records_in(portions) // 2
             return []
         return results
 
+    def _alone(self, do: SmallTask, work: Work, portions: Sequence[Portion]) -> list[Result]:
+        """Run one task for a small batch.
+
+        Its plan is the same each time, so Spark makes it once; what to do goes with the job, as a local property.
+        """
+        arguments = tasks.pack_arguments(do, work.job, portions)
+        if len(arguments) > self._tuning.property_bytes or not _pinned():
+            return _collect(self._reading(partial(tasks.alone, do, work), [portions]))
+        if self._small_frame is None:
+            self._small_frame = self._reading(partial(tasks.small, replace(work, job=_NO_JOB)), [()])
+        context: Any = self._session.sparkContext  # its stubs do not know that None removes a property
+        context.setLocalProperty(tasks.ARGUMENTS, arguments)
+        try:
+            return _collect(self._small_frame)
+        finally:
+            context.setLocalProperty(tasks.ARGUMENTS, None)
+
     def _spread(self, work: Work, portions: Sequence[Portion]) -> list[Result]:
         """Run a task for each input partition, and tasks after each shuffle; cache their results."""
-        width = min(self._flow.state_partitions, 1 + _records(portions) // self._tuning.records_per_task)
+        width = min(self._flow.state_partitions, 1 + records_in(portions) // self._tuning.records_per_task)
         frame = self._reading(partial(tasks.read, work), spread(work.job, portions)).persist(_STORED)
         self._frames[0] = frame
         top = min(levels(self._flow), work.job.top_level)
         for level in range(2 if work.job.in_place else 1, top + 1):
-            rows = _tagged(frame, UNITS, RESULT, FAILURE).repartitionById(width, sf.expr(f"part % {width}"))
             task = partial(tasks.fold, work, level)
-            frame = rows.sortWithinPartitions(*ORDER).mapInArrow(task, SCHEMA).persist(_STORED)
+            frame = _ordered(frame, width).mapInArrow(task, SCHEMA).persist(_STORED)
             self._frames[level] = frame
         return _collect(_tagged(frame, RESULT).select("blob"))
 
@@ -216,12 +255,19 @@ class SparkEngine:
         return self._session.createDataFrame(table).mapInArrow(task, SCHEMA)
 
 
-def _records(portions: Sequence[Portion]) -> int:
-    return sum(portion.read.stop - portion.read.start for portion in portions)
+def _pinned() -> bool:
+    """Whether each thread of this process has its own in Java: local properties belong to that."""
+    return os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "true"
 
 
 def _tagged(frame: DataFrame, *tags: int) -> DataFrame:
     return frame.where(f"tag in ({', '.join(map(str, tags))})")
+
+
+def _ordered(frame: DataFrame, width: int) -> DataFrame:
+    """Units for the next level, by state partition and in their order, over `width` tasks."""
+    rows = _tagged(frame, UNITS, RESULT, FAILURE).repartitionById(width, sf.expr(f"part % {width}"))
+    return rows.sortWithinPartitions(*ORDER)
 
 
 def _collect(frame: DataFrame) -> list[Result]:
@@ -233,12 +279,7 @@ def _collect(frame: DataFrame) -> list[Result]:
     with _spark_errors():
         rows = frame.collect()
     results = [Result.unpack(bytes(row.blob)) for row in rows]
-    failures = [from_record(*result.failure) for result in results if result.failure is not None]
-    for error in failures:
-        if not isinstance(error, Unavailable):  # a permanent error first: Unavailable would only be retried
-            raise error
-    if failures:
-        raise failures[0]
+    raise_first(result.failure for result in results if result.failure is not None)
     return results
 
 

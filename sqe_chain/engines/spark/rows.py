@@ -1,21 +1,19 @@
 """Rows between tasks: blocks packed into few large rows of one fixed schema, and unpacked again.
 
-A row per message would cost several microseconds in the JVM. So outputs, states and units are packed, about
-a thousand per row, into one blob (with `marshal`, the fastest: all workers of an application run the same
-Python, and no blob outlives the application).
+A row per message would cost several microseconds in the JVM. So outputs and states are packed as units are
+(`engines.units`), about a thousand per row, into one blob.
 """
 
 from __future__ import annotations
 
 import marshal
 import pickle
-from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from sqe_chain.engines.units import BYTES, RECORD_BYTES, ROWS, Key, Packed, UnitPacker, cut, merged
 from sqe_chain.errors import ErrorRecord, from_record
 from sqe_chain.ports import Output
 from sqe_chain.segment.results import Block, Outputs, Report, States, UnitRow, Units
@@ -31,15 +29,6 @@ SCHEMA = (
 ORDER = ("part", "stage", "topic", "partition", "offset", "path")
 """The order of units, and of blobs of them."""
 
-ROWS = 1_000
-"""Records packed into one row."""
-
-BYTES = 1 << 20
-"""Bytes packed into one row; a single record may be larger."""
-
-_HELD_UNITS = 20_000
-_RECORD_BYTES = 64  # size of a record without its value, roughly
-
 _ARROW = pa.schema(
     [
         ("tag", pa.int8()),
@@ -52,9 +41,6 @@ _ARROW = pa.schema(
         ("blob", pa.binary()),
     ]
 )
-
-Key = tuple[int, int, str, int, int, bytes]
-"""The first six columns of a unit, by which units are ordered."""
 
 
 @dataclass(slots=True)
@@ -112,8 +98,7 @@ class Packer:
         self._output_size = 0
         self._states: list[States] = []
         self._states_size = 0
-        self._units: defaultdict[tuple[int, int], list[UnitRow]] = defaultdict(list)
-        self._unit_count = 0
+        self._units = UnitPacker()
 
     def add(self, block: Block) -> Iterator[pa.RecordBatch]:
         """Take a block; gives what is full."""
@@ -123,11 +108,7 @@ class Packer:
             if len(self._outputs) >= ROWS or self._output_size >= BYTES:
                 yield from self._flush_outputs()
         elif isinstance(block, Units):
-            units = self._units
-            for row in block.rows:
-                units[row[0], row[1]].append(row)
-            self._unit_count += len(block.rows)
-            yield from self._flush_units(1 if self._unit_count >= _HELD_UNITS else ROWS)
+            yield from _unit_rows(self._units.add(block.rows))
         elif isinstance(block, States):
             self._states.append(block)
             self._states_size += size_of(block)
@@ -138,7 +119,7 @@ class Packer:
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Call after the last block: the rest, and the result."""
-        yield from self._flush_units(1)
+        yield from _unit_rows(self._units.finish())
         if self._result.kept_outputs or self._output_size > self._inline:
             yield from self._flush_outputs()
         self._result.outputs = self._outputs
@@ -154,7 +135,7 @@ class Packer:
     def _flush_outputs(self) -> Iterator[pa.RecordBatch]:
         records, self._outputs, self._output_size = self._outputs, [], 0
         self._result.kept_outputs |= bool(records)
-        sizes = [len(record[3] or b"") + _RECORD_BYTES for record in records]
+        sizes = [len(record[3] or b"") + RECORD_BYTES for record in records]
         for piece in cut(records, sizes):
             yield _batch([(OUTPUTS, -1, -1, "", -1, -1, b"", marshal.dumps(piece))])
 
@@ -162,37 +143,15 @@ class Packer:
         blocks, self._states = self._states, []
         self._result.kept_states |= bool(blocks)
         for block in blocks:
-            sizes = [len(key) + len(state or b"") + _RECORD_BYTES for key, state in block.rows]
+            sizes = [len(key) + len(state or b"") + RECORD_BYTES for key, state in block.rows]
             for number, piece in enumerate(cut(block.rows, sizes)):
                 yield _batch([(STATES, block.part, block.stage, "", -1, number, b"", marshal.dumps(piece))])
 
-    def _flush_units(self, least: int) -> Iterator[pa.RecordBatch]:
-        rows = []
-        for key, units in self._units.items():
-            if len(units) >= least:
-                self._unit_count -= len(units)
-                units.sort()  # nearly free, they should be in order already; but merging depends on it
-                sizes = [len(unit[8]) + len(unit[9]) + _RECORD_BYTES for unit in units]
-                rows += [(UNITS, *piece[0][:6], marshal.dumps(piece)) for piece in cut(units, sizes)]
-                self._units[key] = []
-        if rows:
-            yield _batch(rows)
 
-
-def cut(records: list, sizes: Sequence[int]) -> Iterator[list]:  # type: ignore[type-arg] # of anything
-    """Cut into runs of at most `ROWS` records and about `BYTES` bytes; none is empty.
-
-    >>> [len(piece) for piece in cut(list(range(2500)), [1] * 2500)]
-    [1000, 1000, 500]
-    """
-    start = size = 0
-    for index, one in enumerate(sizes):
-        if index > start and (index - start >= ROWS or size + one > BYTES):
-            yield records[start:index]
-            start, size = index, 0
-        size += one
-    if start < len(records):
-        yield records[start:]
+def _unit_rows(packed: Iterable[Packed]) -> Iterator[pa.RecordBatch]:
+    rows = [(UNITS, *key, blob) for key, blob in packed]
+    if rows:
+        yield _batch(rows)
 
 
 def results_on(blobs: Sequence[bytes]) -> pa.RecordBatch:
@@ -203,10 +162,6 @@ def results_on(blobs: Sequence[bytes]) -> pa.RecordBatch:
 def units_of(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterator[UnitRow]:
     """All units of a task after a shuffle, in order.
 
-    Blobs come in the order of their first units, and the units in a blob are in order. So whatever sorts
-    before the next blob's first unit is final. Only blobs that overlap are buffered: about one for each
-    upstream task.
-
     Args:
         batches: rows of results, failures and units, sorted by `ORDER`, hence in this order.
         results: the results of upstream tasks are appended here, to be passed on.
@@ -214,22 +169,17 @@ def units_of(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterato
     Raises:
         ChainError: an upstream task failed.
     """
-    held: list[UnitRow] = []
+    return merged(_packed_units(batches, results))
+
+
+def _packed_units(batches: Iterable[pa.RecordBatch], results: list[bytes]) -> Iterator[Packed]:
     for tag, first, blob in _blobs(batches):
         if tag == FAILURE:
             raise from_record(*pickle.loads(blob))  # noqa: S301 - made by `fail`, in this application
         if tag == RESULT:
             results.append(blob)
-            continue
-        if held:
-            final = bisect_left(held, first)  # `first` has the six columns that units begin with
-            yield from held[:final]
-            del held[:final]
-        overlap = bool(held)
-        held += marshal.loads(blob)  # noqa: S302 - made by `_flush_units`, in this application
-        if overlap:
-            held.sort()  # merges sorted runs: Timsort does that in linear time
-    yield from held
+        else:
+            yield first, blob
 
 
 def _blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, Key, bytes]]:
@@ -256,11 +206,11 @@ def blobs_of(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, byte
 def size_of(block: Block) -> int:
     """Approximate size of a block in bytes."""
     if isinstance(block, Outputs):
-        return sum(len(record[3] or b"") + _RECORD_BYTES for record in block.records)
+        return sum(len(record[3] or b"") + RECORD_BYTES for record in block.records)
     if isinstance(block, States):
-        return sum(len(key) + len(state or b"") + _RECORD_BYTES for key, state in block.rows)
+        return sum(len(key) + len(state or b"") + RECORD_BYTES for key, state in block.rows)
     if isinstance(block, Units):
-        return sum(len(row[8]) + len(row[9]) + _RECORD_BYTES for row in block.rows)
+        return sum(len(row[8]) + len(row[9]) + RECORD_BYTES for row in block.rows)
     return 0
 
 

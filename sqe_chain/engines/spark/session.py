@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -220,7 +220,25 @@ def own_session(session: SparkSession) -> SparkSession:
     own = session.newSession()
     for name, value in OWN.items():
         own.conf.set(name, value)
+    _expect_its_end(own)
     return own
+
+
+def _expect_its_end(session: SparkSession) -> None:
+    """Let PySpark's thread for accumulators be silent when Spark's Java process is gone: whoever needs Spark says so.
+
+    It would print a traceback beside the one line that tells people what to do.
+    """
+    server = getattr(session.sparkContext, "_accumulatorServer", None)
+    if server is None:  # a PySpark that does it otherwise
+        return
+    said: Callable[[object, object], None] = type(server).handle_error.__get__(server)
+
+    def handle_error(request: object, client_address: object) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            said(request, client_address)
+
+    server.handle_error = handle_error
 
 
 def check_version(version: str) -> None:

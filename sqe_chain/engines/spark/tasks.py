@@ -6,37 +6,30 @@ Spark only retries tasks whose worker died.
 
 from __future__ import annotations
 
-import gc
 import marshal
 import pickle
-import traceback
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyspark import TaskContext
 
+from sqe_chain.engines import task
+from sqe_chain.engines.ahead import ahead
+from sqe_chain.engines.packing import PackedFlow
 from sqe_chain.engines.spark.rows import Packer, Result, blobs_of, results_on, size_of, units_of
-from sqe_chain.engines.spark.shipping import PackedFlow
-from sqe_chain.errors import ChainError, ErrorRecord
+from sqe_chain.engines.warming import warm_up
+from sqe_chain.errors import ChainError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Header, Log, Message, Range, StateStore
+from sqe_chain.ports import Log, StateStore
 from sqe_chain.segment.level import run_level
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
-from sqe_chain.segment.states import persist
-from sqe_chain.segment.views import view_of
 
 Batches = Iterator[pa.RecordBatch]
-Blocks = Iterator[Sequence[Message]]
-
-_TRACE_LINES = 12
-_GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
-
-_READERS = 8
-
 _settled: set[str] = set()
 
 
@@ -70,19 +63,6 @@ class Work:
         return self.stores[stage.store or ""]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The plan to apply, for writing changed states.
-
-    Attributes:
-        plan_id: the plan being applied.
-        before: (stage index, cell) -> header before the plan.
-    """
-
-    plan_id: str
-    before: Mapping[tuple[int, int], Header]
-
-
 def portions_of(batches: Batches) -> Sequence[Portion]:
     """The portions in this task's only input row."""
     (blob,) = (blob for batch in batches for blob in batch.column("blob").to_pylist())
@@ -113,117 +93,131 @@ def fold(work: Work, level: int, batches: Batches) -> Batches:
     return _pack(blocks, work, level, results)
 
 
-def together(work: Work, most: int, batches: Batches) -> Batches:
-    """Run all levels of a small batch in one task. Consumes one row of portions, returns one row.
-
-    Args:
-        work: the arguments of all tasks.
-        most: limit for results and units together, in bytes; beyond it the task gives up.
-        batches: one row with all portions.
-    """
+def warm(work: Work, batches: Batches) -> Batches:
+    """Warm up this worker. Consumes any row, returns one."""
 
     def run() -> Result:
-        portions = portions_of(batches)
-        result, report, size = Result(), Report(), 0
-        for block in run_serially(work.flow, work.job, portions, _ahead(work.log, portions), work.store):
-            size += size_of(block)
-            if size > most:
-                return Result(swollen=True)
-            if isinstance(block, Outputs):
-                result.outputs += block.records
-            elif isinstance(block, States):
-                result.states.append(block)
-            elif isinstance(block, Report):
-                report.add(block)
-        result.report = report
-        return result
+        for _ in batches:
+            pass
+        warm_up(work.flow, work.log, work.store)
+        return Result()
 
     return _single(run, work)
 
 
-def _ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
-    """A function like `log.read`, but the first block of every range is read at once, in parallel.
+def nothing(work: Work, portions: Sequence[Portion]) -> Result:
+    """Do nothing."""
+    del work, portions
+    return Result()
 
-    A small batch spends most of its time waiting for brokers.
+
+def pass_on(batches: Batches) -> Batches:
+    """Consume rows, and return them."""
+    yield from batches
+
+
+SmallTask = Callable[[Work, Sequence[Portion]], Result]
+"""A task that does a small batch alone."""
+
+ARGUMENTS = "sqe-chain.arguments"
+"""Local property of a job that holds what its only task works with."""
+
+
+def small(work: Work, batches: Batches) -> Batches:
+    """Do a small batch. Consumes a row without content, returns one row.
+
+    So all small batches are one and the same plan, which Spark makes once: that takes longer than running it.
+
+    Args:
+        work: the arguments of all tasks of the flow; its job is not used.
+        batches: anything; what to do stands in the job's local property `ARGUMENTS`.
     """
-    if len(portions) == 1:
-        return log.read
 
-    def begin(wanted: Range) -> tuple[Sequence[Message], Blocks]:
-        blocks = log.read(wanted)
-        return next(blocks, ()), blocks
+    def run() -> Result:
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        text = context and context.getLocalProperty(ARGUMENTS)
+        if not text:
+            raise ChainError(f"the job of a small batch has come without its local property {ARGUMENTS!r}")
+        do, job, portions = unpack_arguments(text)
+        return do(replace(work, job=job), portions)
 
-    with ThreadPoolExecutor(_READERS) as pool:
-        begun = {portion.read: pool.submit(begin, portion.read) for portion in portions}
+    return _single(run, work)
 
-    def read(wanted: Range) -> Blocks:
-        first, rest = begun.pop(wanted).result()
-        yield first
-        yield from rest
 
-    return read
+def pack_arguments(do: SmallTask, job: Job, portions: Sequence[Portion]) -> str:
+    """What `small` shall do, as text."""
+    return b64encode(pickle.dumps((do, job, portions))).decode("ascii")
+
+
+def unpack_arguments(text: str) -> tuple[SmallTask, Job, Sequence[Portion]]:
+    """What `pack_arguments` was given."""
+    found: tuple[SmallTask, Job, Sequence[Portion]] = pickle.loads(b64decode(text))  # noqa: S301 - made by the driver
+    return found
+
+
+def alone(do: SmallTask, work: Work, batches: Batches) -> Batches:
+    """Do a small batch whose arguments are too large for a property. Consumes one row of portions, returns one row."""
+    return _single(lambda: do(work, portions_of(batches)), work)
+
+
+def together(most: int, work: Work, portions: Sequence[Portion]) -> Result:
+    """Run all levels of a small batch.
+
+    Args:
+        most: limit for results and units together, in bytes; beyond it the task gives up.
+        work: the arguments of all tasks.
+        portions: all of the batch.
+    """
+    result, report, size = Result(), Report(), 0
+    for block in run_serially(work.flow, work.job, portions, ahead(work.log, portions), work.store):
+        size += size_of(block)
+        if size > most:
+            return Result(swollen=True)
+        if isinstance(block, Outputs):
+            result.outputs += block.records
+        elif isinstance(block, States):
+            result.states.append(block)
+        elif isinstance(block, Report):
+            report.add(block)
+    result.report = report
+    return result
 
 
 def republish(work: Work, batches: Batches) -> Batches:
-    """Read, transform and publish at once. Returns one row when everything is acknowledged."""
+    """Read, transform and publish at once. Consumes one row of portions, returns one when everything is acknowledged."""
+    return _single(lambda: republish_portions(work, portions_of(batches)), work)
 
-    def run() -> Result:
-        portions = portions_of(batches)
-        read = _ahead(work.log, portions)
-        reading, report, writer = Reading(work.flow, work.job, work.store), Report(), work.log.writer()
-        try:
-            for portion in portions:
-                for block in reading.read(portion, read(portion.read)):
-                    if isinstance(block, Outputs):
-                        writer.write(block.records)
-            for block in reading.finish():
-                if isinstance(block, Outputs):
-                    writer.write(block.records)
-                elif isinstance(block, Report):
-                    report.add(block)
-            writer.flush()
-        finally:
-            writer.close()
-        return Result(report=report)
 
-    return _single(run, work)
+def republish_portions(work: Work, portions: Sequence[Portion]) -> Result:
+    """Read, transform and publish; everything is acknowledged when this returns."""
+    return Result(report=task.republish(work.flow, work.job, portions, work.log, work.store))
 
 
 def publish(work: Work, batches: Batches) -> Batches:
     """Publish cached outputs, in row order. Returns one row when everything is acknowledged."""
 
     def run() -> Result:
-        writer = work.log.writer()
-        try:
-            for _, _, blob in blobs_of(batches):
-                writer.write(marshal.loads(blob))  # noqa: S302 - made by a task of this application
-            writer.flush()
-        finally:
-            writer.close()
+        blobs = (blob for _, _, blob in blobs_of(batches))
+        task.publish(work.log, map(marshal.loads, blobs))  # made by a task of this application
         return Result()
 
     return _single(run, work)
 
 
-def write_states(work: Work, applied: Applied, batches: Batches) -> Batches:
+def write_states(work: Work, applied: task.Applied, batches: Batches) -> Batches:
     """Write cached states. Returns one row when everything is acknowledged."""
 
     def run() -> Result:
         rows = 0
         for states in _states_of(batches):
-            rows += apply(work.flow, work.job, work.store(work.flow.stage_at(states.stage)), states, applied)
+            rows += task.apply(
+                work.flow, work.job, work.store(work.flow.stage_at(states.stage)), states, applied
+            )
         return Result(rows=rows)
 
     return _single(run, work)
-
-
-def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
-    """Write the changed states of one (stage, state partition); returns the rows written."""
-    before = applied.before[states.stage, states.part]
-    stage = flow.stage_at(states.stage)
-    return persist(
-        store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
-    )
 
 
 def _states_of(batches: Batches) -> Iterator[States]:
@@ -247,7 +241,7 @@ def _pack(blocks: Callable[[], Iterable[Block]], work: Work, level: int, results
             yield from packer.add(block)
         yield from packer.finish()
     except Exception as error:  # noqa: BLE001 - sent to the driver as a row
-        yield from packer.fail(failure_of(error))
+        yield from packer.fail(task.failure_of(error))
     if results:
         yield results_on(results)
     _settle(work)
@@ -258,29 +252,13 @@ def _single(run: Callable[[], Result], work: Work) -> Batches:
     try:
         result = run()
     except Exception as error:  # noqa: BLE001 - sent to the driver as a row
-        result = Result(failure=failure_of(error))
+        result = Result(failure=task.failure_of(error))
     yield result.pack()
     _settle(work)
 
 
 def _settle(work: Work) -> None:
-    """Exclude the objects that stay (modules, the flow) from garbage collection; once per process and flow.
-
-    Spark's worker runs a full collection after each task. With all loaded modules that takes tens of milliseconds,
-    half the time of a small task.
-    """
+    """Make garbage collection rare, once per process and flow: Spark's worker runs a full one after each task."""
     if work.packed.digest not in _settled:
         _settled.add(work.packed.digest)
-        gc.set_threshold(*_GC_THRESHOLDS)
-        gc.collect()
-        gc.freeze()
-
-
-def failure_of(error: Exception) -> ErrorRecord:
-    """An error as a record for the driver; an unexpected one with the end of its traceback."""
-    if isinstance(error, ChainError):
-        return error.to_record()
-    trace = traceback.format_exception(error)
-    text = "".join(trace).strip().splitlines()[-_TRACE_LINES:]
-    said = f"a task failed unexpectedly: {type(error).__name__}: {error}\n" + "\n".join(text)
-    return ChainError(said).to_record()
+        task.collect_rarely()

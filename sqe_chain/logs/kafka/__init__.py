@@ -63,7 +63,7 @@ class KafkaLog:
         return _admin.admin(self._settings).describe(topics)
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """Topic ids only, at half the cost of `describe`; a topic that does not exist is absent."""
+        """See `Log.topic_ids`."""
         return _admin.admin(self._settings).topic_ids(topics)
 
     def create_topic(self, topic: str, partitions: int) -> None:
@@ -91,6 +91,10 @@ class KafkaLog:
     def read(self, read_range: Range) -> Iterator[Sequence[Message]]:
         """See `Log.read`."""
         return _reader.read(self._settings, read_range)
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        """See `Log.read_all`."""
+        return _reader.read_all(self._settings, ranges)
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""

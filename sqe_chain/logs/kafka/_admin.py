@@ -6,6 +6,7 @@ import atexit
 import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import confluent_kafka.admin
@@ -42,6 +43,8 @@ _SLICE_S = 0.1
 """How often a wait checks what the client's threads report."""
 
 
+_UNKNOWN_TOPIC = {"UNKNOWN_TOPIC_OR_PART"}
+
 _UNKNOWN = {"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"}
 """Errors that the driver raises itself, from its cached metadata: partitions may have been added since."""
 
@@ -72,14 +75,21 @@ class Admin:
         return self._retry(lambda: self._describe_now(names))
 
     def _describe_now(self, names: list[str]) -> dict[str, TopicInfo]:
-        found = self._descriptions(names)
-        if not found:
+        if not names:
             return {}
+        settings = self._configs(names)  # both requests are under way at the same time
+        found = self._descriptions(names)
         configs = {
-            name: self._result(answer, f"Reading the configuration of topic {name}")
-            for name, answer in self._configs(found).items()
+            name: self._result_unless(
+                _UNKNOWN_TOPIC, settings[name], f"Reading the configuration of topic {name}"
+            )
+            for name in found
         }
-        return {name: self._info(about, configs[name]) for name, about in found.items()}
+        if any(config is None for config in configs.values()):  # created or deleted in between
+            raise _StaleMetadata(
+                f"Kafka at {self._settings.bootstrap} does not know {', '.join(names)} everywhere yet."
+            )
+        return {name: self._info(about, configs[name] or {}) for name, about in found.items()}
 
     def _info(self, about: Any, entries: Mapping[str, Any]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
         """A `TopicInfo` from a description and the topic's settings."""
@@ -104,7 +114,7 @@ class Admin:
         )
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
-        """Topic ids only, at half the cost of `describe`; a topic that does not exist is absent."""
+        """See `Log.topic_ids`."""
         names = sorted(set(topics))
         found = self._retry(lambda: self._descriptions(names))
         return {name: self.topic_id(about) for name, about in found.items()}
@@ -128,7 +138,7 @@ class Admin:
         )
         found = {}
         for name, answer in answers.items():
-            about = self._result_unless({"UNKNOWN_TOPIC_OR_PART"}, answer, f"Describing topic {name}")
+            about = self._result_unless(_UNKNOWN_TOPIC, answer, f"Describing topic {name}")
             if about is not None:
                 found[name] = about
         return found
@@ -165,7 +175,7 @@ class Admin:
             lambda: self._driver.delete_topics([topic], request_timeout=self._settings.timeout_s),
             f"Deleting topic {topic}",
         )
-        self._result_unless({"UNKNOWN_TOPIC_OR_PART"}, answers[topic], f"Deleting topic {topic}")
+        self._result_unless(_UNKNOWN_TOPIC, answers[topic], f"Deleting topic {topic}")
 
     def delete_group(self, group: str) -> None:
         """See `Log.delete_group`."""
@@ -184,8 +194,11 @@ class Admin:
     def bounds(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
         """See `Log.bounds`."""
         asked = list(partitions)
-        begins = self._offsets(asked, driver.OffsetSpec.earliest())
-        ends = self._offsets(asked, driver.OffsetSpec.latest())
+        if not asked:
+            return {}
+        begins, ends = self._retry(
+            lambda: self._offsets_now(asked, driver.OffsetSpec.earliest(), driver.OffsetSpec.latest())
+        )
         # Two requests, perhaps to two leaders: their answers need not agree.
         return {
             partition: Bounds(begin=begins[partition], stable_end=max(begins[partition], ends[partition]))
@@ -204,21 +217,28 @@ class Admin:
     def _offsets(self, partitions: Sequence[TopicPartition], which: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - the driver's OffsetSpec
         if not partitions:
             return {}
-        return self._retry(lambda: self._offsets_now(partitions, which))
+        return self._retry(lambda: self._offsets_now(partitions, which))[0]
 
     def _offsets_now(
         self,
         partitions: Sequence[TopicPartition],
-        which: Any,  # noqa: ANN401 - the driver's OffsetSpec
-    ) -> dict[TopicPartition, int]:
-        answers = self._send(
-            lambda: self._driver.list_offsets(
-                {DriverPartition(topic, partition): which for topic, partition in partitions},
+        *which: Any,  # noqa: ANN401 - the driver's OffsetSpec
+    ) -> list[dict[TopicPartition, int]]:
+        """The offsets of each kind; all requests are under way at the same time."""
+        asked = [DriverPartition(topic, partition) for topic, partition in partitions]
+
+        def ask(spec: Any) -> dict[DriverPartition, Future[Any]]:  # noqa: ANN401 - the driver's OffsetSpec
+            answers: dict[DriverPartition, Future[Any]] = self._driver.list_offsets(
+                dict.fromkeys(asked, spec),
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=self._attempt_s,
-            ),
-            "Asking for offsets",
-        )
+            )
+            return answers
+
+        sent = [self._send(partial(ask, spec), "Asking for offsets") for spec in which]
+        return [self._offsets_of(answers) for answers in sent]
+
+    def _offsets_of(self, answers: Mapping[DriverPartition, Future[Any]]) -> dict[TopicPartition, int]:
         found = {}
         for partition, answer in answers.items():
             doing = f"Asking for the ends of {partition.topic}[{partition.partition}]"

@@ -108,8 +108,10 @@ class Pool(Generic[_Client]):
 
     def take(self, key: Hashable, make: Callable[[], _Client]) -> _Client:
         """An idle client, or a new one."""
-        idle = self._idle[os.getpid(), key]
-        return idle.pop() if idle else make()
+        try:
+            return self._idle[os.getpid(), key].pop()  # in one step: several threads take clients
+        except IndexError:
+            return make()
 
     def give_back(self, key: Hashable, client: _Client) -> None:
         """Keep a client that works for the next `take`."""

@@ -65,6 +65,14 @@ class Sender:
         if self._failed is None or weight > self._weight:
             self._failed, self._weight = found, weight
 
+    def fetch_metadata(self, topic: str) -> None:
+        """Connect, and ask who leads the topic's partitions."""
+        try:
+            self.driver.list_topics(topic, timeout=self._settings.timeout_s)
+        except KafkaException as error:
+            raise mapped(error, f"Looking for the leaders of {topic}", self._settings) from None
+        self.serve(0)
+
     def serve(self, wait_s: float) -> None:
         """Serve delivery reports for at most this time; raise the error they report."""
         self._call(self.driver.poll, wait_s)
@@ -137,33 +145,42 @@ class KafkaWriter:
         self._failed = False
         self._flushed = True
 
+    def connect(self, topics: Sequence[str]) -> None:
+        """See `Writer.connect`."""
+        with self._note_failure():
+            for topic in topics:
+                self._sender(topic).fetch_metadata(topic)
+
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
         self._flushed = False
-        produce = {topic: self._producing(topic) for topic in self._by_topic}
         with self._note_failure():
-            for topic, partition, key, value, headers, timestamp_ms in outputs:
-                if topic not in produce:
-                    self._sender(topic)
-                    produce[topic] = self._producing(topic)
-                send, first, last = produce[topic]
-                # A timestamp of 0 means the time of sending. Positional arguments, because they are faster:
-                # topic, value, key, partition, callback, on_delivery, timestamp, headers.
-                stamp = timestamp_ms if first <= timestamp_ms <= last else 0
-                record = (topic, value, key, partition, None, None, stamp, headers)
-                try:
-                    send(*record)
-                except BufferError:
-                    self._wait_for_room(record)
-                except KafkaException as error:
-                    raise self._refused(error, record) from None
+            if outputs:
+                self._produce(outputs)
             for sender in self._senders.values():
                 sender.serve(0)
 
-    def _producing(self, topic: str) -> tuple[Callable[..., None], int, int]:
+    def _produce(self, outputs: Sequence[Output]) -> None:
+        current = outputs[0][0]
+        ready = {current: self._ready(current)}
+        produce, earliest, latest = ready[current]
+        for topic, partition, key, value, headers, timestamp_ms in outputs:
+            if topic != current:
+                current = topic
+                produce, earliest, latest = ready.get(topic) or ready.setdefault(topic, self._ready(topic))
+            # A timestamp of 0 means the time of sending.
+            stamp = timestamp_ms if earliest <= timestamp_ms <= latest else 0
+            try:  # positional, because that is faster: callback and on_delivery stand before the time
+                produce(topic, value, key, partition, None, None, stamp, headers)
+            except BufferError:
+                self._wait_for_room((topic, value, key, partition, None, None, stamp, headers))
+            except KafkaException as error:
+                raise self._refused(error, topic, partition, key, value) from None
+
+    def _ready(self, topic: str) -> tuple[Callable[..., None], int, int]:
         """The `produce` method for a topic, and the first and last timestamp that it accepts now."""
-        first, last = window(self._infos[topic], time.time_ns() // 1_000_000)
-        return self._by_topic[topic].driver.produce, first, last
+        sender = self._by_topic.get(topic) or self._sender(topic)
+        return sender.driver.produce, *window(self._infos[topic], time.time_ns() // 1_000_000)
 
     def flush(self) -> None:
         """See `Writer.flush`."""
@@ -227,12 +244,14 @@ class KafkaWriter:
                 if time.monotonic() > deadline:
                     raise sender.timed_out("the client's buffer stayed full") from None
             except KafkaException as error:
-                raise self._refused(error, record) from None
+                topic, value, key, partition = record[:4]
+                raise self._refused(error, topic, partition, key, value) from None
             else:
                 return
 
-    def _refused(self, error: KafkaException, record: tuple[Any, ...]) -> ChainError:
-        topic, value, key, partition = record[:4]
+    def _refused(
+        self, error: KafkaException, topic: str, partition: int, key: bytes | None, value: bytes | None
+    ) -> ChainError:
         if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
             sender = self._by_topic[topic]
             fatal = error.args[0].fatal() or error.args[0].name() == "_FATAL"

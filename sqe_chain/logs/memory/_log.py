@@ -290,6 +290,10 @@ class MemoryLog:
         known = self._up().topics
         return {topic: known[topic].info for topic in topics if topic in known}
 
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, bytes]:
+        """See `Log.topic_ids`."""
+        return {topic: info.topic_id for topic, info in self.describe(topics).items()}
+
     def create_topic(self, topic: str, partitions: int) -> None:
         """See `Log.create_topic`."""
         broker = self._up()
@@ -343,6 +347,10 @@ class MemoryLog:
         for first in range(0, len(wanted), size):
             self._up()
             yield wanted[first : first + size]
+
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[MemoryMessage]]:
+        """See `Log.read_all`; here one range after another."""
+        return [[message for block in self.read(one) for message in block] for one in ranges]
 
     def committed(self, group: str, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Commit]:
         """See `Log.committed`."""

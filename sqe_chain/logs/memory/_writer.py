@@ -21,6 +21,12 @@ class MemoryWriter:
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
 
+    def connect(self, topics: Sequence[str]) -> None:
+        """See `Writer.connect`."""
+        missing = sorted(set(topics) - set(self._log._up().topics))  # noqa: SLF001
+        if missing:
+            raise ConfigurationError(f"Output topics {', '.join(missing)} do not exist. Create them first.")
+
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
         topics = self._log._up().topics  # noqa: SLF001 - one package, one subject

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
@@ -78,6 +78,38 @@ def test_once_processes_what_is_there_and_ends(
     assert home.run_id == ""  # the claim was given back
     again = command(*stateful(store))
     assert names(again) == ["claimed", "recovered", "caught_up", "stopped"]
+
+
+def test_close_windows_closes_what_is_open_and_nothing_the_next_time(
+    flows: ModuleType, feed: Feed, store: str, command: Command
+) -> None:
+    feed("one", "two", "two")  # at 0, 1 and 2 ms; windows have 2 ms
+    run = ("run", "cli_flows:windows", *RUN, "--store", store, "--allow-weak-durability")
+    result = command(*run, "--close-windows")
+    assert result.exit_code == 0, result.stderr
+    (closed,) = [line for line in events(result) if line["event"] == "windows_closed"]
+    assert (closed["outputs"], closed["event_ms"]) == (0, 2)
+    lines = command("state", "cli_flows:windows", "per-window", "--store", store, "--json").stdout
+    assert [json.loads(line)["final"] for line in lines.splitlines()] == [True, True, True]
+    assert "windows_closed" not in names(command(*run, "--close-windows"))
+
+
+@pytest.mark.parametrize(
+    ("flow", "options", "text"),
+    [("counts", RUN, "no stage of the flow has any"), ("windows", RUN[:4], "so it needs --once")],
+)
+def test_close_windows_needs_windows_and_once(
+    flows: ModuleType,
+    log: MemoryLog,
+    store: str,
+    command: Command,
+    flow: str,
+    options: Sequence[str],
+    text: str,
+) -> None:
+    result = command("run", f"cli_flows:{flow}", *options, "--store", store, "--close-windows")
+    assert result.exit_code == 2
+    assert text in " ".join(result.stderr.split())
 
 
 def test_once_takes_as_many_batches_as_it_needs(

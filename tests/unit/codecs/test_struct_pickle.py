@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import msgspec
 
 from sqe_chain.codecs.registry import classes_of_script
-from sqe_chain.engines.spark.shipping import _can_be_sent, _FlowPickler
+from sqe_chain.engines.packing import _can_be_sent, _FlowPickler
 
 
 class Part(msgspec.Struct, frozen=True, rename="camel"):
@@ -76,7 +76,7 @@ READER = """
 import sys
 
 import msgspec
-from pyspark import cloudpickle
+import cloudpickle
 
 Order, Part, fold = cloudpickle.loads(sys.stdin.buffer.read())
 text = b'{"type":"order","robot":"r","parts":[{"partName":"a","weight":3},{"partName":"b","weight":0.5}],"below":[{"type":"order","robot":"s"}]}'

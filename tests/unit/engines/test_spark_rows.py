@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sqe_chain.engines.spark import rows as module
+from sqe_chain.engines import units as module
 from sqe_chain.engines.spark.rows import (
     FAILURE,
     ORDER,
@@ -20,9 +20,9 @@ from sqe_chain.engines.spark.rows import (
     Packer,
     Result,
     blobs_of,
-    cut,
     units_of,
 )
+from sqe_chain.engines.units import cut
 from sqe_chain.errors import GapError
 from sqe_chain.ports import Output
 from sqe_chain.segment.results import Outputs, Report, States, UnitRow, Units

@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import io
 import pickle
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from google.protobuf.wrappers_pb2 import Int64Value
 
+from sqe_chain.engines.packing import PackedFlow
 from sqe_chain.engines.spark import shipping
-from sqe_chain.engines.spark.shipping import PackedFlow
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.flow import Flow
-from sqe_chain.stages import Window
-
-
-@dataclass
-class State:
-    """A state of windows."""
-
-    screws: int = 0
 
 
 class Session:
@@ -113,47 +100,6 @@ def test_too_much_is_refused(user_module: ModuleType, monkeypatch: pytest.Monkey
         shipping.ship(Session())  # type: ignore[arg-type]
 
 
-def test_a_generated_type_goes_by_the_module_it_is_found_in() -> None:
-    flow = Flow("typed")
-    flow.source("t", Int64Value).to("u", partitions=1)
-    codec = PackedFlow.of(flow).unpack().sources()[0].codec
-    assert codec is not None
-    assert codec.python_type is Int64Value
-
-
-def test_a_type_made_at_run_time_goes_by_its_file() -> None:
-    file = descriptor_pb2.FileDescriptorProto(name="made_at_run_time.proto", package="made", syntax="proto3")
-    file.dependency.append("google/protobuf/timestamp.proto")
-    message = file.message_type.add(name="Total")
-    message.field.add(name="value", number=1, type=3, label=1)
-    message.field.add(name="at", number=2, type=11, label=1, type_name=".google.protobuf.Timestamp")
-    importlib.import_module("google.protobuf.timestamp_pb2")
-    pool = descriptor_pool.Default()
-    pool.Add(file)
-    made = message_factory.GetMessageClass(pool.FindMessageTypeByName("made.Total"))
-    flow = Flow("typed")
-    flow.source("t", made).to("u", partitions=1)
-    code = (
-        "import pickle, sys; flow = pickle.loads(sys.stdin.buffer.read()).unpack();"
-        "print(flow.nodes[0].codec.python_type(value=7).value, flow.nodes[0].codec.type_name)"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", code],
-        input=pickle.dumps(PackedFlow.of(flow)),
-        capture_output=True,
-        check=False,
-    )
-    assert found.stdout.split() == [b"7", b"made.Total"], found.stderr.decode()
-
-
-def test_what_cannot_be_sent_is_refused_by_name(tmp_path: Path) -> None:
-    with (tmp_path / "open").open("w") as file:
-        flow = Flow("holding")
-        flow.source("t", Int64Value).map(lambda value: (file, value)[1]).to("u", partitions=1)
-        with pytest.raises(ConfigurationError, match=r"'holding' cannot be sent.*open them inside"):
-            PackedFlow.of(flow)
-
-
 def test_a_module_that_a_worker_misses_is_named(user_module: ModuleType, tmp_path: Path) -> None:
     code = (
         "import pickle, sys; packed = pickle.loads(sys.stdin.buffer.read())\n"
@@ -171,9 +117,3 @@ def test_a_module_that_a_worker_misses_is_named(user_module: ModuleType, tmp_pat
         found.stderr.decode()
     )
     assert "shipped_flows" in found.stdout.decode()
-
-
-def test_a_class_of_windows_goes_by_the_type_of_its_state() -> None:
-    sent = io.BytesIO()
-    shipping._FlowPickler(sent).dump((Window[State], Window))  # type: ignore[no-untyped-call]
-    assert pickle.loads(sent.getvalue()) == (Window[State], Window)  # noqa: S301 - our own

@@ -126,6 +126,42 @@ def test_what_ends_a_producer_is_explained_by_the_report_that_follows(
         writer.flush()
 
 
+def test_a_full_buffer_loses_no_record_and_no_order(writer: Any) -> None:
+    """Two topics of two sizes, so of two producers; each has room for a record only after the next poll."""
+    written: list[tuple[Any, ...]] = []
+
+    class Full:
+        room = False
+
+        def produce(self, *record: Any) -> None:
+            if not self.room:
+                raise BufferError
+            self.room = False
+            written.append(record)
+
+        def poll(self, _: float) -> int:
+            self.room = True
+            return 0
+
+        def purge(self) -> None:
+            """Nothing is left."""
+
+        flush = poll
+
+    _writer._TOPICS[NOWHERE, "u"] = TopicInfo("u", bytes(16), 1, max_message_bytes=2_000)
+    writer._sender("t").driver, writer._sender("u").driver = Full(), Full()
+    outputs = [
+        ("tu"[number % 3 == 1], number % 2, b"k", b"%d" % number, None, 1_700_000_000_000 + number)
+        for number in range(20)
+    ]
+    writer.write([])
+    writer.write(outputs)
+    assert written == [
+        (topic, value, key, partition, None, None, time_ms, headers)
+        for topic, partition, key, value, headers, time_ms in outputs
+    ]
+
+
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)

@@ -159,6 +159,8 @@ def test_states_of_windows_are_rows(log: MemoryLog) -> None:
         ({"interval": "soon"}, "not a duration"),
         ({"max_recrods": 1}, "max_recrods"),
         ({"store": None}, "so it needs a store"),
+        ({"close_windows": True}, "no stage of the flow has any"),
+        ({"close_windows": True, "once": False}, r"so it needs --once \(once=True\)"),
     ],
 )
 def test_what_cannot_work_is_said(log: MemoryLog, arguments: dict[str, object], text: str) -> None:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,11 +27,11 @@ from sqe_chain.flow.topology import PoisonPolicy
 from sqe_chain.ports import Header, Range
 from sqe_chain.replays.filter import ReplayFilter
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment import fast_path, source_partition
 from sqe_chain.segment.exclusion import Exclusion
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.segment.states import Claim, Transition
+from tests.support.block_ways import taken_as
 
 TYPE = StringValue.DESCRIPTOR.full_name
 BEFORE = Header(1, "run", 3, "plan-3")
@@ -198,9 +197,7 @@ def way(
     marks = PartitionMarks("words", TOPIC_ID, 0)
     portion = Portion(Range("words", TOPIC_ID, 0, 0, 10**6), marks, elsewhere)
     blocks = [messages[begin : begin + block] for begin in range(0, len(messages), block)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast_path, "WORTHWHILE", short)
-        patch.setattr(source_partition, "WORTHWHILE", columns)
+    with taken_as(block=columns, run=short):
         try:
             found: list[Any] = [*reading.read(portion, blocks), *reading.finish()]
         except ChainError as error:

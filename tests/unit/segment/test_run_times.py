@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sqe_chain.envelope.block import EnvelopeBlock
 from sqe_chain.segment.event_times import ORIGIN, EventTimes
 from sqe_chain.segment.run_times import PlacedRun, place_run
-from sqe_chain.segment.source_partition import writer_of
+from sqe_chain.segment.source_times import writer_of
 from sqe_chain.stages import JumpGuard
-from tests.unit.segment.test_ordered_path import TYPE, Record, Told, records_of
+from tests.support.read_in_blocks import TYPE, Record, Told, records_of
 
 GUARD = JumpGuard(max_jump_ms=30, confirmations=2)
 told = st.lists(

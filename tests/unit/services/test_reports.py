@@ -103,6 +103,9 @@ class FakeWriter:
         self.written: list[Any] = []
         self.acknowledged = 0
 
+    def connect(self, topics: Any) -> None:
+        pass
+
     def write(self, outputs: Any) -> None:
         self.written.extend(outputs)
 

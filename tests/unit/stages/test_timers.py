@@ -20,17 +20,26 @@ from hypothesis import strategies as st
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow.table import Table
-from sqe_chain.flow.timers import KeyTimers, Timer
+from sqe_chain.flow.timers import KeyTimers, Timer, Timers
 from sqe_chain.stages import JumpGuard, MemoryTable, Reason, Record
-from sqe_chain.stages.timed_keys import KEYS, state_in
+from sqe_chain.stages.timed_keys import KEYS, no_timers, state_in
 from sqe_chain.stages.timers import TimedAggregate, TimerFailed
-from sqe_chain.stages.timetable import CLOCK, INDEX, MANIFEST
-from tests.support.partial_writes import Rows, run_with_partial_writes
+from sqe_chain.stages.timetable import BATCH_CLOCK, CLOCK, GROUP_RECORDS, INDEX, MANIFEST
+from tests.support.partial_writes import RecordingTable, Rows, run_with_partial_writes
 
 Op = tuple[str, int, str]
-"""What a fold does: "set" (after so many ms, a name), "delete" (a name), "gone" (the state)."""
-Step = Record | int
-"""A record, or a moment to which event time is moved from outside."""
+"""What a fold does: "set" or "clock" (after so many ms, a name), "delete" or "unclock" (a name), "gone" (the state)."""
+
+
+@dataclass(frozen=True)
+class Tick:
+    """The end of a batch, by its clock."""
+
+    clock_ms: int
+
+
+Step = Record | int | Tick
+"""A record, a moment to which event time is moved from outside, or the batch's clock."""
 Told = list[tuple[bytes, str]]
 FAR_MS = 400_000_000
 
@@ -39,8 +48,12 @@ def apply(ops: Sequence[Op], from_ms: int, timers: KeyTimers) -> None:
     for what, ms, name in ops:
         if what == "set":
             timers.set_timer(max(0, from_ms + ms), name)
+        elif what == "clock":  # the timetable goes by tenths of a second
+            timers.set_timer(max(0, (from_ms + ms) // 100 * 100), name, "batch")
         elif what == "delete":
             timers.delete_timer(name)
+        elif what == "unclock":
+            timers.delete_timer(name, clock="batch")
         else:
             timers.delete_state()
 
@@ -52,6 +65,7 @@ CHAINS: dict[str, list[Op]] = {
     "d": [("gone", 0, "")],
     "e": [("set", 5, "f"), ("set", 50_000, "a")],
     "f": [("set", 2, "d")],
+    "g": [("clock", 0, "c"), ("set", -1, "b"), ("clock", 900, "b")],
 }
 """What fires does, by the name of the timer: none of them goes on for ever."""
 
@@ -64,20 +78,25 @@ def fold(state: StringValue, value: tuple[int, list[Op]], timers: KeyTimers) -> 
 
 
 def fired(state: StringValue, timer: Timer, timers: KeyTimers) -> list[str]:
+    sign = "@" if timer.clock == "event" else "#"
     state.value += f"{timer.name}{timer.at_ms} "
     apply(CHAINS[timer.name], timer.at_ms, timers)
-    return [f"{timer.name}@{timer.at_ms}: {state.value}"]
+    return [f"{timer.name}{sign}{timer.at_ms}: {state.value}"]
 
 
 @dataclass
 class NaiveKey:
     state: str = ""
-    timers: dict[str, int] = field(default_factory=dict)
+    timers: Timers = field(default_factory=no_timers)
     last_ms: int = 0
 
 
 def fire(timer: Timer, state: StringValue, timers: KeyTimers) -> list[str]:
     return fired(state, timer, timers)
+
+
+def copied(timers: Timers) -> Timers:
+    return {clock: dict(known) for clock, known in timers.items()}
 
 
 class Naive:
@@ -91,7 +110,7 @@ class Naive:
 
     def due(self) -> Iterator[tuple[int, bytes, bool, str]]:
         for key, one in self.keys.items():
-            for name, at_ms in one.timers.items():
+            for name, at_ms in one.timers["event"].items():
                 yield at_ms, key, False, name
             if self.expire_after_ms is not None:
                 yield one.last_ms + self.expire_after_ms, key, True, ""
@@ -102,19 +121,32 @@ class Naive:
             if expires:
                 del self.keys[key]
                 continue
-            state, timers = StringValue(value=self.keys[key].state), dict(self.keys[key].timers)
-            del timers[name]
-            self.call(key, state, timers, partial(fire, Timer(name, at_ms)), at_ms)
+            self.call_timer(key, Timer(name, at_ms))
+
+    def call_timer(self, key: bytes, timer: Timer) -> None:
+        state, timers = StringValue(value=self.keys[key].state), copied(self.keys[key].timers)
+        del timers[timer.clock][timer.name]
+        self.call(key, state, timers, partial(fire, timer))
+
+    def tick(self, clock_ms: int) -> None:
+        while True:
+            clock_timers = ((key, one.timers["batch"].items()) for key, one in self.keys.items())
+            due = min(
+                ((at_ms, key, name) for key, some in clock_timers for name, at_ms in some), default=None
+            )
+            if due is None or due[0] > clock_ms:
+                return
+            self.call_timer(due[1], Timer(due[2], due[0], "batch"))
+            self.fire()
 
     def call(
         self,
         key: bytes,
         state: StringValue,
-        timers: dict[str, int],
+        timers: Timers,
         call: Callable[[StringValue, KeyTimers], Any],
-        fired_ms: int | None,
     ) -> None:
-        said = KeyTimers(key, timers, "", allowed=True, fired_ms=fired_ms)
+        said = KeyTimers(key, timers, "", allowed=True)
         self.told += [(key, text) for text in call(state, said)]
         if said.state_deleted:
             self.keys.pop(key, None)
@@ -123,6 +155,9 @@ class Naive:
             one.state, one.timers = state.value, timers
 
     def step(self, step: Step) -> None:
+        if isinstance(step, Tick):
+            self.tick(step.clock_ms)
+            return
         at_ms = step if isinstance(step, int) else step.timestamp_ms
         self.now_ms = max(self.now_ms, at_ms)
         self.fire()
@@ -131,8 +166,8 @@ class Naive:
             value: Any = step.value
             known = self.keys.get(step.key, NaiveKey(last_ms=-1))
             last_ms = max(known.last_ms, at_ms)
-            state, timers = StringValue(value=known.state), dict(known.timers)
-            self.call(step.key, state, timers, lambda s, t: fold(s, value, t), None)
+            state, timers = StringValue(value=known.state), copied(known.timers)
+            self.call(step.key, state, timers, lambda s, t: fold(s, value, t))
             if step.key in self.keys:
                 self.keys[step.key].last_ms = last_ms
             self.fire()
@@ -153,6 +188,8 @@ def run_one(table: Table, batch: Sequence[Step], **settings: Any) -> tuple[Told,
     for step in batch:
         if isinstance(step, int):
             stage.advance(step)
+        elif isinstance(step, Tick):
+            stage.tick(step.clock_ms)
         else:
             stage.accept(step)
     found: Any = stage.take_results()
@@ -188,7 +225,7 @@ def states_in(rows: Rows) -> dict[bytes, str]:
 
 ops = st.lists(
     st.tuples(
-        st.sampled_from(["set", "set", "set", "delete", "gone"]),
+        st.sampled_from(["set", "set", "set", "clock", "clock", "delete", "unclock", "gone"]),
         st.sampled_from([-5, 0, 1, 7, 20, 30_000, 700_000, FAR_MS]),
         st.sampled_from(sorted(CHAINS)),
     ),
@@ -209,12 +246,18 @@ def told_of(draw: st.DrawFn) -> list[list[Step]]:
         else:
             steps.append(at_ms)
     ends = sorted(draw(st.lists(st.integers(0, len(steps)), max_size=4)))
-    return [steps[begin:end] for begin, end in pairwise([0, *ends, len(steps)])]
+    batches, clock_ms = list[list[Step]](), now_ms - 2_000
+    for begin, end in pairwise([0, *ends, len(steps)]):
+        batches.append(steps[begin:end])
+        if draw(st.booleans()):
+            clock_ms = max(0, clock_ms) // 100 * 100 + draw(st.sampled_from([100, 500, 90_000, 2 * FAR_MS]))
+            batches[-1] = [*batches[-1], Tick(clock_ms)]
+    return batches
 
 
 @given(told_of(), st.sampled_from([None, 1, 7, 25, 1_000, 90_000, FAR_MS]))
 def test_they_fire_as_the_definition_says(batches: list[list[Step]], expire_after_ms: int | None) -> None:
-    told, rows = run(batches, torn=True, expire_after_ms=expire_after_ms)
+    told, rows = run(batches, torn=True, expire_after_ms=expire_after_ms, clock_ms=0)
     naive = Naive(expire_after_ms)
     for step in [step for batch in batches for step in batch]:
         naive.step(step)
@@ -316,11 +359,102 @@ def test_what_fails_has_changed_nothing_but_time() -> None:
     stage.accept(said(0))
     with pytest.raises(ValueError, match="no"):
         stage.accept(said(13, ("set", 1, "a"), ("gone", 0, "")))
+    stage.accept(said(15))
     stage.advance(20)
-    assert [text for _, text in stage.take_results()] == ["fold 0: 0 "]
+    assert [text for _, text in stage.take_results()] == ["fold 0: 0 ", "fold 15: 0 15 "]
     assert stage.stream_time_ms == 20
     stage.finish(0)
-    assert states_in(table.rows()) == {b"k": "0 "}
+    assert states_in(table.rows()) == {b"k": "0 15 "}
+
+
+def test_no_function_is_called_on_a_row_that_is_written_already() -> None:
+    table = MemoryTable()
+    run_one(table, [said(0, ("set", 5, "a")), said(0, ("set", 5, "a"), key="l")])
+    asked = RecordingTable(table.rows(), cursor=KEYS + b"k")
+    told, _ = run_one(asked, [said(1), said(1, key="l"), 9])
+    assert {key for key, _ in told} == {b"l"}
+    assert [text.partition(":")[0] for _, text in told] == ["fold 1", "a@5"]
+
+
+def test_no_function_is_called_by_the_clock_on_a_row_that_is_written_already() -> None:
+    table = MemoryTable()
+    run_one(table, [said(0, ("clock", 500, "a")), said(0, ("clock", 500, "a"), key="l")])
+    asked = RecordingTable(table.rows(), cursor=KEYS + b"k")
+    assert [key for key, _ in run_one(asked, [Tick(500)])[0]] == [b"l"]
+
+
+def test_the_clock_fires_what_was_set_for_a_time_that_the_last_tick_has_reached() -> None:
+    batches: list[list[Step]] = [[said(1_000), Tick(5_000)], [said(1_001, ("clock", 0, "a"))], [Tick(5_100)]]
+    told, _ = run(batches, torn=True)
+    assert told[-1] == (b"k", "a#1000: 1000 1001 a1000 ")
+
+
+def test_it_is_known_when_the_clock_reaches_the_next_timer() -> None:
+    def two(state: StringValue, value: object, timers: KeyTimers) -> None:
+        timers.set_timer(510, "a", "batch")
+        timers.set_timer(540, "b", "batch")
+
+    def none(state: StringValue, timer: Timer, timers: KeyTimers) -> None:
+        state.value += timer.name
+
+    table, found = MemoryTable(), list[int | None]()
+    for clock_ms in (499, 520, 540):
+        stage = TimedAggregate(table, state=StringValue, fold=two, on_timer=none, guard=None)
+        if clock_ms == 499:
+            stage.accept(said(0))
+        stage.tick(clock_ms)
+        stage.finish(0)
+        found.append(stage.timer_ms)
+    assert found == [510, 540, None]
+
+
+def test_index_rows_of_the_clock_end_after_so_many_records() -> None:
+    """So that a batch rewrites few listings of earlier ones."""
+    table, clock_rows = MemoryTable(), list[int]()
+    for begin in range(0, 3 * GROUP_RECORDS, GROUP_RECORDS):
+        stage = stage_on(table)
+        for number in range(begin, begin + GROUP_RECORDS):
+            stage.accept(said(0, ("clock", 500, "a"), key=str(number)))
+        stage.finish(0)
+        clock_rows.append(sum(1 for name in table.rows() if name.startswith(BATCH_CLOCK.listings)))
+    assert clock_rows == sorted(set(clock_rows)), "each of these batches has begun rows of its own"
+
+
+def test_timers_of_the_clock_that_are_far_away_take_few_buckets() -> None:
+    minute_ms, table = 60_000, MemoryTable()
+    year = range(minute_ms, 365 * 24 * 60 * minute_ms, 97 * minute_ms)
+    stage = stage_on(table, clock_ms=0)
+    for number, at_ms in enumerate(year):
+        stage.accept(said(0, ("clock", at_ms, "a"), key=str(number)))
+    stage.finish(0)
+    assert sum(1 for name in table.rows() if name.startswith(BATCH_CLOCK.listings)) < 600
+    found: list[str] = []
+    for day in range(5, 371, 5):
+        clock_ms = day * 24 * 60 * minute_ms
+        stage = stage_on(table, clock_ms=clock_ms)
+        stage.tick(clock_ms)
+        found += [str(text).partition(":")[0] for _, text in stage.take_results()]
+        stage.finish(0)
+    assert found == [f"a#{at_ms}" for at_ms in year]
+
+
+def test_timers_of_both_clocks_that_set_each_other_without_end_are_refused() -> None:
+    def again(state: StringValue, timer: Timer, timers: KeyTimers) -> None:
+        timers.set_timer(100, "a", "batch" if timer.clock == "event" else "event")
+
+    stage = stage_on(MemoryTable(), on_timer=again)
+    stage.accept(said(200, ("set", -100, "a")))
+    with pytest.raises(TimerFailed, match="more than 10000 times in a row"):
+        stage.tick(200)
+
+
+def test_another_clock_is_refused() -> None:
+    timers = KeyTimers(b"k", no_timers(), "totals", allowed=True)
+    for call in (timers.set_timer, lambda *args: timers.delete_timer(*args[1:])):
+        with pytest.raises(
+            PoisonError, match="stage 'totals': the clock of a timer is 'event' or 'batch', got 'wall'"
+        ):
+            call(5, "a", "wall")  # type: ignore[arg-type]
 
 
 def test_a_failing_timer_is_named() -> None:
@@ -373,11 +507,11 @@ def test_a_timer_may_go_on_for_as_long_as_time_does() -> None:
     ],
 )
 def test_what_is_no_timer_is_refused(call: Callable[[KeyTimers], None], text: str) -> None:
-    timers = KeyTimers(b"k", {}, "totals", allowed=True)
+    timers = KeyTimers(b"k", no_timers(), "totals", allowed=True)
     with pytest.raises(PoisonError, match=text) as caught:
         call(timers)
     assert "stage 'totals'" in str(caught.value)
-    assert timers.timers == {}
+    assert timers.timers == no_timers()
     timers.set_timer((1 << 48) - 1, "n" * 120)
     timers.set_timer(0)
 

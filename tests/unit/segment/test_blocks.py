@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
@@ -20,22 +20,22 @@ from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header, Headers, Message, Range
 from sqe_chain.replays.marks import PartitionMarks
-from sqe_chain.segment import fast_path, source_partition
 from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Job, Portion, Report, States
 from sqe_chain.segment.states import Claim, Transition
+from tests.support.block_ways import NEVER, one_by_one, taken_as
 
 BEFORE = Header(1, "run", 3, "plan-3")
 TYPE = StringValue.DESCRIPTOR.full_name
-NEVER = 1 << 30
 Told = tuple[int, str, list[str]]
 """Which republisher, what it does, the words of its outputs."""
 
 
 @pytest.fixture(autouse=True)
-def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fast_path, "WORTHWHILE", 1)
+def _short_runs() -> Iterator[None]:
+    with taken_as():
+        yield
 
 
 @dataclass
@@ -283,18 +283,11 @@ def compare(
     script: Sequence[Told], sizes: Sequence[int], worthwhile: int, *, changes: bool, how: Carried = "values"
 ) -> None:
     records = carried_as(records_of(script), how)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast_path, "WORTHWHILE", NEVER)
-        patch.setattr(source_partition, "WORTHWHILE", NEVER)
+    with one_by_one():
         general = outcome(records, sizes, changes=changes)
-        patch.setattr(source_partition, "WORTHWHILE", 1)
-        ordinary = outcome(records, sizes, changes=changes)
-        patch.setattr(fast_path, "WORTHWHILE", worthwhile)
-        short = outcome(records, sizes, changes=changes)
-    for quicker in (ordinary, short):
-        if isinstance(quicker, Stopped) and isinstance(general, Stopped) and quicker.error == "PoisonError":
-            continue  # a block may hold two reasons to stop; record by record decodes all of it before it folds
-        assert quicker == general
+    for block, run in ((NEVER, NEVER), (1, NEVER), (1, worthwhile)):
+        with taken_as(block=block, run=run):
+            assert outcome(records, sizes, changes=changes) == general
 
 
 @given(
@@ -325,26 +318,12 @@ def test_all_ways_see_one_strange_message_wherever_a_block_ends(
 
 @pytest.mark.parametrize("how", ["values", "headers"])
 @pytest.mark.parametrize("worthwhile", [1, NEVER])
-def test_plain_messages_do_take_the_short_way(
-    monkeypatch: pytest.MonkeyPatch, worthwhile: int, how: Carried
-) -> None:
+def test_ordinary_records_are_decided_about_in_runs(worthwhile: int, how: Carried) -> None:
     """So that the comparison above compares something."""
-    monkeypatch.setattr(fast_path, "WORTHWHILE", worthwhile)
-    runs: list[tuple[int, int]] = []
-    fold = fast_path.PlainPath._fold
-
-    def noted(own: fast_path.PlainPath, block: Any, begin: int, end: int) -> Any:
-        runs.append((begin, end))
-        return fold(own, block, begin, end)
-
-    monkeypatch.setattr(
-        fast_path.PlainPath,
-        "_fold",
-        noted,
-    )
     records = carried_as(records_of([(number % 3, "plain", ["ant", "bee"]) for number in range(30)]), how)
-    outcome(records, [6], changes=False)
-    assert runs == ([(0, 54)] if worthwhile == 1 else [])
+    with taken_as(run=worthwhile) as taken:
+        outcome(records, [6], changes=False)
+    assert taken == ([54] if worthwhile == 1 else [])
 
 
 @given(

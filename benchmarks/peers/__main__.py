@@ -1,0 +1,126 @@
+"""`python -m benchmarks.peers`: all systems on all workloads, round by round."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from benchmarks.flows import PARTITIONS
+from benchmarks.machine import facts
+from benchmarks.peers.installing import Missing
+from benchmarks.peers.records import Records
+from benchmarks.peers.results import Results
+from benchmarks.peers.running import ROOT, Place, Wrong
+from benchmarks.peers.systems import ENVELOPES, JSON, SYSTEMS, System
+from benchmarks.peers.workloads import Workload
+from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.logs.kafka import KafkaLog
+
+OUT = Console(highlight=False, markup=False, soft_wrap=True, width=None if sys.stdout.isatty() else 150)
+
+Chosen = TypeVar("Chosen")
+
+
+def main(
+    records: Annotated[int, typer.Option(min=1, help="Records of the input.")] = 1_000_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each system on each workload.")] = 3,
+    systems: Annotated[
+        str, typer.Option(help=f"Some of {','.join(system.name for system in SYSTEMS)}. Default: all.")
+    ] = "",
+    workloads: Annotated[str, typer.Option(help=f"Some of {','.join(Workload)}. Default: all.")] = "",
+    rows: Annotated[Path | None, typer.Option("--json", help="Write the rows to this file.")] = None,
+) -> None:
+    """Measure sqe-chain and others in the same minutes, on servers that are started for it."""
+    chosen = _chosen(systems, {system.name: system for system in SYSTEMS}, "--systems")
+    wanted = _chosen(workloads, {workload.value: workload for workload in Workload}, "--workloads")
+    for name, text in facts().items():
+        OUT.print(f"{name}: {text}")
+    results = Results()
+    able = list(_installed(chosen, results))
+    # Kafka's own default: members that start together get their partitions together.
+    properties = {"group.initial.rebalance.delay.ms": "3000"}
+    with KafkaServer(heap_mb=1024, properties=properties) as kafka, RedisServer() as redis:
+        place = Place(kafka, redis, records)
+        write_input(place)
+        measure(place, able, wanted, rounds, results)
+    OUT.print(results.table(able, wanted))
+    for system in able:
+        OUT.print(f"{system.name} ({system.versions}): {system.guarantee}")
+    for name, reason in results.skipped.items():
+        OUT.print(f"skipped: {name}: {reason}")
+    for (name, workload), text in results.wrong.items():
+        OUT.print(f"wrong: {name}, {workload}: {text}")
+    if rows:
+        results.write(rows, able)
+    if results.wrong:
+        raise typer.Exit(1)
+
+
+def measure(
+    place: Place, systems: Sequence[System], workloads: Sequence[Workload], rounds: int, results: Results
+) -> None:
+    """Run every system on every workload, round by round; one that was wrong once is not run again there."""
+    expected = {workload: workload.expected(Records(place.records)) for workload in workloads}
+    for number in range(1, rounds + 1):
+        for workload in workloads:
+            for system in systems:
+                if workload not in system.workloads or (system.name, workload) in results.wrong:
+                    continue
+                name = f"peers-{system.name}-{workload}-{number}"
+                try:
+                    run = place.run(system, workload, name, expected[workload])
+                except Wrong as error:
+                    results.wrong[system.name, workload] = str(error)
+                    said = "wrong"
+                else:
+                    results.add(system.name, workload, run)
+                    rate, cpu_us = run.whole.records_per_s, run.whole.cpu_us_per_record
+                    said = f"{rate / 1e3:,.0f} k/s, {cpu_us:.2f} µs"
+                OUT.print(f"  round {number}, {workload}, {system.name}: {said}", style="dim")
+
+
+def _installed(systems: Iterable[System], results: Results) -> Iterable[System]:
+    """Those that can take part."""
+    for system in systems:
+        try:
+            system.install(OUT.print)
+        except Missing as error:
+            results.skipped[system.name] = str(error)
+        else:
+            yield system
+
+
+def write_input(place: Place) -> None:
+    """Write the records into the topics that systems read."""
+    log = KafkaLog(place.kafka.bootstrap)
+    for topic in (JSON, ENVELOPES):
+        log.create_topic(topic, PARTITIONS)
+    log.close()
+    plain, enveloped = Records(place.records).write(place.kafka.bootstrap, JSON, ENVELOPES)
+    OUT.print(
+        f"input: {place.records:,} records of {plain:.0f} bytes, in envelopes {enveloped:.0f}; {PARTITIONS} partitions"
+    )
+
+
+def _chosen(text: str, known: dict[str, Chosen], option: str) -> list[Chosen]:
+    """What an option names; all if it names nothing."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise typer.BadParameter(
+            f"unknown: {', '.join(unknown)}; choose from {', '.join(known)}", param_hint=option
+        )
+    return [known[name] for name in names] or list(known.values())
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    command = typer.Typer(pretty_exceptions_enable=False)
+    command.command()(main)
+    command()

@@ -1,0 +1,110 @@
+"""Our side: the workloads as flows, one function each, with the name of the flow and its topics as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from benchmarks.flows import PARTITIONS
+from sqe_chain.flow import Flow
+
+
+class Fastening(msgspec.Struct):
+    """A record of the input."""
+
+    robot: str
+    line: str
+    joint: str
+    report: int
+    fastened: int
+    failed: int
+
+
+class Screws(msgspec.Struct):
+    """One of the two things that a record says."""
+
+    robot: str
+    joint: str
+    report: int
+    screws: int
+
+
+class Total(msgspec.Struct):
+    """The sums of a robot, or of a line."""
+
+    events: int = 0
+    fastened: int = 0
+    failed: int = 0
+
+
+class Delta(msgspec.Struct):
+    """What one record adds to its line."""
+
+    line: str
+    fastened: int
+    failed: int
+
+
+def both(fastening: Fastening) -> Iterator[Screws]:
+    """Two values with two keys: what was fastened, and what failed."""
+    robot, joint, report = fastening.robot, fastening.joint, fastening.report
+    yield Screws(robot, joint, report, fastening.fastened)
+    yield Screws(robot + "!", joint, report, fastening.failed)
+
+
+def add(total: Total, fastening: Fastening) -> None:
+    """Add a record to its robot."""
+    total.events += 1
+    total.fastened += fastening.fastened
+    total.failed += fastening.failed
+
+
+def add_and_tell(total: Total, fastening: Fastening) -> tuple[Delta]:
+    """Add a record to its robot, and tell the line."""
+    add(total, fastening)
+    return (Delta(fastening.line, fastening.fastened, fastening.failed),)
+
+
+def add_delta(total: Total, delta: Delta) -> None:
+    """Add to a line what one record says."""
+    total.events += 1
+    total.fastened += delta.fastened
+    total.failed += delta.failed
+
+
+def robot_of(value: Fastening | Screws) -> str:
+    """The key of records and outputs."""
+    return value.robot
+
+
+def line_of(delta: Delta) -> str:
+    """The key of the second stage."""
+    return delta.line
+
+
+def flat_map(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W1: two outputs with two keys for each record."""
+    flow = Flow(name)
+    stream = flow.source(source, Fastening, raw=raw)
+    stream.flat_map(both).to(target, key=robot_of, partitions=PARTITIONS)
+    return flow
+
+
+def fold(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W2: sums of each robot, and their changes."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Fastening, raw=raw)
+    totals = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add)
+    totals.changes().to(target, partitions=PARTITIONS)
+    return flow
+
+
+def two_stages(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W3: sums of each robot, one value for its line of each record, shuffled, sums of each line and their changes."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Fastening, raw=raw)
+    robots = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add_and_tell)
+    lines = robots.aggregate("per-line", key=line_of, state=Total, fold=add_delta)
+    lines.changes().to(target, partitions=PARTITIONS)
+    return flow

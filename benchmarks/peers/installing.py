@@ -1,0 +1,195 @@
+"""Gets what the others need, once, into the cache: pinned versions, checked by their hashes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqe_chain.dev.jars import KAFKA_VERSION, SLF4J_VERSION, Jars, Report, retrieve
+from sqe_chain.dev.lock import exclusive
+from sqe_chain.dev.packages import cache_directory, java
+from sqe_chain.errors import ChainError
+
+HERE = Path(__file__).resolve().parent
+JAVA_FILES = HERE / "kafka_streams"
+
+_LOCK_TIMEOUT_S = 900
+_LINES_OF_ERROR = 8
+_KAFKA_STREAMS = Jars(
+    name="Kafka-Streams",
+    version=KAFKA_VERSION,
+    dependencies=(
+        ("org.apache.kafka", "kafka-streams", KAFKA_VERSION),
+        ("org.slf4j", "slf4j-simple", SLF4J_VERSION),
+    ),
+    main=f"kafka-streams-{KAFKA_VERSION}.jar",
+    megabytes=95,
+    steps=22,
+)
+
+
+class Missing(Exception):
+    """A system cannot take part on this machine; the text says what it lacks and how to get it."""
+
+
+def python_of(directory: Path, report: Report) -> Path:
+    """The Python of an environment with what a `requirements.txt` pins; installed if it is not in the cache.
+
+    Args:
+        directory: where the file is.
+        report: takes lines of progress.
+
+    Raises:
+        Missing: it cannot be installed.
+    """
+    requirements = directory / "requirements.txt"
+    name = f"{directory.name}-{_digest(requirements.read_bytes(), sys.version.encode())}"
+    with _made(name, report) as target:
+        if target is not None:
+            report(f"{directory.name}: installing {requirements}")
+            python = str(target / "bin" / "python")
+            _run(sys.executable, "-m", "venv", "--without-pip", str(target))
+            # With the pip of this environment: a second one would take longer to install than what it is for.
+            install = ("install", "--quiet", "--disable-pip-version-check", "--require-hashes")
+            _run(sys.executable, "-m", "pip", "--python", python, *install, "-r", str(requirements))
+    return _cache() / name / "bin" / "python"
+
+
+def pinned(directory: Path) -> str:
+    """Names and versions of what an environment was made for, without what that needs itself."""
+    asked = (directory / "requirements.in").read_text(encoding="ascii").split()
+    names = {re.split("[<>=]", line)[0] for line in asked}
+    lines = (directory / "requirements.txt").read_text(encoding="ascii").splitlines()
+    found = (line.split()[0].split("==") for line in lines if "==" in line)
+    return ", ".join(f"{name} {version}" for name, version in found if name in names)
+
+
+def kafka_streams(report: Report) -> str:
+    """The class path of our program on Kafka Streams; downloaded and compiled if it is not in the cache.
+
+    Args:
+        report: takes lines of progress.
+
+    Raises:
+        Missing: there is no Java or no compiler, or the jars cannot be downloaded or are not the pinned ones.
+    """
+    compiler = _compiler()
+    jars = _kafka_streams_jars(report)
+    sources = sorted(JAVA_FILES.glob("*.java"))
+    name = f"kafka-streams-classes-{_digest(*(source.read_bytes() for source in sources))}"
+    with _made(name, report) as target:
+        if target is not None:
+            report(f"{_KAFKA_STREAMS.title}: compiling {JAVA_FILES}")
+            options = ("-Xlint:all", "-Werror", "--release", "17", "-cp", f"{jars}/*", "-d", str(target))
+            _run(compiler, *options, *map(str, sources))
+    return f"{_cache() / name}:{jars}/*"
+
+
+def _compiler() -> str:
+    """The `javac` that belongs to the `java` found."""
+    try:
+        program = Path(java())
+    except ChainError as error:
+        raise Missing(str(error)) from error
+    found = shutil.which("javac", path=str(program.parent)) or shutil.which(
+        "javac", path=str(program.resolve().parent)
+    )
+    if found is None:
+        raise Missing(
+            f"no javac beside {program}: this is a Java runtime without the compiler. "
+            "On Debian or Ubuntu: sudo apt-get install --no-install-recommends openjdk-17-jdk-headless"
+        )
+    return found
+
+
+def _kafka_streams_jars(report: Report) -> Path:
+    target = _cache() / _KAFKA_STREAMS.directory
+    with _exclusive(report):
+        try:
+            if not target.is_dir():
+                retrieve(_KAFKA_STREAMS, target, java(), report)
+        except ChainError as error:
+            raise Missing(str(error)) from error
+        check_jars(target, JAVA_FILES / "jars.sha256")
+    return target
+
+
+def check_jars(directory: Path, sums: Path) -> None:
+    """Compare all jars of a directory with a list as `sha256sum` writes it.
+
+    Raises:
+        Missing: a jar is missing, different, or not in the list.
+    """
+    lines = (line.split() for line in sums.read_text(encoding="ascii").splitlines())
+    wanted = {name: checksum for checksum, name in lines}
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.glob("*.jar")}
+    wrong = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+    if wrong:
+        raise Missing(
+            f"{', '.join(wrong)} in {directory} are not what {sums} says; delete that directory to download them again"
+        )
+
+
+# --- details ------------------------------------------------------------------------------------------
+
+
+def _cache() -> Path:
+    return cache_directory() / "peers"
+
+
+@contextmanager
+def _exclusive(report: Report) -> Iterator[None]:
+    """One installation at a time."""
+    directory = _cache()
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = directory / "lock"
+    with exclusive(lock, _LOCK_TIMEOUT_S, lambda: report(f"waiting for another installation in {directory}")):
+        yield
+
+
+@contextmanager
+def _made(name: str, report: Report) -> Iterator[Path | None]:
+    """A directory of the cache to fill, if it is not there yet; one that could not be filled is removed."""
+    with _exclusive(report):
+        target = _cache() / name
+        done = target / ".done"
+        if done.exists():
+            yield None
+            return
+        shutil.rmtree(target, ignore_errors=True)
+        target.mkdir(parents=True)
+        yield target
+        done.touch()
+
+
+def _run(*command: str) -> None:
+    with TemporaryDirectory() as directory:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+        except OSError as error:
+            raise Missing(f"{command[0]} cannot be run: {error}") from error
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-_LINES_OF_ERROR:])
+        raise Missing(f"{' '.join(command[:4])} … ended with status {done.returncode}:\n{tail}")
+
+
+def _digest(*contents: bytes) -> str:
+    digest = hashlib.blake2s(digest_size=8)
+    for content in contents:
+        digest.update(hashlib.blake2s(content).digest())
+    return digest.hexdigest()

@@ -1,0 +1,219 @@
+"""Runs one system on one workload: measures from its first record to its last visible output, and checks the results."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from tempfile import TemporaryDirectory
+from typing import Self
+
+from benchmarks.machine import cpu_s, own_cpu_s
+from benchmarks.peers.outputs import Outputs
+from benchmarks.peers.systems import Job, System
+from benchmarks.peers.workloads import Totals, Workload, difference
+from services.demo.process import Process, tail
+from sqe_chain.dev import KafkaServer, RedisServer
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_LOOK_S = 0.02
+_LINES_OF_LOG = 30
+
+
+class Wrong(Exception):
+    """A system did not do what it should; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A moment of a run.
+
+    Attributes:
+        at_s: seconds on the monotonic clock.
+        cpu_s: processor seconds so far, of all processes of the system and of Redis.
+        records: records whose batches were committed before.
+    """
+
+    at_s: float
+    cpu_s: float
+    records: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The cost of some records.
+
+    Attributes:
+        records: how many.
+        seconds: of the clock.
+        cpu_s: processor seconds.
+    """
+
+    records: int
+    seconds: float
+    cpu_s: float
+
+    @property
+    def records_per_s(self) -> float:
+        """The rate."""
+        return self.records / self.seconds
+
+    @property
+    def cpu_us_per_record(self) -> float:
+        """Processor time of a record, in microseconds."""
+        return self.cpu_s / self.records * 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one system.
+
+    Attributes:
+        whole: from the first record to the last output.
+        later: the same after the first batch; None without batches, or with a single one.
+    """
+
+    whole: Measured
+    later: Measured | None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where systems run.
+
+    Attributes:
+        kafka: the broker, with the input topics.
+        redis: the store of those that use one.
+        records: how many the input has.
+        stall_s: a system that makes no progress for so long has failed.
+    """
+
+    kafka: KafkaServer
+    redis: RedisServer
+    records: int
+    stall_s: float = 300.0
+
+    def run(self, system: System, workload: Workload, name: str, expected: Totals) -> Run:
+        """Run a system once.
+
+        Args:
+            system: who.
+            workload: what.
+            name: of the run; no other has it.
+            expected: what must come out.
+
+        Raises:
+            Wrong: it ended, made no progress, or its results are wrong.
+        """
+        with ExitStack() as ends:
+            outputs = ends.enter_context(
+                Outputs(self.kafka.bootstrap, name, system.source, workload.findings(), system.payload)
+            )
+            directory = ends.enter_context(TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True))
+            bootstrap, redis = self.kafka.bootstrap, self.redis.url
+            job = Job(name, workload, bootstrap, redis, outputs.target, Path(directory))
+            watch = ends.enter_context(_Watch(self, system, job, outputs))
+            run = watch.measure()
+            watch.kill()
+            outputs.drain()
+            if wrong := difference(outputs.findings.totals, expected):
+                raise Wrong(wrong)
+            return run
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Watches one run from outside: lines that the system prints, offsets, outputs, processor time."""
+
+    place: Place
+    system: System
+    job: Job
+    outputs: Outputs
+    _processes: list[Process] = field(default_factory=list)
+    _heard: SimpleQueue[tuple[str, float, str]] = field(default_factory=SimpleQueue)
+    _first: Sample | None = None
+    _batches: list[Sample] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        """Start the processes."""
+        directory = self.job.directory
+        environment = {
+            "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "TMPDIR": str(directory),
+            "SPARK_LOCAL_DIRS": str(directory),
+        }
+        for number, command in enumerate(self.system.commands(self.job)):
+            name = f"{self.system.name}-{number}"
+            log = directory / f"{name}.log"
+            self._processes.append(Process(name, command, log, self._heard, directory, environment))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill them."""
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill them: the states of a run are thrown away."""
+        while self._processes:
+            self._processes.pop().kill()
+
+    def measure(self) -> Run:
+        """Watch until the last output is visible."""
+        progress, since_s = -1, time.monotonic()
+        while True:
+            self._listen()
+            now_progress = self.outputs.progress()
+            if self._first and now_progress >= self.place.records and self.outputs.stable():
+                break
+            if now_progress != progress:
+                progress, since_s = now_progress, time.monotonic()
+            self._check(time.monotonic() - since_s)
+        last = self._sample(time.monotonic(), self.place.records)
+        self._listen()  # the line about the last batch
+        return Run(_between(self._first, last), self._later(last))
+
+    def _later(self, last: Sample) -> Measured | None:
+        first = self._batches[0] if self._batches else None
+        if first is None or first.records >= self.place.records or first.at_s >= last.at_s:
+            return None
+        return _between(first, last)
+
+    def _listen(self) -> None:
+        """Read what the system prints, for a moment at least."""
+        until_s = time.monotonic() + _LOOK_S
+        while True:
+            try:
+                _, at_s, line = self._heard.get(timeout=max(0.0, until_s - time.monotonic()))
+            except Empty:
+                return
+            if self._first is None and self.system.begins(line):
+                self._first = self._sample(at_s, 0)
+            elif inputs := self.system.batch(line):
+                done = self._batches[-1].records if self._batches else 0
+                self._batches.append(self._sample(at_s, done + inputs))
+
+    def _sample(self, at_s: float, records: int) -> Sample:
+        pids = [process.pid for process in self._processes]
+        return Sample(at_s, cpu_s(pids) + own_cpu_s(self.place.redis.identity.pid), records)
+
+    def _check(self, idle_s: float) -> None:
+        for process in self._processes:
+            if process.ended is not None:
+                raise Wrong(f"{process.name} ended with status {process.ended}:\n{self._tails()}")
+        if idle_s > self.place.stall_s:
+            raise Wrong(
+                f"{self.outputs.progress():,} of {self.place.records:,} records are done, and nothing has changed for "
+                f"{idle_s:.0f} s:\n{self._tails()}"
+            )
+
+    def _tails(self) -> str:
+        return "\n".join(tail(process.log, _LINES_OF_LOG) for process in self._processes)
+
+
+def _between(first: Sample | None, last: Sample) -> Measured:
+    assert first is not None
+    return Measured(last.records - first.records, last.at_s - first.at_s, last.cpu_s - first.cpu_s)

@@ -1,0 +1,135 @@
+"""The states of declared aggregates: a class for each set of them, which any process can make again from its description.
+
+>>> from sqe_chain.codecs.aggregates import Part, aggregates_of
+>>> totals = aggregates_of((Part("events", "count"), Part("speed", "mean")))
+>>> totals(events=2, speed=1.5, speed_sum=3, speed_count=2)
+Aggregates(events=2, speed=1.5, speed_sum=3, speed_count=2)
+>>> totals is aggregates_of((Part("events", "count"), Part("speed", "mean")))
+True
+
+Values that wait in a store are found again by the names of this module and its class: they stay as they are.
+"""
+
+from __future__ import annotations
+
+import copyreg
+from collections.abc import Callable
+from dataclasses import dataclass, field, make_dataclass
+from typing import Any, ClassVar, Final, Literal, NamedTuple, get_args
+
+PartKind = Literal["count", "sum", "min", "max", "mean", "first", "last"]
+"""What an aggregate does."""
+Scalar = Literal["int", "float", "str", "bool", ""]
+"""Type of the field that an aggregate is of; empty if it is not known."""
+
+KINDS: Final[tuple[str, ...]] = get_args(PartKind)
+MEAN_SUM: Final = "_sum"
+MEAN_COUNT: Final = "_count"
+"""What a mean keeps beside itself: its sum and its count, in fields of its name with these endings."""
+
+
+class Part(NamedTuple):
+    """One aggregate of a state.
+
+    Attributes:
+        name: of its field.
+        kind: what it does.
+        of: type of the field that it is of, for tables.
+    """
+
+    name: str
+    kind: PartKind
+    of: Scalar = ""
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields that it has in the state."""
+        return (self.name, *self.kept)
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Those beside its result."""
+        return (self.name + MEAN_SUM, self.name + MEAN_COUNT) if self.kind == "mean" else ()
+
+
+class _AggregatesType(type):
+    """The class of `Aggregates` and of its classes, which are pickled as their description."""
+
+
+@dataclass(slots=True)
+class Aggregates(metaclass=_AggregatesType):
+    """The state of a stage with declared aggregates: a field for each of them, named as it is.
+
+    Counts and sums begin at 0, everything else at None. A mean `speed` has two more fields, `speed_sum` and `speed_count`.
+
+    Attributes:
+        parts: what the fields are.
+    """
+
+    parts: ClassVar[tuple[Part, ...]] = ()
+
+
+_types: dict[tuple[Part, ...], type[Aggregates]] = {}
+
+
+def aggregates_of(parts: tuple[Part, ...]) -> type[Any]:
+    """The class of states with these aggregates; always the same one."""
+    found = _types.get(parts)
+    if found is None:
+        fields = [one for part in parts for one in _fields_of(part)]
+        found = make_dataclass(Aggregates.__name__, fields, bases=(Aggregates,), slots=True)
+        found.__module__, found.__qualname__ = Aggregates.__module__, Aggregates.__qualname__
+        found.__doc__, found.parts = Aggregates.__doc__, parts
+        _types[parts] = found
+    return found
+
+
+def _fields_of(part: Part) -> list[tuple[str, Any, Any]]:
+    match part.kind:
+        case "count":
+            return [(part.name, int, field(default=0))]
+        case "sum":
+            return [(part.name, int | float, field(default=0))]
+        case "mean":
+            total, count = part.kept
+            return [
+                (part.name, float | None, field(default=None)),
+                (total, int | float, field(default=0)),
+                (count, int, field(default=0)),
+            ]
+        case _:
+            return [(part.name, Any, field(default=None))]
+
+
+def description_of(python_type: type[Aggregates]) -> str:
+    """The parts of such a class as text, from which `aggregates_in` makes it again.
+
+    >>> description_of(aggregates_of((Part("events", "count"), Part("speed", "mean", "float"))))
+    'events=count,speed=mean.float'
+    """
+    return ",".join(f"{part.name}={part.kind}{'.' if part.of else ''}{part.of}" for part in python_type.parts)
+
+
+def aggregates_in(description: str) -> type[Any]:
+    """The class that was described."""
+    parts: list[Any] = []
+    for text in description.split(","):
+        name, _, what = text.partition("=")
+        kind, _, of = what.partition(".")
+        parts.append((name, kind, of))
+    return aggregates_of(tuple(Part(*part) for part in parts))
+
+
+def is_aggregates(python_type: type) -> bool:
+    """Whether this is the class of the states of some declared aggregates."""
+    return issubclass(python_type, Aggregates) and python_type is not Aggregates
+
+
+def reduced(python_type: Any) -> tuple[Callable[..., Any], tuple[Any, ...]] | str:  # noqa: ANN401 - `copyreg` knows no such class
+    """How such a class is pickled; see `pickle.Pickler.reducer_override`."""
+    if python_type is Aggregates:
+        return python_type.__qualname__
+    return aggregates_in, (description_of(python_type),)
+
+
+copyreg.pickle(_AggregatesType, reduced)

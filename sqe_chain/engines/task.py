@@ -1,0 +1,112 @@
+"""What tasks do in every process that runs them, on Spark or not: republish, write states, report failures."""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sqe_chain.engines.ahead import ahead
+from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Header, Log, Output, StateStore
+from sqe_chain.segment.reading import Reading
+from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Stores
+from sqe_chain.segment.states import persist
+from sqe_chain.segment.views import view_of
+
+_TRACE_LINES = 12
+_GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The plan to apply, for writing changed states.
+
+    Attributes:
+        plan_id: the plan being applied.
+        before: (stage index, cell) -> header before the plan.
+    """
+
+    plan_id: str
+    before: Mapping[tuple[int, int], Header]
+
+
+def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
+    """Write the changed states of one (stage, state partition); returns the rows written."""
+    before = applied.before[states.stage, states.part]
+    stage = flow.stage_at(states.stage)
+    return persist(
+        store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
+    )
+
+
+def publish(log: Log, outputs: Iterable[Sequence[Output]]) -> None:
+    """Write records, in order; returns when everything is acknowledged."""
+    writer = log.writer()
+    try:
+        for records in outputs:
+            writer.write(records)
+        writer.flush()
+    finally:
+        writer.close()
+
+
+def republish(flow: Flow, job: Job, portions: Sequence[Portion], log: Log, stores: Stores) -> Report:
+    """Read, transform and publish at once; returns when everything is acknowledged."""
+    read, reading, report = ahead(log, portions), Reading(flow, job, stores), Report()
+
+    def outputs() -> Iterator[Sequence[Output]]:
+        for portion in portions:
+            yield from found(reading.read(portion, read(portion.read)))
+        yield from found(reading.finish())
+
+    def found(blocks: Iterable[Block]) -> Iterator[Sequence[Output]]:
+        for block in blocks:
+            if isinstance(block, Outputs):
+                yield block.records
+            elif isinstance(block, Report):
+                report.add(block)
+
+    publish(log, outputs())
+    return report
+
+
+def records_in(portions: Iterable[Portion]) -> int:
+    """Offsets in these portions, which is how many records they have at most."""
+    return sum(portion.read.stop - portion.read.start for portion in portions)
+
+
+def collect_rarely() -> None:
+    """Exclude the objects that stay (modules, the flow) from garbage collection, and collect less often from now on.
+
+    With all loaded modules a full collection takes tens of milliseconds, half the time of a small task.
+    """
+    gc.set_threshold(*_GC_THRESHOLDS)
+    gc.collect()
+    gc.freeze()
+
+
+def failure_of(error: Exception) -> ErrorRecord:
+    """An error as a record for the driver; an unexpected one with the end of its traceback."""
+    if isinstance(error, ChainError):
+        return error.to_record()
+    trace = traceback.format_exception(error)
+    text = "".join(trace).strip().splitlines()[-_TRACE_LINES:]
+    said = f"a task failed unexpectedly: {type(error).__name__}: {error}\n" + "\n".join(text)
+    return ChainError(said).to_record()
+
+
+def raise_first(failures: Iterable[ErrorRecord]) -> None:
+    """Raise what tasks failed with, if any did.
+
+    Raises:
+        ChainError: the first failure that is permanent, or else the first: `Unavailable` would only be retried.
+    """
+    errors = [from_record(*failure) for failure in failures]
+    for error in errors:
+        if not isinstance(error, Unavailable):
+            raise error
+    if errors:
+        raise errors[0]

@@ -1,0 +1,124 @@
+"""What a process does before its first batch, so that the batch need not: import, connect, run the code of a task once.
+
+Nothing is published, committed, written or claimed, and no function of the user is called: a warm-up reads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.envelope.message import wrap
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Header, Log, Range, StateStore
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.results import Job, Portion
+from sqe_chain.segment.serial import run_serially
+from sqe_chain.segment.states import Claim, Transition
+from sqe_chain.stores import open_store
+
+READERS = 8
+"""Consumers that are opened at most: as many as read a small batch at the same time."""
+
+_RECORDS = 2_000
+_KEYS = 50
+_NAME = "warm-up"
+
+
+def warm_up(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+    """Warm up this process for the tasks of a flow.
+
+    Args:
+        flow: the flow.
+        log: Kafka; the last record of some input partitions is read.
+        stores: the store of a stage; headers are read.
+
+    Raises:
+        ChainError: something does not answer, or is wrong. The first batch will find it, too.
+    """
+    run_made_up_records()
+    read_last_records(flow, log)
+    connect(flow, log, stores)
+
+
+def connect(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+    """The part of a process that only publishes and persists; arguments and errors as `warm_up`."""
+    topics = sorted({node.topic for node in flow.outputs()})
+    if topics:
+        writer = log.writer()
+        try:
+            writer.connect(topics)
+        finally:
+            writer.close()
+    for stage in flow.stages():
+        stores(stage).headers(flow.name, stage.name, [0])
+
+
+def read_last_records(flow: Flow, log: Log) -> None:
+    """Open consumers, and let them fetch a record each."""
+    infos = log.describe(flow.input_topics())
+    tps = [(info.name, number) for info in infos.values() for number in range(info.partitions)][:READERS]
+    bounds = log.bounds(tps)
+    ranges = []
+    for topic, number in tps:
+        end = bounds[topic, number].stable_end
+        start = max(bounds[topic, number].begin, end - 1)
+        ranges.append(Range(topic, infos[topic].topic_id, number, start, end))
+
+    def read(one: Range) -> None:
+        for _ in log.read(one):
+            pass
+
+    if ranges:
+        with ThreadPoolExecutor(len(ranges)) as pool:
+            for _ in pool.map(read, ranges):
+                pass
+
+
+def run_made_up_records() -> None:
+    """Run a flow of our own over made-up records, in memory: what tasks import and build once is there afterwards."""
+    name = f"{_NAME}-{os.getpid()}"
+    log = MemoryLog(name)
+    try:
+        run_flow(made_up_flow(), log, _portions(log))
+    finally:
+        log.clear()
+
+
+def run_flow(flow: Flow, log: Log, portions: Sequence[Portion]) -> None:
+    """Run all levels, and forget the results."""
+    store = open_store(f"memory://{_NAME}-{os.getpid()}")
+    store.write(flow.name, _NAME, 0, None, Header(1, _NAME, 0, _NAME), ())  # in memory, like everything here
+    job = Job(Transition(flow.name, Claim(1, _NAME), 0, _NAME), 0, in_place=True)
+    for _ in run_serially(flow, job, portions, log.read, lambda _stage: store):
+        pass
+
+
+def made_up_flow() -> Flow:
+    """Sums by key, and their changes."""
+    flow = Flow(_NAME, state_partitions=1)
+    sums = flow.source(_NAME, Int64Value).aggregate(_NAME, key=_key, state=Int64Value, fold=_add)
+    sums.changes().to(f"{_NAME}.changes", partitions=1)
+    return flow
+
+
+def _portions(log: MemoryLog) -> list[Portion]:
+    log.create_topic(_NAME, 1)
+    topic_id = log.topic_ids([_NAME])[_NAME]
+    for number in range(_RECORDS):
+        key = str(number % _KEYS)
+        log.append(_NAME, 0, wrap(Int64Value(value=number), key=key, timestamp_ms=1), key.encode())
+    return [Portion(Range(_NAME, topic_id, 0, 0, _RECORDS), PartitionMarks(_NAME, topic_id, 0))]
+
+
+def _key(value: Int64Value) -> str:
+    return str(value.value % _KEYS)
+
+
+def _add(total: Int64Value, value: Int64Value) -> None:
+    total.value += value.value

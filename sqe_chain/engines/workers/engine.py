@@ -1,0 +1,163 @@
+"""The engine on worker processes: which worker does what, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import partial
+
+from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.engines.task import Applied
+from sqe_chain.engines.workers.tasks import Done, Parcel, Setup, Tasks
+from sqe_chain.engines.workers.team import Team
+from sqe_chain.errors import EngineLost
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Header, Log, StateStore
+from sqe_chain.segment.level import levels
+from sqe_chain.segment.results import Job, Portion, Report, spread
+
+Assigned = list[list[Portion]]
+"""The portions of each task of one worker."""
+
+
+class WorkersEngine:
+    """Runs the tasks of a batch on worker processes of this machine. Implements `protocol.interfaces.Engine`.
+
+    An input partition stays with its worker, and so do state partitions. When a worker is lost, the step fails with
+    `Unavailable`, so that it is repeated, by new workers: they first compute again, from the same ranges, marks and states,
+    what the lost ones had kept. A state partition that was written meanwhile has a newer header, and is skipped.
+
+    Args:
+        flow: the flow.
+        log: where to read and publish; it is sent to the workers, secrets included.
+        stores: store name -> store, "" the default one; sent like the log, so not one in memory.
+        team: the workers; the caller closes it.
+
+    Raises:
+        ConfigurationError: the flow cannot be sent.
+    """
+
+    def __init__(self, flow: Flow, log: Log, stores: Mapping[str, StateStore], team: Team) -> None:
+        names = {stage.store or "" for stage in flow.stages()}
+        used = {name: store for name, store in stores.items() if name in names}
+        self._flow = flow
+        self._team = team
+        self._set_up = partial(Tasks.set_up, setup=Setup(PackedFlow.of(flow), log, used))
+        self._owners: dict[Hashable, int] = {}
+        self._batch: tuple[Job, Sequence[Portion], Report] | None = None
+        self._generation = 0
+        team.prepare(self._set_up)
+
+    def warm_up(self) -> None:
+        """Nothing to do here: workers warm up when they are set up, while the service claims and recovers."""
+
+    def process(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """Run all levels; workers keep outputs and changed states."""
+        self._batch = None
+        report = self._run(job, portions) if portions else Report()
+        self._batch = job, portions, report
+        return report
+
+    def publish(self) -> None:
+        """Each worker writes the outputs that it keeps."""
+        if self._kept():
+            self._team.call([Tasks.publish] * self._team.size)
+
+    def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
+        """Each worker writes the states of the level that it keeps."""
+        if not self._kept():
+            return 0
+        write = partial(Tasks.persist, level=level, applied=Applied(plan_id, before))
+        return sum(self._team.call([write] * self._team.size))
+
+    def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """Each worker reads, transforms and publishes its portions."""
+        self._batch = None
+        if not portions:
+            return Report()
+        self._team.prepare(self._set_up)
+        shares = [[portion for task in tasks for portion in task] for tasks in self._assign(job, portions)]
+        reports = self._team.call([partial(Tasks.republish, job=job, portions=share) for share in shares])
+        self._team.end_batch()
+        return _sum(reports)
+
+    def release(self) -> None:
+        """Workers forget what they keep."""
+        self._batch = None
+        self._team.tell(Tasks.release)
+        self._team.end_batch()
+
+    def _kept(self) -> bool:
+        """Whether workers keep a batch; what was lost with one of them is computed again.
+
+        Raises:
+            EngineLost: that gave something else.
+        """
+        if self._batch is None:
+            return False
+        job, portions, before = self._batch
+        if portions and self._generation != self._team.generation:
+            again = self._run(job, portions)
+            if not _is_same(again, before):
+                raise EngineLost(
+                    f"flow {self._flow.name!r}: workers were lost, and what they had computed came out differently the second "
+                    "time. Nothing of that was written: start the service again, which redoes the batch and says what differs"
+                )
+        return bool(portions)
+
+    def _run(self, job: Job, portions: Sequence[Portion]) -> Report:
+        team = self._team
+        team.prepare(self._set_up)
+        shares = self._assign(job, portions)
+        found = team.call([partial(Tasks.process, job=job, assigned=share) for share in shares])
+        report, parcels = _sum(done.report for done in found), _parcels(found)
+        for level in range(2 if job.in_place else 1, min(levels(self._flow), job.top_level) + 1):
+            for_each = [list[Parcel]() for _ in range(team.size)]
+            for parcel in parcels:
+                if parcel.level == level:
+                    for_each[parcel.first[0] % team.size].append(parcel)
+            found = team.call([partial(Tasks.fold, level=level, parcels=own) for own in for_each])
+            report.add(_sum(done.report for done in found))
+            parcels = _parcels(found)
+        self._generation = team.generation
+        return report
+
+    def _assign(self, job: Job, portions: Sequence[Portion]) -> list[Assigned]:
+        """The tasks of each worker. What is new goes to the one that has the least."""
+        shares: list[Assigned] = [[] for _ in range(self._team.size)]
+        for task in spread(job, portions):
+            read = task[0].read
+            place: Hashable = read.partition if job.in_place else (read.topic, read.partition)
+            if place not in self._owners:
+                counts = Counter(self._owners.values())
+                self._owners[place] = min(range(self._team.size), key=lambda number: counts[number])
+            shares[self._owners[place]].append(task)
+        return shares
+
+
+def _sum(reports: Iterable[Report]) -> Report:
+    total = Report()
+    for report in reports:
+        total.add(report)
+    return total
+
+
+def _parcels(found: Iterable[Done]) -> list[Parcel]:
+    return [parcel for done in found for parcel in done.parcels]
+
+
+def _is_same(again: Report, before: Report) -> bool:
+    """Whether a batch was computed again as before: what is persisted already is not folded, so it cannot fail again."""
+    return (
+        _ends(again) == _ends(before)
+        and set(again.excluded) == set(before.excluded)
+        and set(again.failed) <= set(before.failed)
+        and not again.broken
+    )
+
+
+def _ends(report: Report) -> list[tuple[object, ...]]:
+    return sorted(
+        (end.topic, end.partition, end.last_offset, end.last_crc, end.records, end.replays)
+        for end in report.ends
+    )

@@ -1,0 +1,208 @@
+"""What one worker does: its share of a batch, step by step. The service asks for each step, and gets little in return."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from sqe_chain.engines import task
+from sqe_chain.engines.ahead import ahead
+from sqe_chain.engines.packing import PackedFlow
+from sqe_chain.engines.units import Key, Packed, UnitPacker, merged
+from sqe_chain.engines.warming import run_made_up_records
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Log, Output, StateStore
+from sqe_chain.segment.level import run_level
+from sqe_chain.segment.reading import Reading
+from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Units
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a worker needs for all batches of a flow.
+
+    Attributes:
+        packed: the flow.
+        log: where to read and publish.
+        stores: store name -> store, for the flow's stages.
+    """
+
+    packed: PackedFlow
+    log: Log
+    stores: Mapping[str, StateStore]
+
+    def store(self, stage: StageNode) -> StateStore:
+        """The store of a stage."""
+        return self.stores[stage.store or ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Units in the outbox of a worker, for the same state partition and stage.
+
+    Attributes:
+        level: that folds them.
+        first: key of the first one.
+        outbox: number of the worker that wrote them.
+        offset: where in its outbox.
+        size: bytes.
+    """
+
+    level: int
+    first: Key
+    outbox: int
+    offset: int
+    size: int
+
+
+@dataclass(slots=True)
+class Done:
+    """What running levels gave.
+
+    Attributes:
+        report: of the tasks.
+        parcels: units for deeper levels.
+    """
+
+    report: Report = field(default_factory=Report)
+    parcels: list[Parcel] = field(default_factory=list)
+
+
+class Outboxes:
+    """The outboxes of all workers, of which one is written here.
+
+    Args:
+        files: descriptors, by number of the worker.
+        mine: number of this worker.
+    """
+
+    def __init__(self, files: Sequence[int], mine: int) -> None:
+        self._files = files
+        self._mine = mine
+        self._end = 0
+
+    def put(self, level: int, packed: Packed) -> Parcel:
+        """Write units at the end of this worker's outbox."""
+        first, blob = packed
+        start, rest = self._end, memoryview(blob)
+        while rest:
+            written = os.pwrite(self._files[self._mine], rest, self._end)
+            self._end, rest = self._end + written, rest[written:]
+        return Parcel(level, first, self._mine, start, len(blob))
+
+    def get(self, parcel: Parcel) -> Packed:
+        """Read units that any worker has written."""
+        return parcel.first, os.pread(self._files[parcel.outbox], parcel.size, parcel.offset)
+
+    def clear(self) -> None:
+        """Empty this worker's outbox."""
+        os.ftruncate(self._files[self._mine], 0)
+        self._end = 0
+
+
+class Tasks:
+    """The share of one worker in the batch at hand, and what it keeps of it.
+
+    Args:
+        outboxes: where units for deeper levels go, and come from.
+    """
+
+    def __init__(self, outboxes: Outboxes) -> None:
+        self._outboxes = outboxes
+        self._flow: Flow
+        self._setup: Setup
+        self._job: Job | None = None
+        self._outputs: list[Sequence[Output]] = []
+        self._states: list[States] = []
+
+    def set_up(self, setup: Setup) -> None:
+        """Take up a flow, before everything else, and warm up.
+
+        Raises:
+            ConfigurationError: a module is missing.
+        """
+        self._setup, self._flow = setup, setup.packed.unpack()
+        run_made_up_records()
+        task.collect_rarely()
+
+    def process(self, job: Job, assigned: Sequence[Sequence[Portion]]) -> Done:
+        """Run level 0, and level 1 if in place.
+
+        Args:
+            job: the attempt.
+            assigned: the portions of each of this worker's tasks.
+        """
+        self.release()
+        self._job = job
+        read = ahead(self._setup.log, [portion for portions in assigned for portion in portions])
+
+        def blocks() -> Iterator[Block]:
+            for portions in assigned:
+                reading = Reading(self._flow, job, self._setup.store)
+                for portion in portions:
+                    yield from reading.read(portion, read(portion.read))
+                yield from reading.finish()
+
+        return self._keep(blocks())
+
+    def fold(self, level: int, parcels: list[Parcel]) -> Done:
+        """Run a level.
+
+        Args:
+            level: 1 or more.
+            parcels: all units of the state partitions that this worker folds.
+        """
+        if not parcels or self._job is None:
+            return Done()
+        parcels.sort(key=attrgetter("first"))
+        rows = merged(map(self._outboxes.get, parcels))
+        return self._keep(run_level(self._flow, self._job, level, rows, self._setup.store))
+
+    def publish(self) -> None:
+        """Write all outputs kept; returns when they are acknowledged."""
+        if self._outputs:
+            task.publish(self._setup.log, self._outputs)
+
+    def persist(self, level: int, applied: task.Applied) -> int:
+        """Write the changed states of one level; returns the rows written."""
+        rows = 0
+        for states in self._states:
+            if states.level == level and self._job is not None:
+                store = self._setup.store(self._flow.stage_at(states.stage))
+                rows += task.apply(self._flow, self._job, store, states, applied)
+        return rows
+
+    def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
+        """For a flow without stages: read, transform and publish."""
+        return task.republish(self._flow, job, portions, self._setup.log, self._setup.store)
+
+    def release(self) -> None:
+        """Forget what was kept, units included."""
+        self._job = None
+        self._outputs = []
+        self._states = []
+        self._outboxes.clear()
+
+    def _keep(self, blocks: Iterable[Block]) -> Done:
+        """Keep outputs and states, put units into the outbox, and add up the reports."""
+        done, packers = Done(), dict[int, UnitPacker]()
+
+        def put(level: int, packed: Iterable[Packed]) -> None:
+            done.parcels.extend(self._outboxes.put(level, one) for one in packed)
+
+        for block in blocks:
+            if isinstance(block, Outputs):
+                self._outputs.append(block.records)
+            elif isinstance(block, Units):
+                packer = packers.setdefault(block.level, UnitPacker())
+                put(block.level, packer.add(block.rows))
+            elif isinstance(block, States):
+                self._states.append(block)
+            else:
+                done.report.add(block)
+        for level, packer in packers.items():
+            put(level, packer.finish())
+        return done

@@ -1,0 +1,245 @@
+"""Fields of values, named by paths such as ``robot`` and ``meta.ts``: the Python text that reads one, checked against a type.
+
+Text is made, and not a function for each step, because it becomes part of a fold that is called for every message.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import keyword
+import linecache
+from collections.abc import Mapping
+from operator import attrgetter
+from types import UnionType
+from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from google.protobuf import message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow.functions import UserFunction
+
+_SCALARS: Final[Mapping[int, type]] = {
+    FieldDescriptor.CPPTYPE_STRING: str,
+    FieldDescriptor.CPPTYPE_FLOAT: float,
+    FieldDescriptor.CPPTYPE_DOUBLE: float,
+    FieldDescriptor.CPPTYPE_BOOL: bool,
+}
+LISTED: Final = 20
+"""Names of fields in an error."""
+
+
+class FieldReader(NamedTuple):
+    """How a field is read.
+
+    Attributes:
+        text: an expression over `value`, which gives None for what is null.
+        of: type of the field; None: it is not known.
+    """
+
+    text: str
+    of: type | None
+
+
+def read_field(python_type: type | None, path: str, *, optional: bool = False) -> FieldReader:
+    """How to read a field of values of a type.
+
+    Null are None, an unset protobuf field that has presence (``optional``, a message, one of a ``oneof``), and every field of
+    what is null.
+
+    Args:
+        python_type: of the values; None: it is not known.
+        path: names, separated by dots.
+        optional: what a dict or an object does not have is null, too.
+
+    Raises:
+        FlowError: the type has no such field; the text names those it has.
+    """
+    text, of = "value", python_type
+    for depth, name in enumerate(path.split(".")):
+        if of is None:
+            text = f"step({text}, {name!r}, {optional})"
+        elif issubclass(of, Message):
+            text, of = _of_message(text, of, name, depth)
+        elif issubclass(of, Mapping):
+            way = f".get({name!r})" if optional else f"[{name!r}]"
+            text, of = _unless_null(text, depth, way), None
+        elif optional and not _has(of, name):
+            text, of = f"getattr({text}, {name!r}, None)", None
+        else:
+            text, of = _unless_null(text, depth, _attribute(name)), _declared_type(of, name)
+    return FieldReader(text, of)
+
+
+def key_of_field(python_type: type | None, path: str) -> UserFunction:
+    """The function that gives a field as a key.
+
+    Raises:
+        FlowError: the type has no such field, or one that is neither text nor bytes.
+    """
+    text, of = read_field(python_type, path)
+    if of is not None and not issubclass(of, str | bytes):
+        raise FlowError(f"key={path!r} is of type {of.__name__}, and keys are str or bytes: give a function")
+    if text == f"value.{path}":
+        return attrgetter(path)
+    source = (
+        "def key(value):\n"
+        "    try:\n"
+        f"        return {text}\n"
+        "    except (AttributeError, KeyError, TypeError):\n"
+        f"        return walk(value, {path!r})  # raises what tells more\n"
+    )
+    made: UserFunction = compiled(f"key of field {path}", source, "key", {"step": step, "walk": walk})
+    return made
+
+
+def walk(value: object, path: str, *, optional: bool = False) -> Any:  # noqa: ANN401 - any value
+    """A field of a value, read step by step; see `read_field`.
+
+    Raises:
+        PoisonError: there is no such field.
+    """
+    for name in path.split("."):
+        value = step(value, name, optional)
+    return value
+
+
+def step(value: Any, name: str, optional: bool) -> Any:  # noqa: ANN401, FBT001 - any value; called by generated code
+    """One step of a path, where the type was not known before.
+
+    Args:
+        value: what has the field; of None every field is null.
+        name: of the field.
+        optional: what is missing is null.
+
+    Raises:
+        PoisonError: there is no such field.
+    """
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        found = value.get(name, step)
+    elif isinstance(value, Message):
+        descriptor = value.DESCRIPTOR.fields_by_name.get(name)
+        if descriptor is not None and descriptor.has_presence and not value.HasField(name):
+            return None
+        found = getattr(value, name, step)
+    else:
+        found = getattr(value, name, step)
+    if found is not step:
+        return found
+    if optional and not isinstance(value, Message):
+        return None
+    raise PoisonError(missing(type(value), name, value if isinstance(value, Mapping) else None))
+
+
+def missing(python_type: type, name: str, value: Mapping[str, object] | None = None) -> str:
+    """The text for a field that is not there.
+
+    Args:
+        python_type: what should have it.
+        name: its name.
+        value: the dict that lacks it.
+    """
+    names = sorted(map(str, value)) if value is not None else _names(python_type)
+    known = f"; it has {', '.join(names[:LISTED])}{', ...' if len(names) > LISTED else ''}" if names else ""
+    return f"{python_type.__qualname__} has no field {name!r}{known}"
+
+
+def compiled(title: str, source: str, name: str, names: Mapping[str, object]) -> Any:  # noqa: ANN401 - a function
+    """A function made from text, which `inspect.getsource` and tracebacks show.
+
+    Args:
+        title: what it is.
+        source: the text.
+        name: of the function in it.
+        names: what it refers to.
+    """
+    file = f"<{title}>"
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    scope: dict[str, Any] = {"__name__": __name__, **names}
+    exec(compile(source, file, "exec"), scope)  # noqa: S102 - our own text; names in it were checked
+    return scope[name]
+
+
+def _of_message(text: str, of: type[Message], name: str, depth: int) -> FieldReader:
+    descriptor: Any = of.DESCRIPTOR.fields_by_name.get(name)
+    if descriptor is None:
+        raise FlowError(missing(of, name))
+    if descriptor.has_presence and depth:
+        held = f"v{depth}"
+        is_set = f"({held} := {text}) is not None and {held}.HasField({name!r})"
+        text = f"({held}{_attribute(name)} if {is_set} else None)"
+    elif descriptor.has_presence:
+        text = f"({text}{_attribute(name)} if {text}.HasField({name!r}) else None)"
+    else:
+        text = _unless_null(text, depth, _attribute(name))
+    return FieldReader(text, _message_field(descriptor))
+
+
+def _message_field(descriptor: Any) -> type | None:  # noqa: ANN401 - protobuf's description of a field
+    if descriptor.is_repeated:
+        return None
+    if descriptor.message_type is not None:
+        found: type = message_factory.GetMessageClass(descriptor.message_type)
+        return found
+    if descriptor.type == FieldDescriptor.TYPE_BYTES:
+        return bytes
+    return _SCALARS.get(descriptor.cpp_type, int)
+
+
+def _attribute(name: str) -> str:
+    return (
+        f".{name}" if name.isidentifier() and not keyword.iskeyword(name) else f".__getattribute__({name!r})"
+    )
+
+
+def _unless_null(text: str, depth: int, access: str) -> str:
+    """An access to what may be null; a value itself never is."""
+    return f"(None if (v{depth} := {text}) is None else v{depth}{access})" if depth else f"{text}{access}"
+
+
+def _declared_type(of: type, name: str) -> type | None:
+    """The type of a field of a class; None if it is not known.
+
+    Raises:
+        FlowError: the class does not have it.
+    """
+    if not _has(of, name):
+        raise FlowError(missing(of, name))
+    try:
+        hint = get_type_hints(of, include_extras=True).get(name)
+    except Exception:  # noqa: BLE001 - a hint may be any expression
+        return None
+    return _class_of(hint)
+
+
+def _has(of: type, name: str) -> bool:
+    names = _names(of)
+    if hasattr(of, name) or name in names:
+        return True
+    # Attributes of other classes are seen in an object only.
+    return not names and of.__module__ != "builtins"
+
+
+def _names(of: type) -> list[str]:
+    """The fields of a type, as far as it declares them."""
+    if issubclass(of, Message):
+        return sorted(of.DESCRIPTOR.fields_by_name)
+    if dataclasses.is_dataclass(of):
+        return [field.name for field in dataclasses.fields(of)]
+    return list(getattr(of, "__struct_fields__", ()) or getattr(of, "_fields", ()))
+
+
+def _class_of(hint: object) -> type | None:
+    """The class that a hint names, without None."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        return _class_of(get_args(hint)[0])
+    if origin in (Union, UnionType):
+        classes = [one for one in get_args(hint) if one is not type(None)]
+        return _class_of(classes[0]) if len(classes) == 1 else None
+    if isinstance(origin, type):
+        return origin
+    return hint if isinstance(hint, type) and hint is not object else None

@@ -1,0 +1,312 @@
+"""The fold of declared aggregates, as one Python function made for the type of the values: no loop, no lookup, no call.
+
+`inspect.getsource` shows it, and so do tracebacks. Numbers take its short ways; whatever else there may be goes to a function of
+this module, which takes it or says why not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+from sqe_chain.codecs.aggregates import Part, Scalar, aggregates_of
+from sqe_chain.errors import FlowError, PoisonError, text_of
+from sqe_chain.flow.declared_aggregates import Aggregation
+from sqe_chain.flow.fields import compiled, read_field, step, walk
+from sqe_chain.flow.functions import UserFunction
+
+Declared = Mapping[str, Aggregation]
+"""Name of the field in the state -> its aggregate."""
+
+_SCALARS: Final[Mapping[type | None, Scalar]] = {int: "int", float: "float", str: "str", bool: "bool"}
+
+
+def states_of(aggregations: Declared, python_type: type | None) -> type[Any]:
+    """The class of the states.
+
+    Args:
+        aggregations: what they have.
+        python_type: of the values; None: it is not known.
+
+    Raises:
+        FlowError: the type has no such field, or one that cannot be added up.
+    """
+    parts = []
+    for name, one in aggregations.items():
+        of = read_field(python_type, one.field, optional=one.optional).of if one.field else None
+        takes, text = _TAKEN[one.kind]
+        if of is not None and takes and of not in takes:
+            raise FlowError(f"{name}={one}: the field is of type {of.__qualname__}; {text}")
+        parts.append(Part(name, one.kind, _SCALARS.get(of, "")))
+    return aggregates_of(tuple(parts))
+
+
+def fold_of(stage: str, aggregations: Declared, python_type: type | None) -> UserFunction:
+    """The fold, ``(state, value) -> None``.
+
+    Where the type of the values is not known, one is made for each that is met.
+
+    Args:
+        stage: name of the stage, for tracebacks.
+        aggregations: what it folds.
+        python_type: of the values.
+
+    Raises:
+        FlowError: the type has no such field.
+    """
+    names = {**_NAMES, "refuse": partial(refuse, aggregations)}
+    title = f"fold of stage {stage}"
+    if python_type is not None:
+        source = fold_source(aggregations, python_type)
+        made: UserFunction = compiled(title, source, "fold", names)
+        return made
+    names |= {"folds": {}, "fold_of_class": partial(_fold_of_class, stage, aggregations)}
+    by_class: UserFunction = compiled(title, _BY_CLASS, "fold", names)
+    return by_class
+
+
+def fold_source(aggregations: Declared, python_type: type) -> str:
+    """The text of the fold of values of one type.
+
+    Raises:
+        FlowError: the type has no such field.
+    """
+    read = dict.fromkeys((one.field, one.optional) for one in aggregations.values() if one.field)
+    held = {wanted: f"field_{number}" for number, wanted in enumerate(read)}
+    body = [
+        f"{variable} = {read_field(python_type, field, optional=optional).text}"
+        for (field, optional), variable in held.items()
+    ]
+    for name, one in aggregations.items():
+        body += _lines(name, one, held.get((one.field, one.optional), ""))
+    lines = "\n".join(f"        {line}" for line in body)
+    return f"def fold(state, value):\n    try:\n{lines}\n    except Exception as error:\n        refuse(state, value, error)\n"
+
+
+def merge_states(parts: Sequence[Part], state: Any, later: Any) -> None:  # noqa: ANN401 - of a generated class
+    """Change the state of an earlier session by that of a later one.
+
+    Args:
+        parts: what they have.
+        state: the one to change.
+        later: the other one.
+
+    Raises:
+        ValueError: a sum becomes infinite.
+    """
+    for name, kind, _ in parts:
+        ours, theirs = getattr(state, name), getattr(later, name)
+        found: Any
+        match kind:
+            case "count" | "sum":
+                found = finite(ours + theirs)
+            case "min":
+                found = theirs if ours is None or (theirs is not None and theirs < ours) else ours
+            case "max":
+                found = theirs if ours is None or (theirs is not None and theirs > ours) else ours
+            case "first":
+                found = theirs if ours is None else ours
+            case "last":
+                found = ours if theirs is None else theirs
+            case _:
+                total, count = Part(name, kind).kept
+                for kept in (total, count):
+                    setattr(state, kept, finite(getattr(state, kept) + getattr(later, kept)))
+                values = getattr(state, count)
+                found = getattr(state, total) / values if values else None
+        setattr(state, name, found)
+
+
+def finite(number: float) -> float:
+    """A number, if JSON can express it.
+
+    Raises:
+        ValueError: it is NaN or infinite.
+    """
+    if not _is_finite(number):
+        raise ValueError(f"it is {number}, which cannot be stored")
+    return number
+
+
+def _is_finite(number: float) -> bool:
+    return number.__class__ is int or math.isfinite(number)  # an int may be too large for `isfinite`
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
+    """A value, if JSON reads it back unchanged.
+
+    Raises:
+        TypeError: it does not.
+        ValueError: a number is NaN or infinite, or a text has parts of characters.
+    """
+    kind = value.__class__
+    if kind is int or kind is bool or value is None:
+        return value
+    if kind is str:
+        value.encode()
+    elif kind is float:
+        finite(value)
+    elif kind is list:
+        for one in value:
+            plain(one)
+    elif kind is dict:
+        for name, one in value.items():
+            if name.__class__ is not str:
+                raise TypeError("a dict whose keys are not text is not JSON")
+            plain(one)
+            plain(name)
+    else:
+        raise TypeError(f"{_PLAIN}, not {kind.__qualname__}")
+    return value
+
+
+def ordered(value: Any) -> Any:  # noqa: ANN401 - whatever a field holds
+    """A value that can be compared with others of its type, and stored.
+
+    Raises:
+        TypeError: it cannot.
+        ValueError: a number is NaN or infinite, or a text has parts of characters.
+    """
+    if value.__class__ not in (int, float, str, bool):
+        raise TypeError(f"{_ORDERED}, not {value.__class__.__qualname__}")
+    return plain(value)
+
+
+def number(value: Any) -> NoReturn:  # noqa: ANN401 - whatever a field holds
+    """Refuse what is no number, or makes a sum infinite.
+
+    Raises:
+        TypeError: it is no int or float.
+        ValueError: it is NaN or infinite, or the sum.
+    """
+    if value.__class__ is not int and value.__class__ is not float:
+        raise TypeError(f"{_NUMBERS}, not {value.__class__.__qualname__}")
+    raise ValueError(
+        "the sum is too large for a float" if _is_finite(value) else f"it is {value}, which cannot be stored"
+    )
+
+
+def refuse(aggregations: Declared, state: object, value: object, error: Exception) -> NoReturn:
+    """Say which aggregate could not take a value, and why.
+
+    Args:
+        aggregations: those of the fold.
+        state: as it was left.
+        value: the value.
+        error: what was raised.
+
+    Raises:
+        PoisonError: always.
+    """
+    for name, one in aggregations.items():
+        for found in _objections(name, one, state, value):
+            raise PoisonError(f"{name}={one}: {text_of(found)}") from error
+    raise PoisonError(f"{type(error).__name__}: {text_of(error)}") from error
+
+
+def _objections(name: str, one: Aggregation, state: object, value: object) -> Iterator[Exception]:
+    """What is wrong with one aggregate's field."""
+    try:
+        found = walk(value, one.field, optional=one.optional) if one.field else 0
+        if found is None or one.kind == "count":
+            return
+        if one.kind in ("first", "last"):
+            plain(found)
+        elif one.kind in ("min", "max"):
+            kept = getattr(state, name)
+            if kept is not None and (ordered(found).__class__ is str) != (kept.__class__ is str):
+                raise TypeError(  # noqa: TRY301 - one way for all of them
+                    f"a {type(found).__qualname__} cannot be compared with the {type(kept).__qualname__} that it has"
+                )
+            ordered(found)
+        elif found.__class__ not in (int, float) or not _is_finite(found):
+            number(found)
+        else:
+            total = getattr(state, name if one.kind == "sum" else Part(name, "mean").kept[0]) + found
+            if not _is_finite(total):
+                number(found)
+    except Exception as error:  # noqa: BLE001 - also what a property of the value raises
+        yield error
+
+
+def _lines(name: str, one: Aggregation, field: str) -> list[str]:
+    """The text of one aggregate, for a field that is held in a variable."""
+    total, values = (f"state.{kept}" for kept in Part(name, "mean").kept)
+    text = _TEXTS[one.kind if field else "count all"]
+    return text.format(kept=f"state.{name}", field=field, total=total, values=values).splitlines()
+
+
+def _fold_of_class(stage: str, aggregations: Declared, python_type: type) -> UserFunction:
+    try:
+        return fold_of(f"{stage} of {python_type.__qualname__}", aggregations, python_type)
+    except FlowError as error:  # found when the first value of this type comes
+        raise PoisonError(text_of(error)) from error
+
+
+_TEXTS: Final[Mapping[str, str]] = {
+    "count all": """\
+{kept} += 1
+""",
+    "count": """\
+if {field} is not None:
+    {kept} += 1
+""",
+    "sum": """\
+if {field}.__class__ is int:
+    {kept} += {field}
+elif {field}.__class__ is float and (total := {kept} + {field}) - total == 0:
+    {kept} = total
+elif {field} is not None:
+    number({field})
+""",
+    "mean": """\
+if ({field}.__class__ is float or {field}.__class__ is int) and (total := {total} + {field}) - total == 0:
+    values = {values} + 1
+    {kept} = total / values
+    {total}, {values} = total, values
+elif {field} is not None:
+    number({field})
+""",
+    "first": """\
+if {kept} is None and {field} is not None:
+    {kept} = {field} if {field}.__class__ is int else plain({field})
+""",
+    "last": """\
+if {field} is not None:
+    {kept} = {field} if {field}.__class__ is int else plain({field})
+""",
+    **{
+        kind: f"""\
+if {{field}} is not None:
+    if {{field}}.__class__ is not int and ({{field}}.__class__ is not float or {{field}} - {{field}} != 0):
+        ordered({{field}})
+    if (kept := {{kept}}) is None or {{field}} {sign} kept:
+        {{kept}} = {{field}}
+"""
+        for kind, sign in (("min", "<"), ("max", ">"))
+    },
+}
+"""Kind of an aggregate -> its text. NaN and infinity are what gives no 0 if it is subtracted from itself."""
+_BY_CLASS: Final = """\
+def fold(state, value):
+    found = folds.get(value.__class__)
+    if found is None:
+        found = folds[value.__class__] = fold_of_class(value.__class__)
+    found(state, value)
+"""
+_NUMBERS: Final = "sum and mean take int and float"
+_ORDERED: Final = "min and max compare int, float, str and bool"
+_PLAIN: Final = "first and last keep int, float, str, bool, and lists and dicts of them"
+_TAKEN: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
+    "count": ((), ""),
+    "sum": ((int, float), _NUMBERS),
+    "mean": ((int, float), _NUMBERS),
+    "min": ((int, float, str, bool), _ORDERED),
+    "max": ((int, float, str, bool), _ORDERED),
+    "first": ((int, float, str, bool, list, dict), _PLAIN),
+    "last": ((int, float, str, bool, list, dict), _PLAIN),
+}
+"""Types that an aggregate takes, if the type of its field is declared, and the text that says so."""
+_NAMES: Final[Mapping[str, Any]] = {"step": step, "number": number, "ordered": ordered, "plain": plain}

@@ -1,0 +1,108 @@
+"""Closing all windows at the end of a finite input (`--once --close-windows`): whether it can be done, and with what.
+
+It is a plan that reads nothing. What it does follows from the states before it and the latest event time read, so a redo
+repeats it. Plans list all closings (`sqe_chain.protocol.closes`), so that a rebuild repeats them, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from sqe_chain.errors import START_OVER, ConfigurationError, NotCaughtUp, ServiceStopped
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import Node
+from sqe_chain.ports import Bounds, TopicPartition
+from sqe_chain.protocol.closes import MAX_CLOSES
+from sqe_chain.protocol.cutting import Part, silent_limits
+from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of
+from sqe_chain.protocol.plan import Plan, mark_name
+from sqe_chain.segment.closing import Closing
+from sqe_chain.segment.event_times import Progress
+
+
+def check_closes(flow: Flow) -> None:
+    """Check that a flow has windows to close, and that what comes after them does not need the input that closes them.
+
+    Raises:
+        ConfigurationError: it has none; or an output after them has SQE's record keys, which name one input each.
+    """
+    windowed = {stage.index for stage in flow.stages() if stage.stage_kind.windowed}
+    if not windowed:
+        raise ConfigurationError(
+            f"flow {flow.name!r}: --close-windows (close_windows=True) closes windows, but no stage of the flow has any; leave it out"
+        )
+    for output in flow.outputs():
+        if output.process_id is not None and windowed & _before(flow, output):
+            raise ConfigurationError(
+                f"{output.declared_at}: output {output.name!r} after a windowed stage has SQE's record keys, which name one input "
+                "each: windows that the end of the input closes have none; use to(), or run without --close-windows"
+            )
+
+
+def _before(flow: Flow, node: Node) -> set[int]:
+    found = set(node.parents)
+    for parent in node.parents:
+        found |= _before(flow, flow.nodes[parent])
+    return found
+
+
+def closing_part(
+    flow: Flow,
+    last: Plan,
+    part: Part,
+    bounds: Mapping[TopicPartition, Bounds],
+    caught_up: CaughtUp,
+    clock_ms: int,
+) -> Part | None:
+    """The part of a batch that closes all windows; None when nothing has been read since they were closed last, or ever.
+
+    Args:
+        flow: the flow.
+        last: the last plan; everything that it could release is released.
+        part: what the next batch would read.
+        bounds: of the input partitions.
+        caught_up: who is not waited for, at the end of the input; see `Plan.caught_up`.
+        clock_ms: the batch's clock.
+
+    Raises:
+        NotCaughtUp: more is expected: from a republisher that is behind, because new records have come, or after a rebuild.
+        ServiceStopped: they have been closed too often.
+    """
+    offsets = last.next_offsets()
+    if silent_limits(offsets, last.silent_until) is not None or last.unfinished or last.closes.pending:
+        raise NotCaughtUp(
+            f"flow {flow.name!r}: its windows cannot be closed, because after a rebuild not all is read again that it had read "
+            "before; nothing was closed. Start it until it has caught up"
+        )
+    found = progress_of(KnownTimes.after(last).all_at(offsets, caught_up, clock_ms))
+    expected = next((one for one in found if one.waited_for), None)
+    if expected is not None or not part.empty or last.held:
+        raise NotCaughtUp(
+            f"flow {flow.name!r}: its windows cannot be closed, because {_why(expected, offsets, bounds)}; nothing was closed. Start it "
+            "again when all is there"
+        )
+    times_ms = [one.latest_ms for one in found if one.latest_ms is not None]
+    if not times_ms or last.closes.known({mark_name(*tp): offset for tp, offset in offsets.items()}):
+        return None
+    if last.closes.full:
+        raise ServiceStopped(
+            f"flow {flow.name!r}: its windows were closed {MAX_CLOSES} times; each plan lists them, so that a rebuild can repeat "
+            "them, and holds no more. Nothing was closed. Run it without --close-windows from now on, and close windows by "
+            f"heartbeats; or {START_OVER}"
+        )
+    ranges = tuple(replace(planned, start=planned.stop) for planned in last.ranges)
+    closing = Closing(last.closes.done + 1, max(times_ms))
+    return Part(ranges, offsets, caught_up=caught_up, closing=closing)
+
+
+def _why(
+    expected: Progress | None, offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]
+) -> str:
+    """Why more is expected."""
+    for tp, offset in sorted(offsets.items()):
+        if bounds[tp].stable_end > offset:
+            return f"new records have come into {tp[0]}[{tp[1]}]"
+    if expected is None:
+        return "records still wait for event time"
+    return f"a republisher has not yet passed on all that it has to bring into {expected.topic}[{expected.partition}]"

@@ -1,0 +1,407 @@
+"""The operators between two places of rest (sources, stages, outputs) as one Python function, written once for each flow.
+
+A chain of closures would call each other for every value; here a value goes through a loop in which the user's functions are
+called one after the other, in the order in which record after record would call them. `sqe-chain show --compiled` prints the
+text, and tracebacks show its lines.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import (
+    FilterNode,
+    FunctionNode,
+    KeyByNode,
+    KeyedNode,
+    MapNode,
+    Node,
+    OutputNode,
+    SourceNode,
+    StageNode,
+)
+from sqe_chain.flow.stage_kind import Side
+from sqe_chain.flow.units import number
+
+TITLE: Final = "operators after "
+"""How the titles of texts begin."""
+DEEPEST: Final = 10
+"""Operators in one function; Python nests no more than 20 loops."""
+_INDENT: Final = "    "
+
+
+class Operators(NamedTuple):
+    """The text of the operators after a node.
+
+    Attributes:
+        source: the text: a function ``bind(now_ms, collector, origin_of)``, which returns the function that takes values.
+        title: what it is, for tracebacks.
+        nodes: the nodes whose functions it calls.
+    """
+
+    source: str
+    title: str
+    nodes: tuple[Node, ...]
+
+
+class Place(NamedTuple):
+    """Where a value is in the text.
+
+    Attributes:
+        value: name of its variable.
+        key: that of its key; None: nobody asks for it.
+        path: expression of its path; None: nobody asks for it.
+        depth: how deep the text is nested.
+        operators: how many operators there are in its function so far.
+    """
+
+    value: str
+    key: str | None
+    path: str | None
+    depth: int
+    operators: int = 0
+
+
+def operators_after(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Operators | None:
+    """The operators after a node; None when nobody wants what it gives.
+
+    Args:
+        flow: the flow.
+        node: source or stage. After a source the function takes the values of a whole run of records,
+            ``run(inputs, values, keys, paths, failed)``; after a stage one value, ``push(value, key, path, origin)``.
+        side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+        shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
+    """
+    writer = _Writer(flow, shuffled, of_run=isinstance(node, SourceNode))
+    return writer.written(node, side)
+
+
+def texts(flow: Flow) -> list[Operators]:
+    """All operators of a flow: after each source, as it is read in place, and after each stage."""
+    stages = flow.stages()
+    everywhere = frozenset(stage.index for stage in stages)
+    sides: tuple[Side, ...] = ("", "changes", "dropped")
+    found = [operators_after(flow, source, "", frozenset()) for source in flow.sources()]
+    found += [operators_after(flow, stage, side, everywhere) for stage in stages for side in sides]
+    return [one for one in found if one is not None]
+
+
+class _Writer:
+    """Writes the text.
+
+    Args:
+        flow: the flow.
+        shuffled: see `operators_after`.
+        of_run: the values are those of a run of records.
+    """
+
+    def __init__(self, flow: Flow, shuffled: frozenset[int], *, of_run: bool) -> None:
+        self._flow = flow
+        self._shuffled = shuffled
+        self._of_run = of_run
+        self._origin = "origin_of(i)" if of_run else "origin"
+        self._input = "i" if of_run else "origin"
+        self._shared = set[int]()
+        self._pending: list[Node] = []
+        self._nodes: dict[int, Node] = {}
+
+    def written(self, node: Node, side: Side) -> Operators | None:
+        """See `operators_after`."""
+        first = [child for child in self._flow.children(node.index) if child.side == side]
+        if not first:
+            return None
+        self._reach(first)
+        body = self._run_function(node, first) if self._of_run else self._push_function(node, first)
+        written = set[int]()
+        while self._pending:
+            own = self._pending.pop()
+            if own.index not in written:
+                written.add(own.index)
+                body = [*self._own_function(own), *body]
+        name, origin_of = ("run", ", origin_of") if self._of_run else ("push", "")
+        lines = [*self._bindings(), *body, f"return {name}"]
+        head = f"def bind(now_ms, collector{origin_of}):"
+        source = "\n".join([head, *(f"{_INDENT}{line}" if line else "" for line in lines), ""])
+        what = f"{side}() of " if side else ""
+        return Operators(
+            source, f"{TITLE}{what}{node.described(self._flow.nodes)}", tuple(self._nodes.values())
+        )
+
+    def _reach(self, first: Iterable[Node]) -> None:
+        """Note the nodes of the text, and those to which several lead."""
+        ways, pending = Counter[int](), [*first]
+        while pending:
+            node = pending.pop()
+            ways[node.index] += 1
+            if node.index not in self._nodes:
+                self._nodes[node.index] = node
+                pending += [] if isinstance(node, KeyedNode) else self._flow.children(node.index)
+        self._shared = {index for index, times in ways.items() if times > 1}
+
+    # --- functions ------------------------------------------------------------------------------------------
+
+    def _run_function(self, node: Node, first: Sequence[Node]) -> list[str]:
+        keyed, tracked = wants_key(self._flow, first), self._tracks(first)
+        columns = ["inputs", "values", *(["keys"] if keyed else []), *(["paths"] if tracked else [])]
+        names = ["i", "v", *(["k"] if keyed else []), *(["p"] if tracked else [])]
+        place = Place("v", "k" if keyed else None, "p" if tracked else None, 4)
+        body = self._written_into([], first, node, place)
+        return [
+            "def run(inputs, values, keys, paths, failed):",
+            *self._nonlocal(),
+            f"{_INDENT}each = zip({', '.join(columns)})",
+            f"{_INDENT}while True:",
+            f"{_INDENT * 2}try:",
+            f"{_INDENT * 3}for {', '.join(names)} in each:",
+            *body,
+            f"{_INDENT * 3}return",
+            f"{_INDENT * 2}except Exception as error:",
+            f"{_INDENT * 3}if failed(i, error):",
+            f"{_INDENT * 4}return",
+        ]
+
+    def _push_function(self, node: Node, first: Sequence[Node]) -> list[str]:
+        body = self._written_into([], first, node, Place("v", "k", "p", 1))
+        return ["def push(v, k, p, origin):", *self._nonlocal(), *body]
+
+    def _own_function(self, node: Node) -> list[str]:
+        """An operator that several lead to, or that lies deep, as a function of its own."""
+        body = self._written_one([], node, Place("v", "k", "p", 1))
+        return [f"def node_{node.index}(v, k, p, {self._input}):", *self._nonlocal(), *body, ""]
+
+    def _written_into(self, lines: list[str], children: Sequence[Node], parent: Node, at: Place) -> list[str]:
+        for branch, child in enumerate(children):
+            path = at.path if self._tracks([child]) else None
+            if path is not None and len(children) > 1:
+                path = f"{path} + {number(branch)!r}"
+            if path is not None and isinstance(child, StageNode) and child.stage_kind.inputs > 1:
+                path = f"{path} + {number(child.parents.index(parent.index))!r}"
+            own = at._replace(path=path)
+            if child.index in self._shared or (at.operators >= DEEPEST and isinstance(child, FunctionNode)):
+                self._pending.append(child)
+                arguments = own.value, own.key or "None", own.path or "None", self._input
+                lines.append(f"{_INDENT * at.depth}node_{child.index}({', '.join(arguments)})")
+            else:
+                self._written_one(lines, child, own)
+        return lines
+
+    def _written_one(self, lines: list[str], node: Node, at: Place) -> list[str]:
+        if isinstance(node, StageNode):
+            return self._into_stage(lines, node, at)
+        if isinstance(node, OutputNode):
+            return self._into_output(lines, node, at)
+        children = self._flow.children(node.index)
+        if not isinstance(node, FunctionNode):
+            return self._written_into(lines, children, node, at)
+        indent, n = _INDENT * at.depth, node.index
+        call = self._call(f"f{n}", node.takes_context, at)
+        below = at._replace(operators=at.operators + 1)
+        lines.append(f"{indent}# {node.word}, {node.declared_at}")
+        match node:
+            case MapNode():
+                lines.append(f"{indent}v{n} = {call}")
+                below = below._replace(value=f"v{n}")
+            case FilterNode():
+                lines.append(f"{indent}if {call}:")
+                below = below._replace(depth=at.depth + 1)
+            case KeyByNode():
+                if wants_key(self._flow, children):
+                    lines += [f"{indent}k{n} = {call}", *_as_bytes(f"k{n}", indent, "")]
+                    below = below._replace(key=f"k{n}")
+                else:
+                    lines.append(f"{indent}key_bytes({call})")
+            case _:
+                below = self._each(lines, n, call, below)
+        return self._written_into(lines, children, node, below)
+
+    def _each(self, lines: list[str], n: int, call: str, at: Place) -> Place:
+        """The text of a loop over what a flat_map gives."""
+        indent, tracked = _INDENT * at.depth, at.path is not None
+        inner = indent + _INDENT
+        lines += [
+            f"{indent}b{n} = None",
+            f"{indent}for {f'n{n}, ' if tracked else ''}v{n} in {f'enumerate({call})' if tracked else call}:",
+            f"{inner}if v{n} is b{n} and v{n}.__class__ not in IMMUTABLE:",
+            f"{inner}{_INDENT}raise PoisonError(SAME_OBJECT)",
+            f"{inner}b{n} = v{n}",
+        ]
+        if tracked:
+            lines.append(f"{inner}p{n} = {at.path} + number(n{n})")
+        return at._replace(value=f"v{n}", path=f"p{n}" if tracked else None, depth=at.depth + 1)
+
+    # --- where values rest ----------------------------------------------------------------------------------
+
+    def _into_stage(self, lines: list[str], node: StageNode, at: Place) -> list[str]:
+        n, kind = node.index, node.stage_kind
+        indent = _INDENT * at.depth
+        lines.append(f"{indent}# into {node.called}, {node.declared_at}")
+        if kind.heartbeat is not None:
+            call = self._call(f"beats{n}", kind.heartbeat.takes_context, at)
+            beat = self._unit(
+                node, "beat", "b''" if n in self._shuffled else "None", "''", f"{at.path} + number(part)"
+            )
+            lines += [
+                f"{indent}if {call}:",
+                f"{indent}{_INDENT}for part, beat in enumerate(EVERY_PART):",
+                f"{indent}{_INDENT * 2}{beat}",
+                f"{indent}else:",
+            ]
+            indent += _INDENT
+        key = self._key(lines, node, at, indent, "" if kind.needs_key else f"k{n} is not None and ")
+        value = at.value
+        if n in self._shuffled:
+            lines += [
+                f"{indent}if {value}.__class__ is not c{n}:",
+                f"{indent}{_INDENT}t{n}, e{n} = travelling({n}, {value})",
+                f"{indent}{_INDENT}c{n} = {value}.__class__",
+                f"{indent}{self._unit(node, key, f'e{n}({value})', f't{n}', at.path)}",
+            ]
+        else:
+            lines += [
+                f"{indent}if {value}.__class__ is not c{n}:",
+                f"{indent}{_INDENT}travelling({n}, {value})",
+                f"{indent}{_INDENT}c{n} = {value}.__class__",
+                f"{indent}{self._unit(node, key, value, repr(''), at.path)}",
+            ]
+        return lines
+
+    def _unit(self, node: StageNode, key: str, value: str, tag: str, path: str | None) -> str:
+        """The text that gives a unit to a stage."""
+        n = node.index
+        if self._of_run and n not in self._shuffled:
+            return f"keys{n}({key}); values{n}({value}); paths{n}({path}); inputs{n}(i)"
+        return f"units{n}(({key}, {value}, {tag}, {path}, {self._input}))"
+
+    def _into_output(self, lines: list[str], node: OutputNode, at: Place) -> list[str]:
+        n, value, indent = node.index, at.value, _INDENT * at.depth
+        lines.append(f"{indent}# to {node.name}, {node.declared_at}")
+        key = at.key or "None"
+        if node.key is not None:
+            key = self._key(lines, node, at, indent, f"k{n} is not None and ")
+        if deleted := deleted_type(self._flow, node):
+            lines += [
+                f"{indent}if {value} is None:",
+                f"{indent}{_INDENT}{self._payload(n, key, repr(deleted), 'None')}",
+            ]
+            lines.append(f"{indent}else:")
+            indent += _INDENT
+        lines += [
+            f"{indent}if {value}.__class__ is not c{n}:",
+            f"{indent}{_INDENT}t{n}, e{n} = encoded({n}, {value})",
+            f"{indent}{_INDENT}c{n} = {value}.__class__",
+            f"{indent}{self._payload(n, key, f't{n}', f'e{n}({value})')}",
+        ]
+        return lines
+
+    def _payload(self, n: int, key: str, type_name: str, payload: str) -> str:
+        made = f"made(({n}, {key}, {type_name}, {payload}))"
+        return f"{made}; made_of(i)" if self._of_run else made
+
+    # --- parts ----------------------------------------------------------------------------------------------
+
+    def _key(self, lines: list[str], node: KeyedNode, at: Place, indent: str, unless: str) -> str:
+        """The text that finds the key of a value at a stage or an output; returns the name of its variable."""
+        n = node.index
+        identity = node.stage_kind.identity if isinstance(node, StageNode) else None
+        if identity is not None:
+            origin = self._origin if identity.takes_context else "None"
+            lines.append(f"{indent}k{n} = identity{n}(now_ms, {at.value}, {at.key or 'None'}, {origin})")
+            return f"k{n}"
+        if node.key is None:
+            if unless:
+                return at.key or "None"
+            lines.append(f"{indent}k{n} = {at.key or 'None'}")
+        else:
+            lines.append(f"{indent}k{n} = {self._call(f'key{n}', node.key_takes_context, at)}")
+        lines += _as_bytes(f"k{n}", indent, unless)
+        return f"k{n}"
+
+    def _call(self, function: str, takes_context: bool, at: Place) -> str:  # noqa: FBT001
+        context = f", Context({self._origin}, {at.key or 'None'}, now_ms)" if takes_context else ""
+        return f"{function}({at.value}{context})"
+
+    def _tracks(self, nodes: Iterable[Node]) -> bool:
+        """Whether paths matter after some nodes: they order the units of an input in a stage."""
+        return any(isinstance(node, StageNode) for node in _reached(self._flow, nodes))
+
+    def _nonlocal(self) -> list[str]:
+        found = [n for n, node in self._nodes.items() if isinstance(node, KeyedNode)]
+        names = [f"{letter}{n}" for n in found for letter in "cte"]
+        return [f"{_INDENT}nonlocal {', '.join(names)}"] if names else []
+
+    def _bindings(self) -> list[str]:
+        """What lives longer than one call: lists that take what comes to rest, and how it was encoded last."""
+        lines = ["known_key, new_key = collector.keys.get, collector.new_key"]
+        lines += [
+            f"c{n} = t{n} = e{n} = None" for n, node in self._nodes.items() if isinstance(node, KeyedNode)
+        ]
+        for n, node in self._nodes.items():
+            if isinstance(node, StageNode):
+                if self._of_run and n not in self._shuffled:
+                    lines += [
+                        f"{name}{n} = collector.runs[{n}].{name}.append"
+                        for name in ("keys", "values", "paths", "inputs")
+                    ]
+                else:
+                    lines.append(f"units{n} = collector.units[{n}].append")
+        if any(isinstance(node, OutputNode) for node in self._nodes.values()):
+            lines.append("made = collector.made.append")
+            if self._of_run:
+                lines.append("made_of = collector.made_of.append")
+        return lines
+
+
+def wants_key(flow: Flow, nodes: Iterable[Node]) -> bool:
+    """Whether any of some nodes, or any after them, looks at the key that units have there."""
+    return any(node.needs_key for node in _reached(flow, nodes, with_key=True))
+
+
+def _reached(flow: Flow, nodes: Iterable[Node], *, with_key: bool = False) -> Iterator[Node]:
+    """Some nodes, and those after them up to where values rest, each once; with the same key: as long as units keep it."""
+    pending, seen = [*nodes], set[int]()
+    while pending:
+        node = pending.pop()
+        if node.index in seen:
+            continue
+        seen.add(node.index)
+        yield node
+        if not isinstance(node, KeyedNode) and (node.keeps_key or not with_key):
+            pending += flow.children(node.index)
+
+
+def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:
+    """The user's functions by their names in the text."""
+    found: dict[str, Any] = {}
+    for node in nodes:
+        if isinstance(node, FunctionNode):
+            found[f"f{node.index}"] = node.function
+        elif isinstance(node, KeyedNode) and node.key is not None:
+            found[f"key{node.index}"] = node.key
+        if isinstance(node, StageNode) and node.stage_kind.heartbeat is not None:
+            found[f"beats{node.index}"] = node.stage_kind.heartbeat.function
+    return found
+
+
+def deleted_type(flow: Flow, output: OutputNode) -> str:
+    """The state type of a stage whose `changes()` feed this output; empty for other outputs."""
+    node: Node = output
+    while not isinstance(node, SourceNode | StageNode):
+        if node.side == "changes":
+            stage = flow.stage_of(node)
+            codec = output.encoding if not isinstance(output.encoding, type | None) else stage and stage.codec
+            return codec.type_name if codec else ""
+        node = flow.nodes[node.parents[0]]
+    return ""
+
+
+def _as_bytes(key: str, indent: str, unless: str) -> list[str]:
+    """The text that makes bytes of a key. Texts are remembered: then the same key is one object, whose hash is known."""
+    return [
+        f"{indent}if {key}.__class__ is str:",
+        f"{indent}{_INDENT}{key} = known_key({key}) or new_key({key})",
+        f"{indent}elif {unless}{key}.__class__ is not bytes:",
+        f"{indent}{_INDENT}{key} = key_bytes({key})",
+    ]

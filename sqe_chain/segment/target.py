@@ -1,0 +1,131 @@
+"""What an output remembers of what it wrote, and what it makes of each lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqe_chain.envelope.template import OutputTemplate, key_field
+from sqe_chain.errors import OutputRefused, OutputTooLarge
+from sqe_chain.flow import Flow
+from sqe_chain.flow.context import Origin, TopicIdPartition
+from sqe_chain.flow.nodes import OutputNode
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import Headers, TopicInfo
+from sqe_chain.ports.accepting import refusal
+
+RECORD_OVERHEAD = 512
+"""Bytes of a record batch's header, and slack, that `max.message.bytes` has to hold beside a record."""
+
+LastWritten = list[tuple[dict[int, bytes], int, bytes]]
+"""What was written last on some partitions: where a lane remembers it, the partition, and the field `previous` that says it."""
+
+_KNOWN_KEYS = 200_000
+
+
+class Writing:
+    """What one output makes of one lane: its template, and for each of its partitions what it wrote last."""
+
+    __slots__ = ("encode_in", "frame", "previous", "template")
+
+    def __init__(self, template: OutputTemplate) -> None:
+        self.template = template
+        self.frame = template.frame
+        self.encode_in = template.encode_in
+        self.previous: dict[int, bytes] = {}
+
+
+class Target:
+    """One output, for one shard."""
+
+    def __init__(
+        self,
+        flow: Flow,
+        node: OutputNode,
+        shard: int | None,
+        info: TopicInfo | None,
+        suffix: str,
+        watermark_ms: int,
+    ) -> None:
+        self.name = f"{flow.name}/{node.name}{suffix}"
+        self.topic = node.topic
+        self.partitions = node.partitions
+        self.process_id = node.process_id
+        self.carrier = node.carrier
+        # Without information a redo is at work: it publishes what was published, whatever the topic accepts now.
+        self.largest = (info.max_message_bytes if info else 1 << 62) - RECORD_OVERHEAD
+        self.info = info
+        self.needs_key = info is not None and info.compacted
+        # What a stage publishes comes from many inputs, and whose headers should it have?
+        self.headers = node.headers and shard is None
+        self.one_by_one = node.carrier != "value" or node.process_id is not None
+        self.keys: dict[bytes, tuple[int, bytes]] = {}
+        self._shard = shard
+        self._watermark_ms = watermark_ms
+        self.lanes: dict[int, Writing] = {}
+
+    def key(self, key: bytes) -> tuple[int, bytes]:
+        """The partition of a key, and its field in the envelope; remembered in `keys`."""
+        if len(self.keys) >= _KNOWN_KEYS:
+            self.keys.clear()
+        known = self.keys[key] = partition_of(key, self.partitions), key_field(key)
+        return known
+
+    def places(self, keys: Sequence[bytes | None], partition: int) -> list[tuple[int, bytes]]:
+        """The partitions of keys, and their fields in envelopes.
+
+        Args:
+            keys: the keys.
+            partition: the partition of their inputs, which decides about records without a key.
+        """
+        known: Any = self.keys.get
+        found: list[Any] = list(map(known, keys))
+        if all(found):
+            return found
+        # By the input's partition: the same in every attempt, and each lane has one output partition.
+        none = partition % self.partitions, b""
+        return [
+            place or (none if key is None else known(key) or self.key(key))
+            for place, key in zip(found, keys, strict=True)
+        ]
+
+    def writing(self, tp: TopicIdPartition, lane: int, stated: int) -> Writing:
+        """The template for a lane; remembered in `lanes`.
+
+        Args:
+            tp: where its inputs are read.
+            lane: as marks use it.
+            stated: as its envelopes state it; 0 at the origin.
+        """
+        known = self.lanes.get(lane)
+        if known is not None:
+            return known
+        template = OutputTemplate(
+            lane=stated,
+            topic=tp.topic,
+            topic_id=tp.topic_id,
+            partition=tp.partition,
+            output=self.name,
+            shard=self._shard,
+            watermark_ms=self._watermark_ms,
+        )
+        made = self.lanes[lane] = Writing(template)
+        return made
+
+    def check(self, origin: Origin, key: bytes | None, timestamp_ms: int | None, now_ms: int) -> None:
+        """Raise OutputRefused for a record that the topic refuses."""
+        found = refusal(self.info, key, timestamp_ms, now_ms) if self.info else None
+        if found:
+            raise OutputRefused(f"output {self.name!r}: {origin} gave a record; topic {self.topic!r} {found}")
+
+    def too_large(self, origin: Origin, size: int) -> OutputTooLarge:
+        """The error for a record that the topic does not accept."""
+        return OutputTooLarge(
+            f"output {self.name!r}: {origin} gave a record of {size} bytes, topic {self.topic!r} accepts "
+            f"{self.largest + RECORD_OVERHEAD} (max.message.bytes); raise it, or split the payloads over keys"
+        )
+
+
+def headers_size(headers: Headers) -> int:
+    """Bytes that a record's headers take, with room for their lengths."""
+    return sum(len(name.encode()) + len(content or b"") + 10 for name, content in headers)

@@ -1,0 +1,140 @@
+"""Goal: joins on Spark join each value once, with what there was at its own time, through kills of their service.
+
+Method: real processes on real servers. Orders come by a republisher that is killed before its commits, so it says them
+again; the service with a join with a table and a join of two streams is killed at chosen events. What receivers get is
+compared with loops over all that was ever said.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sqe_chain import ReplayFilter, read
+from sqe_chain.dev import KafkaServer, RedisServer
+from sqe_chain.ports import Range
+from tests.support.join_flows import AFTER_MS, BEFORE_MS, OUTPUTS, Fact
+from tests.support.service_processes import KILLED, Deployment
+
+pytestmark = pytest.mark.timeout(1500)
+
+AT = ("recovered,sealed", "claimed,published", "claimed,persisted")
+SPARK = ("--master", "local[2]", "--spark-conf", "spark.driver.memory=512m")
+KEYS = 8
+ROUND_MS = 5_000
+END = "end"
+"""Keys that begin so only move event time on."""
+Joined = Counter[tuple[str, int, int | None]]
+"""Key, number of the order, number of what it was joined with -> how often."""
+
+
+class Joins(Deployment):
+    """The facts of one test."""
+
+    def __init__(self, kafka: str, store: str, directory: Path) -> None:
+        topics = {"orders": 2, "relayed": 2, "customers": 2, "payments": 2, "named": 2, "paid": 2}
+        super().__init__("tests.support.join_flows", kafka, store, directory, topics)
+        self.said: dict[str, list[Fact]] = {"orders": [], "customers": [], "payments": []}
+        self._random = random.Random(7)
+        self._now_ms = 1_000_000
+        self._unsent: list[tuple[str, Fact]] = []
+
+    def feed(self, count: int) -> None:
+        """Orders, payments and changes of customers, in the order of their times; not every key has every kind."""
+        for _ in range(count):
+            self._now_ms += self._random.randrange(ROUND_MS // count)
+            topic = self._random.choice(list(self.said))
+            keys = range(KEYS) if topic == "orders" else range(1, KEYS)
+            self.say(topic, f"key-{self._random.choice(keys)}")
+        self.move_time_on(0)
+
+    def say(self, topic: str, key: str) -> None:
+        fact = {"key": key, "number": len(self.said[topic]), "at_ms": self._now_ms}
+        self.said[topic].append(fact)
+        self._unsent.append((topic, fact))
+
+    def move_time_on(self, by_ms: int) -> None:
+        """Facts of each kind for each partition, so that all of them go on to the same time; and send all facts."""
+        self._now_ms += by_ms
+        for topic in self.said:
+            for number in range(6):  # the republisher chooses partitions by key
+                self.say(topic, f"{END}-{number}")
+        for topic in self.said:
+            own = [fact for name, fact in self._unsent if name == topic]
+            self.produce(topic, [(partition_of(fact["key"]), json.dumps(fact).encode()) for fact in own])
+        self._unsent.clear()
+
+    def received(self, topic: str) -> Joined:
+        """What a receiver gets that ignores replays."""
+        name, found = self.topic(topic), Joined()
+        info = self.log.describe([name])[name]
+        accepts = ReplayFilter({name: info.topic_id})
+        places = [(name, partition) for partition in range(info.partitions)]
+        for (_, partition), bound in self.log.bounds(places).items():
+            read_all = Range(name, info.topic_id, partition, bound.begin, bound.stable_end)
+            for message in (one for block in self.log.read(read_all) for one in block):
+                if accepts.accept(message):  # type: ignore[arg-type]
+                    for fact in read(message.value() or b"", strict=True).payloads_as(dict):
+                        assert fact is not None
+                        if not fact["key"].startswith(END):
+                            found[fact["key"], fact["order"], fact["other"]] += 1
+        return found
+
+    def expected(self) -> dict[str, Joined]:
+        """The same, by loops over all facts."""
+        named, paid = Joined(), Joined()
+        for order in self.said["orders"]:
+            if order["key"].startswith(END):
+                continue
+            place = order["key"], order["number"]
+            own = [one for one in self.said["customers"] if one["key"] == order["key"]]
+            held = [one["number"] for one in own if one["at_ms"] <= order["at_ms"]]
+            named[(*place, held[-1] if held else None)] += 1
+            near = [
+                one["number"]
+                for one in self.said["payments"]
+                if one["key"] == order["key"]
+                and order["at_ms"] - BEFORE_MS <= one["at_ms"] <= order["at_ms"] + AFTER_MS
+            ]
+            for number in near or [None]:
+                paid[(*place, number)] += 1
+        return {"named": named, "paid": paid}
+
+
+def partition_of(key: str) -> int:
+    """Of the raw topics: not where Kafka's partitioner would put it, so each partition has records for both state partitions."""
+    return sum(key.encode()) % 2
+
+
+@pytest.fixture
+def joins(broker: KafkaServer, redis_server: RedisServer, tmp_path: Path) -> Iterator[Joins]:
+    made = Joins(broker.bootstrap, redis_server.url, tmp_path)
+    yield made
+    made.close()
+
+
+def test_joins_on_spark_are_exact_through_kills(joins: Joins) -> None:
+    killed = []
+    for at in AT:
+        joins.feed(30)
+        relay = joins.start("relay", signal_at="committed,published:SIGKILL")
+        relay.wait_for("committed")
+        joins.feed(30)  # in this batch it states how far the one before has come
+        assert relay.wait() == KILLED, relay.text
+        killed.append(joins.run_until_killed("joins", *SPARK, at=at, engine="spark"))
+    assert [run.all("published")[-1]["outputs"] > 0 for run in killed[1:]] == [True, True]
+    joins.feed(30)
+    joins.move_time_on(2 * AFTER_MS)  # so that no partner can come any more
+    joins.run_once("relay")
+    last = joins.run_once("joins", *SPARK, engine="spark")
+    expected = joins.expected()
+    assert {topic: joins.received(topic) for topic in OUTPUTS} == expected
+    assert any(other is None for _, _, other in expected["named"])
+    assert any(other is None for _, _, other in expected["paid"])
+    assert max(Counter(order for _, order, _ in expected["paid"]).values()) > 1, "an order with two payments"
+    assert sum(line["replays"] for line in last.all("committed")) > 0

@@ -1,0 +1,85 @@
+"""Goal: a republisher that reads several topics is waited for while it is behind on any of them.
+
+Method: it has passed on one topic to its end and is down; of the other, a record that is earlier than all that is known is
+still to come. The reader is told that no more input is expected.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.partitioner import partition_of
+from sqe_chain.stages import Tumbling
+from sqe_chain.testing.rehearsal import Rehearsal
+
+HOUR_MS = 3_600_000
+NUMBERS = itertools.count()
+Event = dict[str, Any]
+
+
+def add(total: Int64Value, _: Event) -> None:
+    total.value += 1
+
+
+def key_of(event: Event) -> str:
+    return str(event["key"])
+
+
+@pytest.mark.parametrize("behind", ["a", "b"])
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_what_comes_by_another_topic_is_waited_for(behind: str, partitions: int, hops: int) -> None:
+    """With two partitions, each has heard of one of the two ways only."""
+    log = MemoryLog(f"ways-{next(NUMBERS)}")
+    topic, relays = ["a", "b"], list[Rehearsal]()
+    for hop in range(hops):
+        relay = Flow(f"relay-{hop}")
+        relay.source(topic, dict, raw=hop == 0).to(f"hop-{hop}", key=key_of, partitions=partitions)
+        relays.append(Rehearsal(relay, partitions={"a": 1, "b": 1}, log=log))
+        topic = [f"hop-{hop}"]
+    flow = Flow("hours", state_partitions=1)
+    windows = flow.source(topic, dict).windowed(
+        "windows", Tumbling(HOUR_MS), key=key_of, state=Int64Value, fold=add, guard=None, retention_ms=10**12
+    )
+    windows.to("results", partitions=1)
+    windows.dropped().to("late", partitions=1)
+    service = Rehearsal(flow, log=log)
+    ahead = "b" if behind == "a" else "a"
+    keys = {
+        name: next(
+            key for key in map(str, range(9)) if partition_of(key.encode(), partitions) == place % partitions
+        )
+        for place, name in enumerate((ahead, behind))
+    }
+
+    def say(topic: str, hour: int, key: str) -> None:
+        log.append(topic, 0, json.dumps({"key": key}).encode(), key.encode(), None, hour * HOUR_MS)
+
+    def pass_on() -> None:
+        for one in relays:
+            one.batch()
+        service.batch()
+
+    for name in (behind, ahead):
+        say(name, 0, keys[name])
+    pass_on()
+    say(ahead, 10, keys[ahead])
+    pass_on()
+    say(behind, 5, keys[ahead])
+    for _ in range(3):
+        service.batch(at_end=True)
+    say(ahead, 12, keys[ahead])
+    for one in (*relays, service):
+        one.run_until_caught_up()
+    assert not log.records("late")
+    hours = sorted(
+        one.span.start_ms // HOUR_MS for one in service.windows("windows") for _ in range(one.state.value)
+    )
+    assert hours == [0, 0, 5, 10, 12]

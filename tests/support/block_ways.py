@@ -1,0 +1,57 @@
+"""The ways in which a block of records may be taken, so that tests can compare them: all of them give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sqe_chain.envelope.block import Block
+from sqe_chain.replays import runs
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment import deciding, level, poison, reading
+from tests.support import naive_operators
+from tests.support.naive_operators import NaiveCompiler
+
+NEVER = 1 << 30
+"""No block is that long."""
+
+
+@contextmanager
+def taken_as(*, block: int = 1, run: int = 1, naive: bool = False) -> Iterator[list[int]]:
+    """Take records in another way.
+
+    Args:
+        block: from so many on, the records of a block are looked at by columns.
+        run: from so many on, ordinary ones are decided about as a run.
+        naive: the operators are closures.
+
+    Yields:
+        The lengths of the runs.
+    """
+    taken: list[int] = []
+    accept = runs.accept_run
+
+    def noted(marks: PartitionMarks, found: Block, begin: int, end: int) -> bool:
+        if not accept(marks, found, begin, end):
+            return False
+        taken.append(end - begin)
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deciding, "WORTHWHILE", block)
+        patch.setattr(deciding, "WORTHWHILE_RUN", run)
+        patch.setattr(runs, "accept_run", noted)
+        if naive:
+            patch.setattr(reading, "Compiler", NaiveCompiler)
+            patch.setattr(level, "Compiler", NaiveCompiler)
+            patch.setattr(poison, "_OURS", (*poison._OURS, naive_operators.__file__))
+        yield taken
+
+
+@contextmanager
+def one_by_one() -> Iterator[None]:
+    """Record by record, through closures."""
+    with taken_as(block=NEVER, run=NEVER, naive=True):
+        yield

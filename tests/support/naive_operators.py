@@ -1,0 +1,334 @@
+"""The operators as closures that call each other for every value: slow, and plain to see. Generated text must give the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from sqe_chain.codecs.registry import tag_of
+from sqe_chain.errors import PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.context import Context, Origin
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.flow.nodes import (
+    FilterNode,
+    FlatMapNode,
+    FunctionNode,
+    KeyByNode,
+    KeyedNode,
+    MapNode,
+    Node,
+    OutputNode,
+    SourceNode,
+    StageNode,
+)
+from sqe_chain.flow.stage_kind import Side
+from sqe_chain.flow.units import Push, number
+from sqe_chain.partitioner import key_bytes, key_of_each
+from sqe_chain.segment.compiler import IMMUTABLE, SAME_OBJECT, Collector, Encode, RunFunction, encoding_of
+from sqe_chain.segment.operator_text import deleted_type
+from sqe_chain.stages.record_work import pack_key_and_id
+
+
+class NaiveCompiler:
+    """Does what `sqe_chain.segment.compiler.Compiler` does.
+
+    Args:
+        flow: the flow.
+        collector: where units and payloads arrive.
+        now_ms: the batch's clock for contexts.
+        shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
+    """
+
+    def __init__(self, flow: Flow, collector: Collector, now_ms: int, shuffled: frozenset[int]) -> None:
+        self._flow = flow
+        self._collector = collector
+        self._now_ms = now_ms
+        self._shuffled = shuffled
+
+    def after(self, node: Node, side: Side = "") -> Push | None:
+        """The function that takes what a node gives; None when nobody wants it.
+
+        Args:
+            node: source, operator or stage.
+            side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
+        """
+        pushes = [
+            self._compile(child, node) for child in self._flow.children(node.index) if child.side == side
+        ]
+        if not pushes:
+            return None
+        return pushes[0] if len(pushes) == 1 else _fan_out(pushes)
+
+    def after_source(self, node: SourceNode, origin_of: Callable[[int], Origin]) -> RunFunction:
+        """The function that takes what a source gives, record by record."""
+        push, collector, shuffled = self.after(node), self._collector, self._shuffled
+        assert push is not None
+
+        def run(
+            inputs: Sequence[int],
+            values: Sequence[Any],
+            keys: Sequence[bytes | None],
+            paths: Sequence[bytes],
+            failed: Callable[[int, Exception], bool],
+        ) -> None:
+            for index, value, key, path in zip(inputs, values, keys, paths, strict=True):
+                before = {stage: len(units) for stage, units in collector.units.items()}
+                try:
+                    push(value, key, path, origin_of(index))
+                except Exception as error:  # noqa: BLE001 - as the text does it
+                    del collector.made[len(collector.made_of) :]
+                    for stage, units in collector.units.items():
+                        del units[before[stage] :]
+                    if failed(index, error):
+                        return
+                    continue
+                for stage, units in collector.units.items():
+                    for own, unit, tag, way, _ in units[before[stage] :]:
+                        if stage in shuffled:
+                            units[before[stage]] = own, unit, tag, way, index
+                            before[stage] += 1
+                        else:
+                            columns = collector.runs[stage]
+                            columns.keys.append(own)
+                            columns.values.append(unit)
+                            columns.paths.append(way)
+                            columns.inputs.append(index)
+                    del units[before[stage] :]
+                collector.made_of += [index] * (len(collector.made) - len(collector.made_of))
+
+        return run
+
+    def _compile(self, node: Node, parent: Node) -> Push:
+        if isinstance(node, StageNode):
+            push = self._stage(node)
+            return _numbered(node.parents.index(parent.index), push) if node.stage_kind.inputs > 1 else push
+        if isinstance(node, OutputNode):
+            return self._output(node)
+        down = self.after(node)
+        if down is None:
+            raise AssertionError(f"{node.declared_at}: checked when declared")
+        if not isinstance(node, FunctionNode):
+            return down
+        # Paths give units their order in a stage; payloads for outputs are in order as they come.
+        if isinstance(node, FlatMapNode) and not node.takes_context and not self._reaches_a_stage(node):
+            return _flat_map_to_outputs(node.function, down)
+        plain, with_context = _OPERATORS[type(node)]
+        if node.takes_context:
+            return with_context(node.function, down, self._now_ms)
+        return plain(node.function, down)
+
+    def _reaches_a_stage(self, node: Node) -> bool:
+        """Whether units go on to a stage: only there do paths matter."""
+        children = self._flow.children(node.index)
+        return any(isinstance(child, StageNode) or self._reaches_a_stage(child) for child in children)
+
+    def _key_of(self, node: KeyedNode) -> UserFunction | None:
+        """The key function of a stage or output, as ``(value, key, origin) -> key`` if it takes the context."""
+        function, now_ms = node.key, self._now_ms
+        if function is None or not node.key_takes_context:
+            return function
+        return lambda value, key, origin: function(value, Context(origin, key, now_ms))
+
+    def _key_and_id(self, identity: DeclaredFunction) -> UserFunction:
+        """Key and id together; the id decides the state partition."""
+        find, now_ms = identity.function, self._now_ms
+
+        def both(value: object, key: bytes | None, origin: Origin) -> bytes:
+            found = find(value, Context(origin, key, now_ms)) if identity.takes_context else find(value)
+            return pack_key_and_id(key, None if found is None else key_bytes(found))
+
+        return both
+
+    def _stage(self, node: StageNode) -> Push:
+        identity, heartbeat = node.stage_kind.identity, node.stage_kind.heartbeat
+        if identity is not None:
+            push = self._into(node, self._key_and_id(identity), with_context=True)
+        else:
+            push = self._into(node, self._key_of(node), with_context=node.key_takes_context)
+        return push if heartbeat is None else self._with_heartbeats(node, heartbeat, push)
+
+    def _with_heartbeats(self, node: StageNode, heartbeat: DeclaredFunction, push: Push) -> Push:
+        """A heartbeat goes into every state partition, without a value, under a key that belongs there.
+
+        The user's function is called here and nowhere else, with the stream's own key. Stages know a heartbeat by
+        its missing value.
+        """
+        append, keys = self._collector.units[node.index].append, key_of_each(self._flow.state_partitions)
+        shuffled, now_ms = node.index in self._shuffled, self._now_ms
+        beats, takes_context = heartbeat.function, heartbeat.takes_context
+
+        def push_or_beat(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+            if beats(value, Context(origin, key, now_ms)) if takes_context else beats(value):
+                for part, own in enumerate(keys):
+                    append((own, b"" if shuffled else None, "", path + number(part), origin))
+            else:
+                push(value, key, path, origin)
+
+        return push_or_beat
+
+    def _into(self, node: StageNode, to_key: UserFunction | None, *, with_context: bool = False) -> Push:
+        """Into a stage, under the key that a function gives; without one, under the unit's own."""
+        append = self._collector.units[node.index].append
+        shuffled, keyed = node.index in self._shuffled, node.stage_kind.needs_key
+        known: dict[type, tuple[str, Encode]] = {}
+
+        def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+            own = key if to_key is None else to_key(value, key, origin) if with_context else to_key(value)
+            if own.__class__ is str:
+                own = own.encode()
+            elif own.__class__ is not bytes and (keyed or own is not None):
+                own = key_bytes(own)
+            found = known.get(value.__class__)
+            if found is None:
+                codec = encoding_of(self._flow, node, value)
+                found = known[value.__class__] = tag_of(codec), codec.encode
+            if shuffled:
+                tag, encode = found
+                append((own, encode(value), tag, path, origin))
+            else:
+                append((own, value, "", path, origin))
+
+        return push
+
+    def _output(self, node: OutputNode) -> Push:
+        append = self._collector.made.append
+        to_key, with_context = self._key_of(node), node.key_takes_context
+        index = node.index
+        deleted = deleted_type(self._flow, node)
+        known: dict[type, tuple[str, Encode]] = {}
+
+        def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+            if to_key is not None:
+                key = to_key(value, key, origin) if with_context else to_key(value)
+                if key.__class__ is str:
+                    key = key.encode()
+                elif key is not None and key.__class__ is not bytes:
+                    key = key_bytes(key)
+            if value is None and deleted:
+                append((index, key, deleted, None))
+                return
+            found = known.get(value.__class__)
+            if found is None:
+                codec = encoding_of(self._flow, node, value, node.encoding)
+                found = known[value.__class__] = codec.type_name, codec.encode
+            type_name, encode = found
+            append((index, key, type_name, encode(value)))
+
+        return push
+
+
+def _numbered(number_of_input: int, push: Push) -> Push:
+    """Into a stage with several inputs: the path ends with the number of the one that a unit came by."""
+    own = number(number_of_input)
+
+    def push_numbered(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        push(value, key, path + own, origin)
+
+    return push_numbered
+
+
+def _fan_out(pushes: list[Push]) -> Push:
+    branches = [(number(branch), push) for branch, push in enumerate(pushes)]
+
+    def push_all(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        for branch, push in branches:
+            push(value, key, path + branch, origin)
+
+    return push_all
+
+
+def _map(function: UserFunction, down: Push) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        down(function(value), key, path, origin)
+
+    return push
+
+
+def _filter(function: UserFunction, down: Push) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        if function(value):
+            down(value, key, path, origin)
+
+    return push
+
+
+def _key_by(function: UserFunction, down: Push) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        down(value, key_bytes(function(value)), path, origin)
+
+    return push
+
+
+def _flat_map(function: UserFunction, down: Push) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        _push_each(function(value), down, key, path, origin)
+
+    return push
+
+
+def _flat_map_to_outputs(function: UserFunction, down: Push) -> Push:
+    """The same without paths: payloads are gathered in the order in which they come."""
+
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        before = None
+        for item in function(value):
+            if item is before and item.__class__ not in IMMUTABLE:
+                raise PoisonError(SAME_OBJECT)
+            before = item
+            down(item, key, path, origin)
+
+    return push
+
+
+def _map_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        down(function(value, Context(origin, key, now_ms)), key, path, origin)
+
+    return push
+
+
+def _filter_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        if function(value, Context(origin, key, now_ms)):
+            down(value, key, path, origin)
+
+    return push
+
+
+def _key_by_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        down(value, key_bytes(function(value, Context(origin, key, now_ms))), path, origin)
+
+    return push
+
+
+def _flat_map_in_context(function: UserFunction, down: Push, now_ms: int) -> Push:
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        _push_each(function(value, Context(origin, key, now_ms)), down, key, path, origin)
+
+    return push
+
+
+def _push_each(items: Iterable[object], down: Push, key: bytes | None, path: bytes, origin: Origin) -> None:
+    before = None
+    for index, item in enumerate(items):
+        # A stage keeps units until it folds them: changed in between, all of them would be the last one.
+        if item is before and item.__class__ not in IMMUTABLE:
+            raise PoisonError(SAME_OBJECT)
+        before = item
+        down(item, key, path + number(index), origin)
+
+
+_OPERATORS: Final[
+    dict[
+        type[FunctionNode],
+        tuple[Callable[[UserFunction, Push], Push], Callable[[UserFunction, Push, int], Push]],
+    ]
+] = {
+    MapNode: (_map, _map_in_context),
+    FilterNode: (_filter, _filter_in_context),
+    FlatMapNode: (_flat_map, _flat_map_in_context),
+    KeyByNode: (_key_by, _key_by_in_context),
+}
+"""How an operator is compiled: without the context, and with it."""

@@ -1,0 +1,152 @@
+"""What a writer says, and all that comes of it in one input partition after the other: for tests of the short ways."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, cast
+
+from google.protobuf.wrappers_pb2 import BytesValue, StringValue
+
+from sqe_chain.chain import root_position
+from sqe_chain.envelope.message import wrap
+from sqe_chain.envelope.template import OutputTemplate
+from sqe_chain.errors import ChainError
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Header, Message, Range
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.event_times import EventTimes
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.segment.reading import Reading
+from sqe_chain.segment.results import Job, Portion, Report, States
+from sqe_chain.segment.states import Claim, Transition
+
+TYPE = StringValue.DESCRIPTOR.full_name
+
+
+class Told(NamedTuple):
+    """A message: who writes it, what is special about it, its word, time, and the watermark that it bears."""
+
+    lane: int
+    kind: str
+    word: str
+    at_ms: int
+    watermark_ms: int
+
+
+@dataclass
+class Record:
+    """A message as a log gives it."""
+
+    at: int
+    data: bytes
+    time_ms: int
+
+    def headers(self) -> None:
+        return None
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes:
+        return self.data
+
+    def key(self) -> None:
+        return None
+
+    def leader_epoch(self) -> int:
+        return 0
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.time_ms
+
+
+def records_of(script: Sequence[Told]) -> list[Record]:
+    """What two writers with three lanes write, and a producer at the origin."""
+    offsets, records = [0, 0, 0], list[Record]()
+    for lane, kind, word, at_ms, watermark_ms in script:
+        if kind == "root":
+            value = wrap(StringValue(value=word), key=None, timestamp_ms=at_ms)
+        else:
+            offsets[lane] += kind != "replay"
+            template = OutputTemplate(
+                lane=0,
+                topic=f"raw-{lane}",
+                topic_id=bytes(16),
+                partition=lane,
+                output=f"up-{lane // 2}/words",
+                watermark_ms=watermark_ms,
+            )
+            position = root_position(1, offsets[lane])
+            value, _ = template.encode(
+                b"", offsets[lane], 1, 0, 1, position, at_ms + 10_000 * (kind == "far"), b"k",
+                BytesValue.DESCRIPTOR.full_name if kind == "other type" else TYPE,
+                [StringValue(value=word).SerializeToString()], b"",
+            )  # fmt: skip
+        records.append(Record(len(records), value[:-1] if kind == "cut short" else value, at_ms))
+    return records
+
+
+@dataclass
+class Store:
+    """What is stored; the header does not move."""
+
+    header: Header
+    rows: dict[bytes, bytes | None] = field(default_factory=dict)
+
+    def read(self, *where: Any) -> tuple[Header, list[bytes | None], Header]:
+        return self.header, [self.rows.get(row) for row in where[-1]], self.header
+
+
+def outcome(
+    flow: Flow,
+    batches: Sequence[Sequence[Record]],
+    cursor: bytes | None,
+    sizes: int,
+    exclusions: tuple[Exclusion, ...] = (),
+    *,
+    last: Flow | None = None,
+) -> object:
+    """Everything that comes of batches, which are read in blocks; all topics bring the same.
+
+    Args:
+        flow: the flow.
+        batches: the records of each.
+        cursor: how far an earlier attempt has written the last batch; None: there was none.
+        sizes: of blocks.
+        exclusions: what the plans leave out.
+        last: how the flow is declared when it reads the last batch; None: as before.
+    """
+    store = Store(Header(1, "run", 3, "plan-3"))
+    topics = sorted(topic for source in flow.sources() for topic in source.topics)
+    marks = {topic: PartitionMarks(topic, bytes(16), 0) for topic in topics}
+    times = {topic: EventTimes(0) for topic in topics}
+    waiting: Any = {}
+    told: list[str] = []
+    for number, batch in enumerate(batches):
+        if number == len(batches) - 1 and cursor is not None:
+            store.header = Header(1, "run", 3, "plan-3", begun_id="plan-4", cursor=cursor)
+        job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True, waiting=waiting)
+        own = last if last is not None and number == len(batches) - 1 else flow
+        reading = Reading(own, job, lambda _: cast("Any", store))
+        found: list[Any] = []
+        blocks = [batch[begin : begin + sizes] for begin in range(0, len(batch), sizes)]
+        try:
+            for topic in topics:
+                portion = Portion(
+                    Range(topic, bytes(16), 0, 0, 100), marks[topic], exclusions, times=times[topic]
+                )
+                found += reading.read(portion, cast("Sequence[Sequence[Message]]", blocks))
+            found += reading.finish()
+        except ChainError as error:
+            return [*told, type(error).__name__, str(error)]
+        report: Report = found[-1]
+        waiting = report.waiting
+        for end in report.ends:
+            assert end.times is not None
+            marks[end.topic], times[end.topic] = end.marks, end.times.settled()
+        told += [repr(block) for block in found]
+        for block in found:
+            if isinstance(block, States):
+                store.rows.update(block.rows)
+    return told

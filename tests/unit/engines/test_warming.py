@@ -1,0 +1,79 @@
+"""Goal: a warm-up changes nothing outside, and calls no function of the user. Method: ports that refuse to be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+from uuid import uuid4
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Commit, Message, Range, StateStore, TopicPartition
+from sqe_chain.stores import open_store
+from sqe_chain.testing.faults import FaultScript, FaultyLog, FaultyStore
+
+
+def refuse(*_: object) -> Any:
+    raise AssertionError("no function of the user may be called")
+
+
+def flow() -> Flow:
+    found = Flow("sums", state_partitions=2)
+    sums = (
+        found.source("words", StringValue)
+        .map(refuse)
+        .aggregate("sum", key=refuse, state=Int64Value, fold=refuse)
+    )
+    sums.changes().to("totals", partitions=1)
+    return found
+
+
+class WatchedLog(MemoryLog):
+    """Says what was read, and refuses commits."""
+
+    reads: ClassVar[list[Range]] = []
+
+    def read(self, read_range: Range) -> Iterator[Sequence[Message]]:  # type: ignore[override]
+        self.reads.append(read_range)
+        return super().read(read_range)
+
+    def commit(self, group: str, commits: Mapping[TopicPartition, Commit]) -> None:
+        raise AssertionError("nothing may be committed")
+
+
+def made_log() -> WatchedLog:
+    log = WatchedLog(uuid4().hex)
+    log.reads.clear()
+    for topic in ("words", "totals"):
+        log.create_topic(topic, 2)
+    for number in range(3):
+        log.append("words", 0, f"no envelope {number}".encode())
+    return log
+
+
+def test_a_warm_up_reads_and_writes_nothing() -> None:
+    log, script = made_log(), FaultScript()
+    store: StateStore = FaultyStore(open_store(f"memory://{uuid4().hex}"), script)
+    engine = InProcessEngine(flow(), FaultyLog(log, script), lambda _: store)
+    engine.warm_up()
+    assert script.calls > 0, "it connects"
+    assert script.written == []
+    assert log.records("totals") == []
+    assert [(one.partition, one.start, one.stop) for one in log.reads if one.topic == "words"] == [
+        (0, 2, 3),
+        (1, 0, 0),
+    ]
+    assert (engine._outputs, engine._states) == ([], [])
+
+
+def test_a_warm_up_of_what_is_not_there_fails_by_name() -> None:
+    log = made_log()
+    log.delete("totals")
+    engine = InProcessEngine(flow(), log, lambda _: open_store(f"memory://{uuid4().hex}"))
+    with pytest.raises(ConfigurationError, match="totals"):
+        engine.warm_up()

@@ -1,0 +1,218 @@
+"""Workers do what they are told, say how it failed, and are replaced when lost. Method: real processes, no broker, no store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sqe_chain.dev.process import ProcessIdentity, wait_until
+from sqe_chain.engines.units import UnitPacker, merged
+from sqe_chain.engines.workers import Team, WorkersEngine
+from sqe_chain.engines.workers.tasks import Done, Outboxes, Parcel
+from sqe_chain.engines.workers.team import MOST_LOSSES
+from sqe_chain.errors import ChainError, ConfigurationError, EngineLost, GapError, Unavailable
+from sqe_chain.flow import Flow
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Range
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.segment.results import Job, Portion, Report
+from sqe_chain.segment.states import Claim, Transition
+from tests.support import worker_commands as commands
+
+PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def team() -> Iterator[Team]:
+    found = Team(2, "workers of a test")
+    yield found
+    found.close()
+
+
+def test_each_worker_gets_its_own_command(team: Team) -> None:
+    assert team.call([commands.pid, commands.pid]) == team.pids()
+
+
+def test_an_error_comes_back_by_its_own_name_and_a_permanent_one_first(team: Team) -> None:
+    with pytest.raises(GapError, match="a hole") as caught:
+        team.call([commands.be_away, commands.find_a_gap])
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("t", 1, 7)
+    with pytest.raises(ChainError, match="a task failed unexpectedly: ValueError: unexpected"):
+        team.call([commands.go_wrong, commands.pid])
+    assert team.call([commands.pid, commands.pid]) == team.pids(), "an error is no reason to replace anybody"
+
+
+def test_a_warning_of_a_library_reaches_the_log_of_the_service(
+    team: Team, caplog: pytest.LogCaptureFixture
+) -> None:
+    team.call([commands.warn, commands.pid])
+    assert caplog.record_tuples == [("some.library", logging.WARNING, "careful: 3")]
+
+
+def test_a_lost_worker_is_replaced_and_begins_as_the_others_did(team: Team, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    team.prepare(partial(commands.remember, file=begun))
+    before, generation = team.call([commands.pid, commands.pid]), team.generation
+    with pytest.raises(Unavailable, match=r"worker 2 of 2 \(process \d+\) was killed by SIGKILL"):
+        team.call([commands.pid, commands.die])
+    assert team.generation == generation + 1, "before new ones start: what was kept is gone now"
+    after = team.call([commands.pid, commands.pid])
+    assert not set(before) & set(after)
+    assert begun.read_text() == "x" * 4
+
+
+def test_a_worker_that_dies_while_it_has_nothing_to_do_is_noticed(team: Team) -> None:
+    one = ProcessIdentity.of(team.pids()[0])
+    assert one is not None
+    team.call([commands.pid, commands.pid])
+    os.kill(one.pid, signal.SIGKILL)
+    with pytest.raises(Unavailable, match="worker 1 of 2"):
+        team.call([commands.pid, commands.pid])
+    assert len(set(team.call([commands.pid, commands.pid]))) == 2
+
+
+def test_losses_in_one_batch_are_limited(team: Team) -> None:
+    for _ in range(MOST_LOSSES - 1):
+        with pytest.raises(Unavailable):
+            team.call([commands.pid, commands.die])
+    with pytest.raises(EngineLost, match="start the service again"):
+        team.call([commands.pid, commands.die])
+    team.end_batch()
+    with pytest.raises(Unavailable):
+        team.call([commands.pid, commands.die])
+
+
+def test_signals_to_all_processes_end_no_worker_whenever_they_come(tmp_path: Path) -> None:
+    """At its first instruction, and in the middle of a command."""
+    team, go_on = Team(2, "workers of a test"), tmp_path / "go-on"
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            for pid in team.pids():
+                os.kill(pid, number)
+        team.tell(partial(commands.wait_for, file=go_on))
+        assert wait_until(go_on.with_suffix(".waiting").exists, PATIENCE_S)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            for pid in team.pids():
+                os.kill(pid, number)
+        go_on.touch()
+        assert team.call([commands.pid, commands.pid]) == team.pids()
+    finally:
+        team.close()
+
+
+def test_workers_end_with_the_team_in_the_middle_of_a_command(tmp_path: Path) -> None:
+    team, never = Team(2, "workers of a test"), tmp_path / "never"
+    team.tell(partial(commands.wait_for, file=never))
+    assert wait_until(never.with_suffix(".waiting").exists, PATIENCE_S)
+    found = [ProcessIdentity.of(pid) for pid in team.pids()]
+    team.close()
+    assert [one for one in found if one is not None and one.alive()] == []
+
+
+units = st.tuples(
+    st.integers(0, 2),
+    st.integers(1, 2),
+    st.just("t"),
+    st.integers(0, 2),
+    st.integers(0, 30),
+    st.binary(max_size=4),
+)
+
+
+@given(st.lists(st.sets(units, max_size=30), min_size=1, max_size=3))
+def test_units_in_outboxes_come_in_order(found: list[set[Any]]) -> None:
+    files = [os.memfd_create(f"outbox-{number}") for number in range(len(found))]
+    try:
+        outboxes = [Outboxes(files, number) for number in range(len(found))]
+        parcels: list[Parcel] = []
+        seen: set[Any] = set()
+        for outbox, own in zip(outboxes, found, strict=True):
+            packer = UnitPacker()
+            rows = [(*one, b"key", "tag", b"value", b"carried") for one in sorted(own - seen)]
+            seen |= own
+            packed = [*packer.add(cast("Any", rows)), *packer.finish()]
+            parcels += [outbox.put(1, one) for one in packed]
+        parcels.sort(key=lambda parcel: parcel.first)
+        assert [row[:6] for row in merged(map(outboxes[0].get, parcels))] == sorted(seen)
+        outboxes[0].clear()
+        assert os.fstat(files[0]).st_size == 0
+    finally:
+        for file in files:
+            os.close(file)
+
+
+# --- who does what -------------------------------------------------------------------------------
+
+
+class Told:
+    """A team that does nothing, and keeps what it was told."""
+
+    size, generation = 2, 0
+
+    def __init__(self) -> None:
+        self.shares: list[list[list[tuple[str, int]]]] = []
+
+    def prepare(self, command: object) -> None:
+        pass
+
+    def call(self, commands: Sequence[Any]) -> list[Done]:
+        if "assigned" in commands[0].keywords:
+            assigned = [command.keywords["assigned"] for command in commands]
+            self.shares.append(
+                [[(one.read.topic, one.read.partition) for task in own for one in task] for own in assigned]
+            )
+        return [Done(Report()) for _ in commands]
+
+
+def engine_of(told: Told) -> WorkersEngine:
+    flow = Flow("told")
+    flow.source(("a", "b"), Int64Value).to("t", partitions=1)
+    return WorkersEngine(flow, MemoryLog("told"), {}, cast("Team", told))
+
+
+def portions(*places: tuple[str, int]) -> list[Portion]:
+    return [
+        Portion(Range(topic, bytes(16), partition, 0, 1), PartitionMarks(topic, bytes(16), partition))
+        for topic, partition in places
+    ]
+
+
+def job(*, in_place: bool) -> Job:
+    return Job(Transition("told", Claim(1, "run"), 0, "id"), 0, in_place)
+
+
+def test_a_partition_keeps_its_worker_and_a_new_one_goes_to_whoever_has_least() -> None:
+    told = Told()
+    engine = engine_of(told)
+    engine.process(job(in_place=False), portions(("a", 0), ("a", 1), ("a", 2)))
+    engine.process(job(in_place=False), portions(("a", 2), ("a", 1), ("b", 0)))
+    assert told.shares == [[[("a", 0), ("a", 2)], [("a", 1)]], [[("a", 2)], [("a", 1), ("b", 0)]]]
+
+
+def test_in_place_a_worker_has_the_same_partition_of_all_topics() -> None:
+    told = Told()
+    engine_of(told).process(job(in_place=True), portions(("a", 0), ("a", 1), ("b", 0), ("b", 1)))
+    assert told.shares == [[[("a", 0), ("b", 0)], [("a", 1), ("b", 1)]]]
+
+
+def test_a_number_of_workers_that_cannot_be_is_refused() -> None:
+    assert EngineChoice("inprocess", workers=2).by_workers
+    assert not EngineChoice("inprocess").by_workers
+    for choice, text in (
+        ({"name": "spark", "workers": 2}, "is for --engine inprocess"),
+        ({"name": "inprocess", "workers": 0}, "must be 1 to"),
+        ({"name": "inprocess", "workers": 65}, "must be 1 to"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            EngineChoice(**choice)  # type: ignore[arg-type]

@@ -1,0 +1,54 @@
+"""Goal: a warm-up never stops a service, nor holds it up. Method: engines that fail, or take for ever."""
+
+from __future__ import annotations
+
+import threading
+
+from sqe_chain.engines.inprocess import InProcessEngine
+from sqe_chain.runtime.stop import Stop
+from sqe_chain.runtime.warming import WarmUp
+
+
+class Engine(InProcessEngine):
+    """Its warm-up lasts until it is let go, and may fail."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.begun = threading.Event()
+        self.let_go = threading.Event()
+
+    def warm_up(self) -> None:
+        self.begun.set()
+        self.let_go.wait(60)
+        if self.error is not None:
+            raise self.error
+
+
+def test_a_batch_waits_until_everything_is_warm() -> None:
+    engine, failed = Engine(), list[Exception]()
+    with WarmUp(engine, failed.append) as warm:
+        assert engine.begun.wait(60), "it runs beside its caller"
+        threading.Timer(0.01, engine.let_go.set).start()
+        warm.wait(Stop())
+        assert engine.let_go.is_set()
+    assert failed == []
+
+
+def test_a_warm_up_that_fails_is_told_and_nothing_else() -> None:
+    engine, failed = Engine(error := RuntimeError("no pandas")), list[Exception]()
+    engine.let_go.set()
+    with WarmUp(engine, failed.append) as warm:
+        warm.wait(Stop())
+    assert failed == [error]
+
+
+def test_who_is_asked_to_stop_does_not_wait_and_what_comes_later_is_not_told() -> None:
+    engine, failed, stop = Engine(RuntimeError("Spark is gone")), list[Exception](), Stop()
+    warm = WarmUp(engine, failed.append)
+    with warm:
+        stop.request("SIGTERM")
+        warm.wait(stop)
+        assert not engine.let_go.is_set()
+        threading.Timer(0.05, engine.let_go.set).start()
+    warm._thread.join(60)
+    assert failed == []

@@ -1,0 +1,317 @@
+"""The generated text of operators gives what closures give that call each other for each value.
+
+Goal: every shape of flow between sources, stages and outputs, errors included. Method: random flows and values, by both ways.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from google.protobuf.wrappers_pb2 import StringValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sqe_chain.errors import FlowError, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.context import Carried, Context, Origin, TopicIdPartition
+from sqe_chain.flow.units import number
+from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.operator_text import DEEPEST, operators_after, texts
+from sqe_chain.segment.poison import place_in_user_code
+from tests.support.naive_operators import NaiveCompiler
+
+NOW_MS = 7
+
+
+def said(text: str) -> StringValue:
+    return StringValue(value=text)
+
+
+def refuse(letter: str, value: StringValue) -> None:
+    if letter in value.value:
+        raise ValueError(f"{letter} in {value.value}")
+
+
+def louder(value: StringValue) -> StringValue:
+    refuse("x", value)
+    return said(f"{value.value}!")
+
+
+def where(value: StringValue, context: Context) -> StringValue:
+    return said(f"{value.value}@{context.offset} {context.key!r} {context.now_ms}")
+
+
+def short(value: StringValue) -> bool:
+    return len(value.value) % 3 != 2
+
+
+def odd(value: StringValue, context: Context) -> bool:
+    return context.offset % 2 == 1 or value.value.startswith("b")
+
+
+def twice(value: StringValue) -> list[StringValue]:
+    refuse("y", value)
+    return [said(value.value), said(f"{value.value}2")]
+
+
+def same_twice(value: StringValue) -> list[StringValue]:
+    return [value, value] if "s" in value.value else [value]
+
+
+def each(value: StringValue, context: Context) -> list[StringValue]:
+    return [said(f"{letter}{context.offset}") for letter in value.value[:2]]
+
+
+def first_letter(value: StringValue) -> str:
+    refuse("z", value)
+    return value.value[:1]
+
+
+def as_bytes(value: StringValue) -> bytes:
+    return value.value.encode()
+
+
+def no_text(value: StringValue) -> Any:
+    return None if "n" in value.value else 7 if "7" in value.value else value.value[-1:]
+
+
+def by_offset(value: StringValue, context: Context) -> str:
+    return f"{value.value[:1]}{context.offset % 3}"
+
+
+STEPS: list[Any] = [
+    lambda stream: stream.map(louder),
+    lambda stream: stream.map(where),
+    lambda stream: stream.filter(short),
+    lambda stream: stream.filter(odd),
+    lambda stream: stream.flat_map(twice),
+    lambda stream: stream.flat_map(same_twice),
+    lambda stream: stream.flat_map(each),
+    lambda stream: stream.key_by(first_letter),
+    lambda stream: stream.key_by(no_text),
+    lambda stream: stream.key_by(by_offset),
+]
+KEYS = [None, first_letter, as_bytes, no_text, by_offset]
+
+
+def note(state: StringValue, value: StringValue) -> None:
+    state.value += value.value
+
+
+def flow_of(plan: Sequence[tuple[int, int, int]]) -> Flow:
+    """A flow: each of its steps continues one of the streams so far, merges two, or ends one in an output or a stage."""
+    flow = Flow("f", state_partitions=2)
+    streams: list[Any] = [flow.source("in", StringValue)]
+    for index, (kind, one, other) in enumerate(plan):
+        stream = streams[one % len(streams)]
+        if kind < len(STEPS):
+            streams.append(STEPS[kind](stream))
+        elif kind == len(STEPS) and stream is not streams[other % len(streams)]:
+            streams.append(stream.merge(streams[other % len(streams)]))
+        elif kind == len(STEPS) + 1:
+            stream.to(f"out-{index}", partitions=2, key=KEYS[other % len(KEYS)])
+        elif kind == len(STEPS) + 2:
+            key = KEYS[other % len(KEYS)]
+            stream.aggregate(f"stage-{index}", key=key, state=StringValue, fold=note)
+        elif kind == len(STEPS) + 3:
+            stream.deduplicate(f"filter-{index}", by_offset if other % 2 else first_letter, 20).to(
+                f"out-{index}", partitions=2
+            )
+    for index, stream in enumerate(streams):
+        stream.to(f"end-{index}", partitions=1)
+    return flow
+
+
+plans = st.lists(st.tuples(st.integers(0, len(STEPS) + 3), st.integers(0, 9), st.integers(0, 9)), max_size=9)
+words = st.text(alphabet="abxyzns7", max_size=4)
+
+
+def origin_of(index: int) -> Origin:
+    carried = Carried(0, b"", 5, b"k", None, b"e" * 16)
+    return ORIGINS.setdefault(
+        index, Origin(TopicIdPartition("in", bytes(16), 0), index, 1, 9, b"p", None, None, carried)
+    )
+
+
+ORIGINS: dict[int, Origin] = {}
+
+
+def ran(
+    compiler: type[Compiler | NaiveCompiler],
+    flow: Flow,
+    values: Sequence[str],
+    shuffled: frozenset[int],
+    *,
+    stop: bool,
+) -> object:
+    collector, failures = Collector(flow), dict[int, str]()
+
+    def failed(index: int, error: Exception) -> bool:
+        failures.setdefault(index, repr(error))
+        return stop
+
+    (source,) = flow.sources()
+    made: Any = compiler(flow, collector, NOW_MS, shuffled)
+    run = made.after_source(source, origin_of)
+    # Two payloads of one record, as in a collection.
+    numbers = [index // 2 * 2 if index % 5 == 1 else index for index in range(len(values))]
+    paths = [number(index) for index in range(len(values))]
+    run(
+        numbers,
+        [said(value) for value in values],
+        ([b"own", None] * len(values))[: len(values)],
+        paths,
+        failed,
+    )
+    return (
+        failures,
+        [one for one, index in zip(collector.made, collector.made_of, strict=True) if index not in failures],
+        [index for index in collector.made_of if index not in failures],
+        {
+            stage: [
+                unit
+                for unit in zip(
+                    columns.keys, map(str, columns.values), columns.paths, columns.inputs, strict=True
+                )
+                if unit[3] not in failures
+            ]
+            for stage, columns in collector.runs.items()
+        },
+        {
+            stage: [unit for unit in units if unit[4] not in failures]
+            for stage, units in collector.units.items()
+        },
+    )
+
+
+@settings(max_examples=300, deadline=None)
+@given(plans, st.lists(words, max_size=8), st.booleans(), st.booleans())
+def test_all_shapes_give_what_closures_give(
+    plan: list[tuple[int, int, int]], values: list[str], in_place: bool, stop: bool
+) -> None:
+    flow = flow_of(plan)
+    shuffled = frozenset[int]() if in_place else frozenset(stage.index for stage in flow.stages())
+    found = ran(Compiler, flow, values, shuffled, stop=stop)
+    assert found == ran(NaiveCompiler, flow, values, shuffled, stop=stop)
+
+
+@settings(max_examples=100, deadline=None)
+@given(plans, st.lists(words, max_size=5))
+def test_what_stages_give_is_pushed_as_by_closures(
+    plan: list[tuple[int, int, int]], values: list[str]
+) -> None:
+    flow = Flow("f", state_partitions=2)
+    stage = flow.source("in", StringValue).aggregate("first", key=first_letter, state=StringValue, fold=note)
+    streams: list[Any] = [stage, stage.changes()]
+    for index, (kind, one, other) in enumerate(plan):
+        stream = streams[one % len(streams)]
+        if kind < len(STEPS):
+            with suppress(FlowError):  # changes() take only some of them
+                streams.append(STEPS[kind](stream))
+        elif kind == len(STEPS) + 1:
+            stream.to(f"out-{index}", partitions=2, key=KEYS[other % len(KEYS)])
+    for index, stream in enumerate(streams):
+        stream.to(f"end-{index}", partitions=1)
+    deeper = frozenset(one.index for one in flow.stages())
+    for side in ("", "changes"):
+        found = []
+        for compiler in (Compiler, NaiveCompiler):
+            collector, errors = Collector(flow), list[str]()
+            made: Any = compiler(flow, collector, NOW_MS, deeper)
+            push = made.after(flow.stages()[0], side)
+            for index, value in enumerate(values):
+                try:
+                    push(
+                        None if side and "n" in value else said(value),
+                        b"key",
+                        number(index),
+                        origin_of(index),
+                    )
+                except Exception as error:  # noqa: BLE001 - compared
+                    errors.append(repr(error))
+                    collector.made.clear()
+            found.append((errors, collector.made, collector.units))
+        assert found[0] == found[1]
+
+
+def test_a_long_chain_is_cut_into_functions() -> None:
+    """Python nests no more than 20 loops, and 100 levels."""
+    flow = Flow("f", state_partitions=1)
+    stream: Any = flow.source("in", StringValue)
+    for _ in range(10 * DEEPEST):
+        stream = stream.filter(short).flat_map(lambda value: [value])
+    stream.to("out", partitions=1)
+    assert ran(Compiler, flow, ["a", "bb", "abc"], frozenset(), stop=True) == ran(
+        NaiveCompiler, flow, ["a", "bb", "abc"], frozenset(), stop=True
+    )
+
+
+def test_streams_that_part_and_merge_again_and_again_are_written_once() -> None:
+    flow = Flow("f", state_partitions=1)
+    stream: Any = flow.source("in", StringValue)
+    for _ in range(15):
+        stream = stream.map(louder).merge(stream.filter(short))
+    stream.to("out", partitions=1)
+    found = operators_after(flow, flow.sources()[0], "", frozenset())
+    assert found is not None
+    assert len(found.source.splitlines()) < 300
+
+
+def test_an_error_is_placed_in_the_users_code_and_its_trace_shows_the_text() -> None:
+    flow = Flow("f", state_partitions=1)
+    flow.source("in", StringValue).map(louder).to("out", partitions=1)
+    errors: list[Exception] = []
+
+    def noted(_: int, error: Exception) -> bool:
+        errors.append(error)
+        return True
+
+    run = Compiler(flow, Collector(flow), NOW_MS, frozenset()).after_source(flow.sources()[0], origin_of)
+    run([0], [said("x")], [None], [number(0)], noted)
+    place = place_in_user_code(flow, errors[0])
+    assert "in refuse (map, declared at" in place
+    assert "v1 = f1(v)" in "".join(traceback.format_exception(errors[0]))
+
+
+def test_an_error_of_the_text_itself_is_not_the_users() -> None:
+    flow = Flow("f", state_partitions=1)
+    flow.source("in", StringValue).flat_map(same_twice).to("out", partitions=1)
+    errors: list[Exception] = []
+
+    def noted(_: int, error: Exception) -> bool:
+        errors.append(error)
+        return True
+
+    run = Compiler(flow, Collector(flow), NOW_MS, frozenset()).after_source(flow.sources()[0], origin_of)
+    run([0], [said("s")], [None], [number(0)], noted)
+    assert isinstance(errors[0], PoisonError)
+    assert place_in_user_code(flow, errors[0]) == ""
+
+
+def test_the_text_names_what_it_calls() -> None:
+    flow = Flow("f", state_partitions=1)
+    stage = (
+        flow.source("in", StringValue).key_by(first_letter).aggregate("sums", state=StringValue, fold=note)
+    )
+    stage.changes().filter(short).to("out", partitions=1)
+    titles = [one.title for one in texts(flow)]
+    assert titles == [
+        "operators after source 'in'",
+        "operators after changes() of aggregate 'sums'",
+    ]
+    first, second = (one.source for one in texts(flow))
+    for name in ("# key_by, ", "# into aggregate 'sums', "):
+        assert name in first
+    assert "test_operator_text.py" in first
+    assert "# filter, " in second
+
+
+def test_a_failing_record_leaves_the_others_alone() -> None:
+    flow = Flow("f", state_partitions=1)
+    flow.source("in", StringValue).map(louder).to("out", partitions=1)
+    found: Any = ran(Compiler, flow, ["a", "b", "x", "c"], frozenset(), stop=False)
+    assert list(found[0]) == [2]
+    assert [one[3] for one in found[1]] == [said(f"{word}!").SerializeToString() for word in "abc"]

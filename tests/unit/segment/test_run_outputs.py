@@ -1,0 +1,254 @@
+"""Goal: what a run of inputs gives becomes the records that `Gatherer.gather` makes of one input after the other.
+
+Random flows with several outputs and random blocks: raw or enveloped, of several lanes and lengths of chains, with replays;
+several runs in a row, for each begins where the one before has left off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sqe_chain.chain import read_lane, root_position, stored_epoch
+from sqe_chain.envelope import EnvelopeHead, parse_head, wrap
+from sqe_chain.envelope.block import Block, EnvelopeBlock, RawBlock
+from sqe_chain.envelope.carrier import find_head, in_headers
+from sqe_chain.envelope.template import OutputTemplate
+from sqe_chain.errors import ChainError, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.flow.context import TopicIdPartition, new_origin
+from sqe_chain.ports import Headers, Output, TopicInfo
+from sqe_chain.segment import outputs as outputs_module
+from sqe_chain.segment.compiler import Made
+from sqe_chain.segment.outputs import Gatherer
+
+TYPE = StringValue.DESCRIPTOR.full_name
+NOW_MS = 1_700_000_000_000
+TP = TopicIdPartition("in", b"i" * 16, 3)
+KEYS = [None, b"", b"a", b"b", b"k" * 200]
+PAYLOADS = [b"x", b"payload", b"long" * 100, b"", None]
+
+
+@dataclass
+class Record:
+    """A message as a log gives it."""
+
+    at: int
+    data: bytes | None
+    time_ms: int
+    epoch: int | None
+    own_headers: Headers | None
+
+    def topic(self) -> str:
+        return TP.topic
+
+    def partition(self) -> int:
+        return TP.partition
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes | None:
+        return self.data
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def headers(self) -> Headers | None:
+        return self.own_headers
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.time_ms
+
+
+def upstream(random: Random, count: int, links: int) -> list[tuple[bytes, int]]:
+    """Envelopes of up to four lanes with so many links, some of them again, and their times."""
+    found: list[tuple[bytes, int]] = []
+    alike = random.random() < 0.6  # then all frames are of one size
+    times = [0, 1, 20_000] if alike else [0, 1, 20_000, -NOW_MS, 1 - NOW_MS, 20_000 - NOW_MS]
+    at = [random.randrange(1 << 40)] * 4
+    for _ in range(count):
+        lane = random.randrange(4)
+        at[lane] = at[lane] - 1 if random.random() < 0.1 else at[lane] + random.randrange(1, 3)
+        time_ms = NOW_MS + random.choice(times)
+        root = root_position(1, at[lane])
+        value = wrap(StringValue(value="x"), key=random.choice(["k", None]), timestamp_ms=time_ms)
+        head = parse_head(value)
+        for number in range(links):
+            template = OutputTemplate(
+                lane=head.lane,
+                topic=f"t{lane}-{number}",
+                topic_id=bytes(16),
+                partition=1 + lane if alike else lane * 100,
+                output="up/" + "o" * (1 if alike else 1 + lane % 2),
+            )
+            position = head.position or root
+            of = random.choice([1, 2, 40])
+            value, _ = template.encode(
+                head.chain, at[lane], 1, of - 1, of, position, time_ms, b"k", TYPE, [b"x"], b""
+            )
+            head = parse_head(value)
+        found.append((value, time_ms))
+    return found
+
+
+def block_of(random: Random, kind: str, count: int, begin: int) -> Block:
+    """A block of ordinary records from an offset on."""
+    epochs = [random.choice([3, 3, 0, None])] * count if random.random() < 0.8 else [3] * (count - 1) + [4]
+    kinds: list[Headers | None] = [None, None, [], [("trace", b"1"), ("content-type", b"x")]]
+    if random.random() < 0.3:
+        kinds = [None]
+    headers = [random.choice(kinds) for _ in range(count)]
+    if kind == "raw":
+        own = random.choice([[0, 5], [0, 5, -NOW_MS - 1, -NOW_MS]])
+        times = [NOW_MS + random.choice(own) for _ in range(count)]
+        values: list[bytes | None] = [b"x"] * count
+    else:
+        depths = {"origin": [0], "hop": [1], "far": [3], "mixed": [0, 1, 2, 3], "carried": [0, 2]}[kind]
+        told = upstream(random, count, random.choice(depths))
+        if kind == "mixed":
+            told = [random.choice(one) for one in zip(told, upstream(random, count, 0), strict=True)]
+        times, values = [time for _, time in told], [value for value, _ in told]
+    if kind == "carried":
+        for number, value in enumerate(values):
+            values[number], added = in_headers(value or b"", source="up")
+            headers[number] = [*(headers[number] or []), *added]
+    records = [
+        Record(begin + number, value, time_ms, epoch, passed)
+        for number, (value, time_ms, epoch, passed) in enumerate(
+            zip(values, times, epochs, headers, strict=True)
+        )
+    ]
+    block = RawBlock(records) if kind == "raw" else EnvelopeBlock(records, TYPE.encode())
+    assert block.ordinary.all()
+    return block
+
+
+def gatherer_of(seed: int) -> Gatherer:
+    """A gatherer of a flow with three outputs: their settings are random."""
+    random = Random(seed)
+    flow = Flow("f")
+    stream = flow.source("in", StringValue)
+    topics: dict[str, TopicInfo] = {}
+    for number in range(3):
+        topic = f"out{number}"
+        kind = random.choice(["value", "value", "value", "value", "headers", "sqe"])
+        headers, partitions = random.random() < 0.5, random.choice([1, 6])
+        if kind == "sqe":
+            stream.to_sqe(topic, partitions=partitions, process_id=7, headers=headers)
+        else:
+            carrier: Any = kind
+            stream.to(topic, partitions=partitions, key=lambda _: "k", carrier=carrier, headers=headers)
+        if random.random() < 0.5:
+            compacted, largest = random.random() < 0.2, random.choice([1100, 1_048_588])
+            topics[topic] = TopicInfo(topic, bytes(16), 6, compacted, largest)
+    shard, watermark = random.choice([None, 2]), random.choice([0, NOW_MS])
+    return Gatherer(flow, shard, topics, NOW_MS, "", {"out0": watermark})
+
+
+def made_of(random: Random, outputs: Sequence[int], count: int) -> tuple[list[Made], list[int]]:
+    """What a block's records give: none, one or several payloads, often with the same key."""
+    keys: list[bytes | None] = random.choice([KEYS, KEYS[2:4], [b"%d" % n for n in range(500)]])
+    payloads: list[bytes | None] = random.choice([PAYLOADS, PAYLOADS[:2]])
+    types: list[str] = random.choice([["a.B"], ["a.B"], ["a.B", "c.D", ""]])
+    used = random.choice([outputs, outputs[:1], outputs[:2]])
+    most = random.choice([1, 1, 2, 3])
+    made: list[Made] = []
+    inputs: list[int] = []
+    for index in range(count):
+        own = types if random.random() < 0.02 else [random.choice(types)]
+        for _ in range(random.randrange(most + 1)):
+            one = random.choice(used), random.choice(keys), random.choice(own), random.choice(payloads)
+            made.append(one)
+            inputs.append(index)
+    return made, inputs
+
+
+def lane_of(stated: int) -> int:
+    return read_lane(stated, *TP)
+
+
+def one_by_one(gatherer: Gatherer, made: list[Made], inputs: list[int], block: Block) -> list[Output]:
+    """The records of the naive way."""
+    found: list[Output] = []
+    for index in dict.fromkeys(inputs):
+        message = block.messages[index]
+        epoch = stored_epoch(message.leader_epoch())
+        head: EnvelopeHead | None = None
+        if isinstance(block, EnvelopeBlock):
+            head = find_head(message.value(), message.headers())
+        position = (head.position if head else b"") or root_position(epoch, message.offset())
+        lane = lane_of(head.lane if head else 0)
+        origin = new_origin((TP, message.offset(), epoch, lane, position, head, message, None, -1))
+        own = [one for one, input_ in zip(made, inputs, strict=True) if input_ == index]
+        gatherer.gather(own, origin, found)
+    return found
+
+
+def remembered(gatherer: Gatherer) -> Any:
+    """What the next record of each lane and partition depends on."""
+    return {
+        (index, lane, partition): position
+        for index, target in gatherer._targets.items()
+        for lane, writing in target.lanes.items()
+        for partition, position in writing.previous.items()
+        if position
+    }
+
+
+@pytest.mark.parametrize("worthwhile", [1, 20])
+@pytest.mark.parametrize("kind", ["raw", "origin", "hop", "far", "mixed", "carried"])
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 1 << 32))
+def test_a_run_gives_the_records_of_its_inputs(kind: str, worthwhile: int, seed: int) -> None:
+    random = Random(seed)
+    run, naive = gatherer_of(seed), gatherer_of(seed)
+    begin = random.choice([0, 1 << 40])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(outputs_module, "WORTHWHILE", worthwhile)
+        for _ in range(3):
+            block = block_of(random, kind, random.choice([1, 5, 40]), begin)
+            made, inputs = made_of(random, list(run._targets), len(block.messages))
+            begin += len(block.messages)
+            before, given, told = remembered(run), list(made), [("kept", 0, None, None, None, 0)]
+            found: list[Any] = list(told)
+            expected: Any
+            try:
+                expected = one_by_one(naive, made, inputs, block)
+            except ChainError as error:
+                expected = type(error), str(error)
+            if isinstance(expected, tuple):
+                with pytest.raises(expected[0]) as raised:
+                    run.gather_run(made, inputs, TP, block, lane_of, found)
+                assert str(raised.value) == expected[1]
+                assert (found, made) == (told, given)
+                assert remembered(run) == before
+                return
+            run.gather_run(made, inputs, TP, block, lane_of, found)
+            assert found == told + expected
+            assert made == given
+            assert remembered(run) == remembered(naive)
+
+
+def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
+    flow = Flow("f")
+    flow.source("in", StringValue).to("out", partitions=1)
+    gatherer = Gatherer(flow, None, {}, NOW_MS)
+    (index,) = gatherer._targets
+    block = block_of(Random(1), "raw", 60, 0)
+    made: list[Made] = [*[(index, b"k", "a.B", b"x")] * 60, (index, b"k", "c.D", b"x")]
+    records: list[Output] = []
+    with pytest.raises(PoisonError, match=r"two types for one key from in\[3\]@59: a.B and c.D"):
+        gatherer.gather_run(made, [*range(60), 59], TP, block, lane_of, records)
+    assert not records
+    assert not remembered(gatherer)

@@ -1,0 +1,450 @@
+"""What the short way of ordinary messages knows nothing of goes record by record, and gives what that gives.
+
+Goal: each condition of `OrderedPath.of`, and what a run must do beside folding. Method: the same messages by the short way,
+as far as it is taken, and without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value, StringValue
+
+from sqe_chain.codecs import Codec
+from sqe_chain.flow import Context, Flow
+from sqe_chain.segment import stage_part
+from sqe_chain.segment.event_times import EventTimes
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.segment.routes import Hop
+from sqe_chain.stages import Tumbling
+from sqe_chain.stages.join_kinds import TableJoinKind
+from sqe_chain.stages.record_work import RecordKind
+from sqe_chain.stages.window_kind import WindowsKind
+from tests.support.block_ways import one_by_one, taken_as
+from tests.support.read_in_blocks import TYPE, Told, outcome, records_of
+
+WORDS = ("ant", "bee", "asp", "boa", "bad", "ape", "bug", "cat")
+LEFT_OUT = Exclusion("words", 0, 5, "skip", "ValueError", "too bad")
+
+
+def write(state: StringValue, word: StringValue) -> None:
+    if word.value == "bad":
+        raise ValueError("too bad")
+    state.value += f"{word.value} "
+
+
+def note(state: StringValue, word: StringValue) -> None:
+    state.value += f"{word.value} "
+
+
+def first_letter(word: StringValue) -> str:
+    return word.value[:1]
+
+
+def both(one: StringValue, other: StringValue) -> StringValue:
+    return StringValue(value=f"{one.value} {other.value}")
+
+
+def windows(flow: Flow, source: Any, **more: Any) -> Flow:
+    declared: dict[str, Any] = {"key": first_letter, "state": StringValue, "fold": note} | more
+    source.windowed("letters", Tumbling(10), retention_ms=30, **declared).to("closed", partitions=2)
+    return flow
+
+
+def poison(policy: Any) -> Flow:
+    flow = Flow("notes", state_partitions=1, poison=policy)
+    return windows(flow, flow.source("words", StringValue), fold=write)
+
+
+def poison_before(policy: Any) -> Flow:
+    """The key function fails."""
+    flow = Flow("notes", state_partitions=1, poison=policy)
+    return windows(
+        flow, flow.source("words", StringValue), key=lambda word: 7 if word.value == "bad" else word.value[:1]
+    )
+
+
+def letter_or_none(word: StringValue) -> Any:
+    return None if word.value == "bad" else word.value[:1]
+
+
+def keyed_by_none() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(flow, flow.source("words", StringValue).key_by(letter_or_none), key=None)
+
+
+def timestamp() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(flow, flow.source("words", StringValue, timestamp=lambda word: 7 * ord(word.value[1])))
+
+
+def raw() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(flow, flow.source("words", StringValue, raw=True))
+
+
+def heartbeat() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(flow, flow.source("words", StringValue), heartbeat=lambda word: word.value == "bug")
+
+
+def key_in_context() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(
+        flow, flow.source("words", StringValue), key=lambda _, context: str(context.timestamp_ms % 2)
+    )
+
+
+def key_by_in_context() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    keyed = flow.source("words", StringValue).key_by(lambda _, context: str(context.timestamp_ms % 2))
+    return windows(flow, keyed, key=None)
+
+
+def two_keys() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(
+        flow, flow.source("words", StringValue).key_by(lambda word: word.value[1:]), key=first_letter
+    )
+
+
+def no_key() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    return windows(flow, flow.source("words", StringValue), key=None)
+
+
+def two_stages() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    source = flow.source("words", StringValue)
+    source.windowed(
+        "lengths",
+        Tumbling(10),
+        key=lambda word: str(len(word.value)),
+        state=StringValue,
+        fold=note,
+        retention_ms=30,
+    )
+    return windows(flow, source)
+
+
+def two_stages_of_a_key() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    keyed = flow.source("words", StringValue).key_by(first_letter)
+    keyed.windowed("more", Tumbling(20), state=StringValue, fold=note, retention_ms=30)
+    return windows(flow, keyed, key=None)
+
+
+def two_keys_of_a_source() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    source = flow.source("words", StringValue)
+    source.key_by(lambda word: word.value[1:]).windowed(
+        "more", Tumbling(20), state=StringValue, fold=note, retention_ms=30
+    )
+    return windows(flow, source.key_by(first_letter), key=None)
+
+
+def by_id() -> Flow:
+    """The state partition is that of the id."""
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).key_by(first_letter).deduplicate(
+        "once", lambda word: word.value[1:], 20
+    ).to("kept", partitions=2)
+    return flow
+
+
+def by_partition() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).key_by(first_letter).drop_stale(
+        "rising", sequence=lambda word: ord(word.value[1])
+    ).to("kept", partitions=2)
+    return flow
+
+
+def by_key() -> Flow:
+    """The short way is taken, into a stage that takes records one by one."""
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).key_by(first_letter).drop_stale(
+        "rising", sequence=lambda word: ord(word.value[1]), scope="key"
+    ).to("kept", partitions=2)
+    return flow
+
+
+def in_units() -> Flow:
+    """No stage goes by event time, so none of its lanes is kept."""
+
+    def fold(state: StringValue, word: StringValue, context: Context) -> None:
+        state.value += f"{word.value}{context.timestamp_ms} "
+
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).aggregate("letters", key=first_letter, state=StringValue, fold=fold)
+    return flow
+
+
+def streams() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
+    first.join_stream("pairs", second, both, before_ms=4, after_ms=4).to("joined", partitions=2)
+    return flow
+
+
+def table() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
+    first.join_table("said", second, both).to("joined", partitions=2)
+    return flow
+
+
+def timers(key: Callable[[StringValue], Any]) -> Flow:
+    def fold(state: StringValue, word: StringValue, context: Context) -> None:
+        state.value += f"{word.value} "
+        context.set_timer(context.timestamp_ms + 7)
+
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).aggregate(
+        "letters",
+        key=key,
+        state=StringValue,
+        fold=fold,
+        on_timer=lambda state, timer: [StringValue(value=f"{state.value}at {timer.at_ms}")],
+        expire_after_ms=40,
+    ).to("silent", partitions=2)
+    return flow
+
+
+class Foreign(NamedTuple):
+    """A type that has no codec of its own."""
+
+    value: str
+
+
+class Text(Codec[Any]):
+    """Texts, in capitals or not: equal values may be written in several ways."""
+
+    name = "text-in-any-case"
+    deterministic = False
+
+    @classmethod
+    def takes(cls, python_type: type[Any]) -> bool:
+        return python_type is Foreign
+
+    @property
+    def type_name(self) -> str:
+        return TYPE
+
+    def encode(self, value: Any) -> bytes:
+        return StringValue(value=value.value).SerializeToString()
+
+    def decode(self, data: bytes) -> Any:
+        return Foreign(StringValue.FromString(data).value)
+
+
+def foreign() -> Flow:
+    """Units are of the type that a source gives, and that one cannot wait."""
+    flow = Flow("notes", state_partitions=1)
+    return windows(flow, flow.source("words", Foreign, codec=Text(Foreign)))
+
+
+SHAPES: dict[str, Callable[[], Flow]] = {
+    "stop": lambda: poison("stop"),
+    "skip": lambda: poison("skip"),
+    "dead_letter": lambda: poison("dead_letter"),
+    "key, skip": lambda: poison_before("skip"),
+    "key_by, stop": keyed_by_none,
+    "key, stop": lambda: poison_before("stop"),
+    "timestamp": timestamp,
+    "heartbeat": heartbeat,
+    "key in context": key_in_context,
+    "key_by in context": key_by_in_context,
+    "two keys": two_keys,
+    "no key": no_key,
+    "two stages": two_stages,
+    "two stages of a key": two_stages_of_a_key,
+    "two keys of a source": two_keys_of_a_source,
+    "by id": by_id,
+    "by partition": by_partition,
+    "by key": by_key,
+    "in units": in_units,
+    "streams": streams,
+    "table": table,
+    "timers": lambda: timers(first_letter),
+    "timers without a key": lambda: timers(letter_or_none),
+}
+
+
+def ways(
+    make: Callable[[], Flow],
+    batches: Sequence[Sequence[Told]],
+    exclusions: tuple[Exclusion, ...] = (),
+    last: Callable[[], Flow | None] = lambda: None,
+) -> tuple[object, object, list[int]]:
+    """What comes of messages by the short way and without it, and the lengths of the runs that were taken by it."""
+    records = records_of([one for batch in batches for one in batch])
+    parts = [[records.pop(0) for _ in batch] for batch in batches]
+    with taken_as() as taken:
+        quick = outcome(make(), parts, None, 9, exclusions, last=last())
+    with one_by_one(), pytest.MonkeyPatch.context() as patch:
+        for kind in (WindowsKind, TableJoinKind):
+            patch.setattr(kind, "start", RecordKind.start)
+        return quick, outcome(make(), parts, None, 9, exclusions, last=last()), taken
+
+
+def said(*words: str, step_ms: int = 3) -> list[Told]:
+    """The words, in turn on three lanes."""
+    return [Told(number % 3, "plain", word, 5 + number * step_ms, 0) for number, word in enumerate(words)]
+
+
+def begun(words: Sequence[Told]) -> list[list[Told]]:
+    """As a second batch: its lanes are known. One more message of each writer makes sure that no other waits."""
+    last = [Told(lane, "plain", "axe", words[-1].at_ms + 1, 0) for lane in (0, 2)]
+    return [[Told(lane, "plain", "axe", 1, 0) for lane in range(3)], [*words, *last]]
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_each_flow_gives_what_it_gives_record_by_record(name: str) -> None:
+    quick, general, taken = ways(SHAPES[name], begun(said(*WORDS, *WORDS)))
+    assert quick == general
+    assert taken
+
+
+def test_what_a_plan_leaves_out_is_left_out_though_the_policy_is_stop_by_now() -> None:
+    """The batch is done again, by a flow that is declared otherwise."""
+    quick, general, taken = ways(table, begun(said(*WORDS)), (LEFT_OUT,))
+    assert quick == general
+    assert taken
+    assert general != ways(table, begun(said(*WORDS)))[0]
+
+
+def test_envelopes_on_a_topic_that_is_declared_raw_by_now_stop_the_service() -> None:
+    """Their lanes are known from before."""
+    quick, general, taken = ways(lambda: poison("stop"), begun(said(*WORDS)), last=raw)
+    assert quick == general
+    assert not taken
+    assert "was declared raw: its chain would be lost" in str(quick)
+
+
+def test_values_that_cannot_be_units_are_poison() -> None:
+    """They came as values that can, until the source was declared otherwise."""
+    quick, general, taken = ways(lambda: poison("stop"), begun(said(*WORDS)), last=foreign)
+    assert quick == general
+    assert taken
+    assert "PoisonError" in str(quick)
+
+
+def test_lanes_that_a_run_meets_are_introduced_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lanes 0 and 1 are of one writer, by two topics. Both are known from the batch before, but not by which ways they come."""
+    introduced: list[tuple[str, tuple[Hop, ...]]] = []
+    introduce = EventTimes.introduce
+
+    def noted(own: EventTimes, name: str, hops: tuple[Hop, ...]) -> None:
+        introduced.append((name, hops))
+        introduce(own, name, hops)
+
+    monkeypatch.setattr(EventTimes, "introduce", noted)
+    first = [Told(1, "plain", "ant", 1, 0), Told(0, "plain", "bee", 2, 0)]
+    second = [Told(lane, "plain", "asp", 5 + number, 0) for number, lane in enumerate([0, 1, 0, 1])]
+    quick, general, taken = ways(lambda: poison("stop"), [first, second])
+    assert quick == general
+    assert taken == [4]
+    assert introduced[:4] == introduced[4:]
+    assert [hops[-1][1] for _, hops in introduced[:4]] == ["raw-1", "raw-0", "raw-0", "raw-1"]
+
+
+# --- two reasons to stop: the first input is to blame ---------------------------------------------
+
+
+def closing_in_two_types() -> Flow:
+    """What a window of `b` gives cannot go out."""
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).windowed(
+        "letters", Tumbling(10), key=first_letter, state=StringValue, fold=write
+    ).flat_map(in_two_types).to("closed", partitions=2)
+    return flow
+
+
+def in_two_types(result: Any) -> list[Any]:
+    return [StringValue(value="closed"), Int64Value(value=1)][: 2 if result.key == b"b" else 1]
+
+
+def joined_in_two_types() -> Flow:
+    """What `boa` gives cannot go out; `asp` gives nothing; `bad` fails."""
+
+    def combine(word: StringValue, _: StringValue) -> StringValue | None:
+        if word.value == "bad":
+            raise ValueError("too bad")
+        return None if word.value == "asp" else word
+
+    flow = Flow("notes", state_partitions=1)
+    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
+    first.join_table("said", second, combine).flat_map(boa_in_two_types).to("joined", partitions=2)
+    return flow
+
+
+def late_in_two_types() -> Flow:
+    """What is dropped as late cannot go out."""
+
+    def combine(word: StringValue, _: StringValue) -> StringValue:
+        if word.value == "bad":
+            raise ValueError("too bad")
+        return word
+
+    flow = Flow("notes", state_partitions=1)
+    first, second = (flow.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others"))
+    joined = first.join_table("said", second, combine)
+    joined.to("joined", partitions=2)
+    joined.dropped().flat_map(lambda _: [StringValue(), Int64Value()]).to("late", partitions=2)
+    return flow
+
+
+LATE = [
+    Told(lane, "plain", word, at_ms, 0) for lane, word, at_ms in ((0, "ant", 9), (0, "ant", 5), (1, "bad", 9))
+]
+
+
+def boa_in_two_types(word: Any) -> list[Any]:
+    return [word, Int64Value(value=1)][: 2 if word.value == "boa" else 1]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 4, 1000])
+@pytest.mark.parametrize(
+    ("make", "batch", "blamed"),
+    [
+        (closing_in_two_types, said("ant", "bee", "asp", "bad", step_ms=3), "@5 "),
+        (closing_in_two_types, said("bee", "ant", "asp", "cat", "bad", step_ms=4), "@5 "),
+        (joined_in_two_types, said("asp", "asp", "boa", "bad", step_ms=0), "@5 "),
+        (joined_in_two_types, said("ant", "asp", "boa", "asp", "bad", step_ms=0), "@5 "),
+        (joined_in_two_types, said("ant", "boa", "bad", "asp", step_ms=3), "@4 "),
+        (late_in_two_types, LATE, "words[0]@4 "),
+    ],
+)
+def test_of_two_inputs_that_cannot_be_processed_the_first_is_named(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[], Flow], batch: list[Told], blamed: str, block: int
+) -> None:
+    """What an input gives is gathered before the next one can fail, also where runs end between the two."""
+    monkeypatch.setattr(stage_part, "_BLOCK", block)
+    quick, general, taken = ways(make, begun(batch))
+    assert quick == general
+    assert taken
+    assert blamed in str(quick)
+    assert "payloads of two types" in str(quick)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 1000])
+def test_outputs_of_a_run_are_those_of_their_own_inputs(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    monkeypatch.setattr(stage_part, "_BLOCK", block)
+
+    def flow() -> Flow:
+        made = Flow("notes", state_partitions=1)
+        first, second = (
+            made.source(topic, StringValue).key_by(first_letter) for topic in ("words", "others")
+        )
+        first.join_table("said", second, lambda one, _: None if one.value == "asp" else one).to(
+            "joined", partitions=2
+        )
+        return made
+
+    batch = said("asp", "asp", "ant", "asp", "boa", "bee", "asp", "cat", "asp", step_ms=0)
+    quick, general, taken = ways(flow, begun(batch))
+    assert quick == general
+    assert taken
