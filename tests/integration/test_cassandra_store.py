@@ -13,13 +13,13 @@ from cassandra.cluster import Session
 
 from sqe_chain.dev import CassandraServer
 from sqe_chain.dev.process import wait_until
-from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import WithSchema, open_store
 from sqe_chain.stores.cassandra import CassandraStore, client
 from sqe_chain.stores.cassandra.client import CassandraClient
 from tests.support.lossy_proxy import LossyProxy
+from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S, PATIENT, retry_until_available
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def test_when_all_nodes_are_gone_names_are_looked_up_again(
 def test_a_server_that_is_away_is_noticed_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
-        open_store(f"cassandra://127.0.0.1:{free_port()}/sqe_chain?{PATIENT}").check()
+        open_store(f"cassandra://127.0.0.1:{own_port()}/sqe_chain?{PATIENT}").check()
     assert time.monotonic() - started < PATIENCE_S / 10
     with pytest.raises(Unavailable, match="no-such-host"):
         open_store("cassandra://no-such-host.invalid/sqe_chain").check()

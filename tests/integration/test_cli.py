@@ -19,13 +19,13 @@ from redis import Redis
 from sqe_chain import read, wrap
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
-from sqe_chain.dev.server import free_port
 from sqe_chain.envelope.message import parse_head
 from sqe_chain.logs.kafka import KafkaLog
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.stores import open_store
+from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 
 COMMAND = Path(sys.executable).with_name("sqe-chain")
@@ -529,7 +529,7 @@ def test_a_run_that_was_killed_here_is_not_waited_for(deployment: Deployment) ->
 
 
 def test_a_second_interrupt_ends_at_once(deploy: Callable[[str, str], Deployment], tmp_path: Path) -> None:
-    deployment = deploy(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
+    deployment = deploy(f"127.0.0.1:{own_port()}", f"sqlite://{tmp_path}/a.db")
     run = deployment.start("counts")
     run.wait_for("waiting")
     run.process.send_signal(signal.SIGINT)
@@ -539,7 +539,7 @@ def test_a_second_interrupt_ends_at_once(deploy: Callable[[str, str], Deployment
 def test_without_a_broker_a_service_waits_and_can_be_stopped(
     deploy: Callable[[str, str], Deployment], tmp_path: Path
 ) -> None:
-    deployment = deploy(f"127.0.0.1:{free_port()}", f"sqlite://{tmp_path}/a.db")
+    deployment = deploy(f"127.0.0.1:{own_port()}", f"sqlite://{tmp_path}/a.db")
     run = deployment.start("counts")
     waiting = run.wait_for("waiting")
     assert "did not answer" in str(waiting["reason"])

@@ -1,11 +1,12 @@
 """Goal: a user who types what a page says sees what the page shows. Method: its commands, on real servers.
 
-The pages name fixed ports, so that they can be typed; here they are replaced by free ones.
+The pages name fixed ports, so that they can be typed; here they are replaced by ports that no other test is given.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -23,11 +24,11 @@ from cassandra.policies import RoundRobinPolicy
 from google.protobuf.wrappers_pb2 import Int64Value
 
 from sqe_chain import Flow
-from sqe_chain.dev.server import free_port
 from sqe_chain.stores import open_store
 from sqe_chain.testing import Rehearsal
 from tests.support import docs_examples
 from tests.support.docs_examples import ROOT
+from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 
 PAGES = [page for page in docs_examples.pages() if docs_examples.RUN_MARK in page.read_text(encoding="utf-8")]
@@ -49,7 +50,7 @@ class Shell:
             "PYTHONUNBUFFERED": "1",
         }
         self.directory = directory
-        self.ports = {port: str(free_port()) for port in PORTS}
+        self.ports = {port: str(own_port()) for port in PORTS}
         self._process = subprocess.Popen(
             ["/bin/bash"],
             cwd=directory,
@@ -159,7 +160,7 @@ def test_commands_do_what_the_page_says(page: Path, shell: Shell) -> None:
             continue
         status, shown = shell.run(command.text)
         for port, free in shell.ports.items():
-            shown = shown.replace(free, port)
+            shown = re.sub(rf"\b{free}\b", port, shown)
         where = f"{page}:{command.line}: {command.text}\n{shown}"
         assert status == 0, where
         if command.shown:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sqe_chain.dev.redis import RedisServer
-from sqe_chain.dev.server import HOST, free_port
+from sqe_chain.dev.server import HOST
 from sqe_chain.errors import ChainError, ConfigurationError, Unavailable
 from sqe_chain.ports import Header, Home, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import layout
+from tests.support.ports import own_port
 from tests.support.redis_servers import (
     LEAST_RIGHTS,
     RedisCluster,
@@ -253,7 +254,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_client_shows_its_own_certificate_where_the_server_asks_for_one(certificates: Path) -> None:
-    port = free_port()
+    port = own_port()
     arguments = (*tls_arguments(certificates, port), "--tls-auth-clients", "yes")
     with RedisServer(extra_args=arguments):
         trusting = f"rediss://{HOST}:{port}/0?ca_file={certificates / 'ca.pem'}"

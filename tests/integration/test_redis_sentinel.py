@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sqe_chain.dev.server import HOST, free_port
+from sqe_chain.dev.server import HOST
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.ports import Header
 from sqe_chain.stores import open_store
+from tests.support.ports import own_port
 from tests.support.redis_servers import SERVICE, SentinelGroup, send_command
 from tests.support.waiting import PATIENCE_S, eventually, retry_until_available
 
@@ -103,7 +104,7 @@ def test_a_database_of_the_path(group: SentinelGroup) -> None:
 
 
 def test_sentinels_that_are_away_or_know_no_such_master_are_named(group: SentinelGroup) -> None:
-    away = free_port()
+    away = own_port()
     with pytest.raises(Unavailable, match=f"127.0.0.1:{away}"):
         open_store(f"redis+sentinel://{HOST}:{away}/{SERVICE}").check()
     known = group.sentinels[0].port

@@ -14,11 +14,11 @@ import pytest
 from redis import Redis
 
 from sqe_chain.dev.redis import RedisServer
-from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.ports import Header, Home, Rows, Views
 from sqe_chain.stores import open_store
 from sqe_chain.stores.redis import connections
+from tests.support.ports import own_port
 from tests.support.redis_servers import LEAST_RIGHTS
 from tests.support.waiting import PATIENCE_S, PATIENT, retry_until_available
 
@@ -203,7 +203,7 @@ def test_what_is_read_is_never_part_of_an_errors_text(server: RedisServer) -> No
 def test_a_server_that_is_away_is_noticed_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"127\.0\.0\.1"):
-        open_store(f"redis://127.0.0.1:{free_port()}/0?{PATIENT}").check()
+        open_store(f"redis://127.0.0.1:{own_port()}/0?{PATIENT}").check()
     assert time.monotonic() - started < PATIENCE_S / 10
 
 
@@ -361,7 +361,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_tls_is_used_and_the_certificate_is_verified(certificate: Path) -> None:
-    port = free_port()
+    port = own_port()
     arguments = (
         "--tls-port", str(port), "--tls-cert-file", str(certificate / "ca.pem"),
         "--tls-key-file", str(certificate / "key.pem"), "--tls-auth-clients", "no",

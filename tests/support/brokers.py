@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException, TopicCollection, TopicPartition
 
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.dev.process import wait_until
-from sqe_chain.dev.server import free_port
+from tests.support.ports import own_port
 from tests.support.waiting import PATIENCE_S
 
 driver: Any = confluent_kafka.admin
@@ -27,7 +27,7 @@ def second_broker(first: KafkaServer, data_dir: Path) -> KafkaServer:
     (data_dir / "data" / "meta.properties").write_text(f"version=1\nnode.id=2\n{cluster}\n", "utf-8")
     properties = (first.data_dir / "server.properties").read_text("utf-8").splitlines()
     voters = next(line for line in properties if line.startswith("controller.quorum.voters="))
-    port = free_port()
+    port = own_port()
     settings = {
         "node.id": "2",
         "process.roles": "broker",

@@ -12,7 +12,8 @@ from redis.crc import key_slot
 from redis.exceptions import RedisError
 
 from sqe_chain.dev.redis import RedisServer
-from sqe_chain.dev.server import HOST, free_port
+from sqe_chain.dev.server import HOST
+from tests.support.ports import own_port
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
@@ -65,8 +66,8 @@ class ClusterNode(RedisServer):
     """
 
     def __init__(self, certificate: Path | None = None, data_dir: Path | None = None) -> None:
-        self.bus_port = free_port()
-        self.tls_port = free_port() if certificate else 0
+        self.bus_port = own_port()
+        self.tls_port = own_port() if certificate else 0
         tls = (*tls_arguments(certificate, self.tls_port), "--tls-cluster", "yes") if certificate else ()
         super().__init__(
             data_dir=data_dir,
@@ -194,7 +195,7 @@ class Sentinel(RedisServer):
 
     def __init__(self, configuration: str, certificate: Path | None = None) -> None:
         super().__init__()
-        self.tls_port = free_port() if certificate else 0
+        self.tls_port = own_port() if certificate else 0
         arguments = tls_arguments(certificate, self.tls_port, replication=True) if certificate else ()
         lines = [f"{name[2:]} {value}" for name, value in zip(arguments[::2], arguments[1::2], strict=True)]
         self._configuration = "\n".join([configuration, *lines, ""])
@@ -293,7 +294,7 @@ class SentinelGroup:
 
     def _server(self, *arguments: str) -> tuple[RedisServer, int]:
         """A server, and the port at which others reach it."""
-        port = free_port() if self._certificate else 0
+        port = own_port() if self._certificate else 0
         tls = tls_arguments(self._certificate, port, replication=True) if self._certificate else ()
         extra_args = (*tls, "--repl-diskless-sync-delay", "0", *arguments)
         server = self._stack.enter_context(RedisServer(extra_args=extra_args))

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
 from sqe_chain.cli.panel import LivePanel, panel
-from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.protocol.events import (
     CaughtUp,
@@ -39,6 +38,7 @@ from sqe_chain.runtime.lines import Lines
 from sqe_chain.runtime.metrics import Metrics, serve
 from sqe_chain.runtime.observers import Observers, logging_to
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
+from tests.support.ports import own_port
 
 COMMITTED = Committed(
     plan=8,
@@ -195,7 +195,7 @@ def test_warnings_of_libraries_are_shown_too() -> None:
 def test_metrics_count_and_answer() -> None:
     registry = CollectorRegistry()
     tell(Metrics("totals", registry))
-    port = free_port()
+    port = own_port()
     with (
         serve(port, registry, Health(lambda: 0)),
         urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer,
@@ -279,7 +279,7 @@ def asked(port: int, path: str) -> tuple[int, str]:
 
 def test_live_and_ready_answer_beside_the_metrics() -> None:
     quiet_ms = [0]
-    health, port = Health(lambda: quiet_ms[0]), free_port()
+    health, port = Health(lambda: quiet_ms[0]), own_port()
     with serve(port, CollectorRegistry(), health):
         assert asked(port, "/live")[0] == 200
         assert asked(port, "/ready") == (503, "starting\n")

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from sqe_chain.dev.server import free_port
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.runtime import neighbours
 from sqe_chain.runtime.neighbours import check_kafka, check_stores, who_answers
+from tests.support.ports import own_port
 
 Answer = Callable[[bytes], bytes]
 
@@ -105,7 +105,7 @@ def test_a_wrong_neighbour_is_named() -> None:
 
 def test_what_cannot_be_judged_is_left_to_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "TIMEOUT_S", 0.05)
-    nobody = free_port()
+    nobody = own_port()
     check_kafka(f"127.0.0.1:{nobody}")
     check_kafka("no-such-host.invalid:9092")
     check_stores(
