@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from benchmarks.flows import PARTITIONS
-from sqe_chain.flow import Flow
+from sqe_chain.flow import Flow, count, sum_
 
 
 class Fastening(msgspec.Struct):
@@ -107,4 +107,15 @@ def two_stages(name: str, source: str, target: str, *, raw: bool) -> Flow:
     robots = stream.aggregate("per-robot", key=robot_of, state=Total, fold=add_and_tell)
     lines = robots.aggregate("per-line", key=line_of, state=Total, fold=add_delta)
     lines.changes().to(target, partitions=PARTITIONS)
+    return flow
+
+
+def declared_fold(name: str, source: str, target: str, *, raw: bool) -> Flow:
+    """W2 without a fold of one's own."""
+    flow = Flow(name, state_partitions=PARTITIONS)
+    stream = flow.source(source, Fastening, raw=raw)
+    totals = stream.aggregate(
+        "per-robot", key="robot", events=count(), fastened=sum_("fastened"), failed=sum_("failed")
+    )
+    totals.changes().to(target, partitions=PARTITIONS)
     return flow

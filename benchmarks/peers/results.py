@@ -48,10 +48,12 @@ class Results:
     skipped: dict[str, str] = field(default_factory=dict)
     wrong: dict[tuple[str, Workload], str] = field(default_factory=dict)
     _measured: dict[tuple[str, Workload], list[Measured]] = field(default_factory=dict)
+    _starts: dict[str, list[float]] = field(default_factory=dict)
 
     def add(self, system: str, workload: Workload, run: Run) -> None:
         """Add a round."""
         self._measured.setdefault((system, workload), []).append(run.whole)
+        self._starts.setdefault(system, []).append(run.start_s)
         if run.later:
             self._measured.setdefault((system + LATER, workload), []).append(run.later)
 
@@ -80,18 +82,20 @@ class Results:
         file.write_text(json.dumps([asdict(row) for row in self.rows(systems)], indent=2) + "\n", "utf-8")
 
     def table(self, systems: Sequence[System], workloads: Sequence[Workload]) -> Table:
-        """One line for each system, three columns for each workload: rate, processor time, ratio."""
-        title = "thousands of records a second, processor time of a record, rate to that of Kafka Streams"
+        """One line for each system: how long it starts, and three columns for each workload: rate, processor time, ratio."""
+        title = "thousands of records a second, processor time of a record, rate to that of Kafka Streams; seconds to the first record"
         table = Table("system", title=title)
         for workload in workloads:
             short = workload.called.partition(":")[0]
             for unit in ("k/s", "µs", "ratio"):
                 table.add_column(f"{short} {unit}", justify="right")
+        table.add_column("start s", justify="right")
         for system in systems:
             for name in (system.name, system.name + LATER):
                 cells = [cell for workload in workloads for cell in self._cells(name, workload)]
                 if any(cells):
-                    table.add_row(name, *cells)
+                    starts = self._starts.get(name)
+                    table.add_row(name, *cells, f"{median(starts):.1f}" if starts else "")
         return table
 
     def _cells(self, system: str, workload: Workload) -> tuple[str, str, str]:

@@ -74,10 +74,12 @@ class Run:
     Attributes:
         whole: from the first record to the last output.
         later: the same after the first batch; None without batches, or with a single one.
+        start_s: from the start of its processes to the first record, in seconds.
     """
 
     whole: Measured
     later: Measured | None
+    start_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class _Watch:
     outputs: Outputs
     _processes: list[Process] = field(default_factory=list)
     _heard: SimpleQueue[tuple[str, float, str]] = field(default_factory=SimpleQueue)
+    _began_s: float = field(default_factory=time.monotonic)
     _first: Sample | None = None
     _batches: list[Sample] = field(default_factory=list)
 
@@ -167,14 +170,15 @@ class _Watch:
         while True:
             self._listen()
             now_progress = self.outputs.progress()
-            if self._first and now_progress >= self.place.records and self.outputs.stable():
+            first = self._first
+            if first and now_progress >= self.place.records and self.outputs.stable():
                 break
             if now_progress != progress:
                 progress, since_s = now_progress, time.monotonic()
             self._check(time.monotonic() - since_s)
         last = self._sample(time.monotonic(), self.place.records)
         self._listen()  # the line about the last batch
-        return Run(_between(self._first, last), self._later(last))
+        return Run(_between(first, last), self._later(last), first.at_s - self._began_s)
 
     def _later(self, last: Sample) -> Measured | None:
         first = self._batches[0] if self._batches else None
@@ -214,6 +218,5 @@ class _Watch:
         return "\n".join(tail(process.log, _LINES_OF_LOG) for process in self._processes)
 
 
-def _between(first: Sample | None, last: Sample) -> Measured:
-    assert first is not None
+def _between(first: Sample, last: Sample) -> Measured:
     return Measured(last.records - first.records, last.at_s - first.at_s, last.cpu_s - first.cpu_s)

@@ -154,6 +154,9 @@ STANDARD: Mapping[Workload, str] = MappingProxyType(
 )
 """Workload -> function of `benchmarks.peers.flows` that makes the flow."""
 
+DECLARED: Mapping[Workload, str] = MappingProxyType({Workload.FOLD: "declared_fold"})
+"""The same, with aggregates that are declared instead of folded."""
+
 
 @dataclass(frozen=True)
 class SqeChain(System):
@@ -191,8 +194,8 @@ class SqeChain(System):
         return [[program, "run", "measured:flow", *where, *self.options]]
 
     def begins(self, line: str) -> bool:
-        """It is ready for its first batch; what that batch costs before its first record counts."""
-        return _event(line).get("event") == "recovered"
+        """Its first batch begins; what that costs before its first record counts."""
+        return _event(line).get("event") == "ready"
 
     def batch(self, line: str) -> int | None:
         """The records of a batch that is committed."""
@@ -222,9 +225,12 @@ SYSTEMS: tuple[System, ...] = (
     Plain(),
     SqeChain("sqe-json", JSON),
     SqeChain("sqe-envelopes", ENVELOPES),
+    SqeChain("sqe-declared", JSON, (), DECLARED),
     SqeChain("sqe-json-inprocess", JSON, IN_PROCESS),
     SqeChain("sqe-envelopes-inprocess", ENVELOPES, IN_PROCESS),
+    SqeChain("sqe-declared-inprocess", JSON, IN_PROCESS, DECLARED),
     SqeChain("sqe-json-workers2", JSON, TWO_WORKERS),
     SqeChain("sqe-envelopes-workers2", ENVELOPES, TWO_WORKERS),
+    SqeChain("sqe-declared-workers2", JSON, TWO_WORKERS, DECLARED),
 )
 """Everyone, in the order of each round."""

@@ -5,10 +5,10 @@ It runs the same segment code as Spark, shuffles included.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.engines.task import Applied, apply, publish
+from sqe_chain.engines.task import Applied, apply, collecting_rarely, publish, publish_blocks
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
@@ -47,13 +47,14 @@ class InProcessEngine:
         self.release()
         self._job = job
         report = Report()
-        read = ahead(self._log, portions) if self._threads else self._log.read
-        self._keep(run_serially(self._flow, job, portions, read, self._stores), report)
+        with collecting_rarely():
+            self._keep(self._blocks(job, portions), report)
         return report
 
     def publish(self) -> None:
         """Write all outputs of `process`."""
-        self._write(self._outputs)
+        if self._outputs:
+            publish(self._log, [self._outputs])
 
     def persist(self, level: int, plan_id: str, before: Mapping[tuple[int, int], Header]) -> int:
         """Write the changed states of one level."""
@@ -67,11 +68,9 @@ class InProcessEngine:
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
-        """Read, transform and publish."""
-        report = self.process(job, portions)
-        self._write(self._outputs)
-        self.release()
-        return report
+        """Read, transform and publish at once; keep nothing."""
+        with collecting_rarely():
+            return publish_blocks(self._log, self._blocks(job, portions))
 
     def release(self) -> None:
         """Discard outputs and states."""
@@ -79,9 +78,9 @@ class InProcessEngine:
         self._outputs = []
         self._states = []
 
-    def _write(self, outputs: Sequence[Output]) -> None:
-        if outputs:
-            publish(self._log, [outputs])
+    def _blocks(self, job: Job, portions: Sequence[Portion]) -> Iterator[Block]:
+        read = ahead(self._log, portions) if self._threads else self._log.read
+        return run_serially(self._flow, job, portions, read, self._stores)
 
     def _keep(self, blocks: Iterable[Block], report: Report) -> None:
         for block in blocks:

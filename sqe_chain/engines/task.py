@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqe_chain.engines.ahead import ahead
@@ -55,14 +56,29 @@ def publish(log: Log, outputs: Iterable[Sequence[Output]]) -> None:
 
 def republish(flow: Flow, job: Job, portions: Sequence[Portion], log: Log, stores: Stores) -> Report:
     """Read, transform and publish at once; returns when everything is acknowledged."""
-    read, reading, report = ahead(log, portions), Reading(flow, job, stores), Report()
+    read, reading = ahead(log, portions), Reading(flow, job, stores)
+
+    def blocks() -> Iterator[Block]:
+        for portion in portions:
+            yield from reading.read(portion, read(portion.read))
+        yield from reading.finish()
+
+    return publish_blocks(log, blocks())
+
+
+def publish_blocks(log: Log, blocks: Iterable[Block]) -> Report:
+    """Write the records of blocks, each as soon as it is there; returns when everything is acknowledged.
+
+    Args:
+        log: where to publish.
+        blocks: what tasks have made, without changed states.
+
+    Returns:
+        What the tasks report.
+    """
+    report = Report()
 
     def outputs() -> Iterator[Sequence[Output]]:
-        for portion in portions:
-            yield from found(reading.read(portion, read(portion.read)))
-        yield from found(reading.finish())
-
-    def found(blocks: Iterable[Block]) -> Iterator[Sequence[Output]]:
         for block in blocks:
             if isinstance(block, Outputs):
                 yield block.records
@@ -86,6 +102,17 @@ def collect_rarely() -> None:
     gc.set_threshold(*_GC_THRESHOLDS)
     gc.collect()
     gc.freeze()
+
+
+@contextmanager
+def collecting_rarely() -> Iterator[None]:
+    """Collect garbage less often for a while, in a process that is not only ours."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def failure_of(error: Exception) -> ErrorRecord:

@@ -12,7 +12,7 @@ import numpy as np
 from sqe_chain.chain import ROOT_LENGTH, root_position, stored_epoch
 from sqe_chain.envelope.carrier import envelopes_of, is_ordinary_raw
 from sqe_chain.envelope.columns import Columns, Flags, Ints, Lanes, Rows
-from sqe_chain.envelope.head import EnvelopeHead
+from sqe_chain.envelope.head import MAX_TIMESTAMP_MS, EnvelopeHead, is_enveloped
 from sqe_chain.ports import Headers, Message
 
 # Big-endian, so that positions compare as bytes.
@@ -123,7 +123,19 @@ class RawBlock(Block):
         self.messages = messages
         self.values = [message.value() for message in messages]
         self.timestamps_ms = [message.timestamp()[1] for message in messages]
-        self.ordinary = np.fromiter(map(is_ordinary_raw, messages), np.bool_, len(messages))
+        self.ordinary = np.ones(len(messages), np.bool_)
+        if not self._all_ordinary():
+            self.ordinary = np.fromiter(map(is_ordinary_raw, messages), np.bool_, len(messages))
+
+    def _all_ordinary(self) -> bool:
+        """Whether it is plain that all of them are ordinary; see `is_ordinary_raw`."""
+        return (
+            self.headers is None
+            and None not in self.values
+            and min(self.timestamps_ms) >= -1
+            and max(self.timestamps_ms) <= MAX_TIMESTAMP_MS
+            and not any(map(is_enveloped, self.values))
+        )
 
     @property
     def size(self) -> int:

@@ -97,6 +97,19 @@ class Recovered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Ready(Event):
+    """What the first batch needs is prepared, as far as that was possible; it begins now. Not said by a run that ends by itself.
+
+    Attributes:
+        waited_ms: how long that took longer than step 2, in milliseconds.
+    """
+
+    name: ClassVar[str] = "ready"
+
+    waited_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Rebuilt(Event):
     """A flow was folded again, and goes on from the new states.
 

@@ -15,7 +15,7 @@ from sqe_chain.errors import (
 )
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Notice
+from sqe_chain.protocol.events import Notice, Ready
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.runtime.statistics import SLOW_S, Statistics
 from sqe_chain.runtime.stop import Heartbeat, ServiceClock, Stop
@@ -65,7 +65,7 @@ class Service:
             ):
                 service.start()
                 if warm is not None:
-                    warm.wait(self.stop)
+                    self._wait_until_warm(warm)
                 # With stages a batch takes much longer than its commit, and "committed" has to be told when it is true.
                 with nullcontext() if stateful else self.env.commits.in_background():
                     self._batches(service, stateful=stateful)
@@ -127,6 +127,12 @@ class Service:
 
     def _warm_up(self) -> AbstractContextManager[WarmUp | None]:
         return WarmUp(self.env.engine, self._not_warm) if self.warm_up else nullcontext()
+
+    def _wait_until_warm(self, warm: WarmUp) -> None:
+        began_ms = self.clock.ticks_ms()
+        warm.wait(self.stop)
+        if not self.stop.requested:
+            self.env.emit(Ready(self.clock.ticks_ms() - began_ms))
 
     def _not_warm(self, error: Exception) -> None:
         self.env.emit(

@@ -37,7 +37,9 @@ class SourceTimes:
             return
         orders_ms: dict[int, int] = {}
         for begin, end, as_run in records.segments:
-            numbers = [number for number in range(begin, end) if number not in records.failures]
+            numbers: Sequence[int] = range(begin, end)
+            if records.failures:
+                numbers = [number for number in numbers if number not in records.failures]
             if (
                 as_run
                 and not self._own_times

@@ -35,6 +35,7 @@ RUNS = [  # each system, and each workload with each kind of system
     ("sqe-json-inprocess", FLAT_MAP),
     ("sqe-json-inprocess", TWO_STAGES),
     ("sqe-envelopes", FOLD),
+    ("sqe-declared-inprocess", FOLD),
     ("sqe-json-workers2", TWO_STAGES),
 ]
 

@@ -24,7 +24,7 @@ FOLD = Workload.FOLD
 
 
 def run(seconds: float, cpu_s: float = 1.0, later: Measured | None = None) -> Run:
-    return Run(Measured(1_000, seconds, cpu_s), later)
+    return Run(Measured(1_000, seconds, cpu_s), later, 2.0)
 
 
 def test_rows_are_medians_and_ratios_of_rates(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_variant_is_one_entry(tmp_path: Path) -> None:
     assert arguments[:2] == ["run", "measured:flow"]
     assert arguments[-2:] == ["--engine", "inprocess"]
     assert "fold('run-1', 'peers.envelopes', 'out', raw=False)" in (tmp_path / "measured.py").read_text()
-    assert (variant.begins('{"event": "recovered"}'), variant.begins("first")) == (True, False)
+    assert (variant.begins('{"event": "ready"}'), variant.begins("first")) == (True, False)
     assert variant.batch('{"event": "committed", "inputs": 7}') == 7
     assert variant.batch("Exception in thread") is None
 
