@@ -49,7 +49,8 @@ class WorkersEngine:
         team.prepare(self._set_up)
 
     def warm_up(self) -> None:
-        """Nothing to do here: workers warm up when they are set up, while the service claims and recovers."""
+        """Workers have begun when they were set up; let them connect, and wait for that."""
+        self._team.call([Tasks.connect] * self._team.size)
 
     def process(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Run all levels; workers keep outputs and changed states."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from threading import RLock
 from typing import Any, Final
 
 from sqe_chain.engines.task import raise_first
@@ -57,7 +58,8 @@ class Team:
     """A number of worker processes. They start with it, and end with it, or with this process however that ends.
 
     When one is lost (killed, or out of memory) the others are ended as well, and new ones start with the next command.
-    What they had kept is gone then, which `generation` shows.
+    What they had kept is gone then, which `generation` shows. Threads may give commands at the same time: a call waits until the
+    one before it has ended.
 
     Args:
         size: how many, at most `engines.MOST_WORKERS`.
@@ -75,6 +77,7 @@ class Team:
         self._members: list[_Member] = []
         self._first: Command | None = None
         self._losses = 0
+        self._turn = RLock()
         self._start()
 
     def pids(self) -> list[int]:
@@ -89,7 +92,7 @@ class Team:
 
     def tell(self, command: Command) -> None:
         """Give all workers a command, without waiting for it. What it raises, the next `call` raises."""
-        with suppress(Unavailable, EngineLost):  # then the next call starts new ones
+        with self._turn, suppress(Unavailable, EngineLost):  # then the next call starts new ones
             for member in self._members:
                 self._send(member, command)
 
@@ -107,12 +110,13 @@ class Team:
             EngineLost: that has happened `MOST_LOSSES` times.
             ChainError: whatever a worker raised.
         """
-        if not self._members:
-            self._start()
-        for member, command in zip(self._members, commands, strict=True):
-            self._send(member, command)
-        self._wait()
-        return [member.value for member in self._members]
+        with self._turn:
+            if not self._members:
+                self._start()
+            for member, command in zip(self._members, commands, strict=True):
+                self._send(member, command)
+            self._wait()
+            return [member.value for member in self._members]
 
     def end_batch(self) -> None:
         """A batch is done: losses count from zero again."""

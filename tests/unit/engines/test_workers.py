@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -42,6 +43,15 @@ def team() -> Iterator[Team]:
 
 def test_each_worker_gets_its_own_command(team: Team) -> None:
     assert team.call([commands.pid, commands.pid]) == team.pids()
+
+
+def test_threads_get_the_answers_to_their_own_commands(team: Team) -> None:
+    def ask(number: int) -> list[Any]:
+        return team.call([partial(commands.say, text=f"{number}/{member}") for member in range(2)])
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, range(200)))
+    assert found == [[f"{number}/0", f"{number}/1"] for number in range(200)]
 
 
 def test_an_error_comes_back_by_its_own_name_and_a_permanent_one_first(team: Team) -> None:
