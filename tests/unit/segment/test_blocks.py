@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
@@ -18,7 +19,7 @@ from sqe_chain.envelope.message import parse_head, wrap
 from sqe_chain.envelope.template import OutputTemplate
 from sqe_chain.errors import ChainError, EnvelopeError, PoisonError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Headers, Message, Range
+from sqe_chain.ports import Header, Headers, Message, Range, TopicInfo
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes
 from sqe_chain.segment.reading import Reading
@@ -135,6 +136,29 @@ def test_a_key_may_be_bytes_or_text(make: Any) -> None:
     read = words(["ant", "asp", "auk"])
     blocks = [[one] for one in read]
     assert states_after(blocks, key=lambda word: make(word.value[:1].encode())) == {"a": "old ant asp auk"}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize(("second", "said"), [("bad", r"words\[0\]@1 .*no word"), ("asp", "was declared raw")])
+def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
+    second: str, said: str, size: int
+) -> None:
+    def checked(word: StringValue) -> StringValue:
+        if word.value == "bad":
+            raise ValueError("no word")
+        return word
+
+    flow = Flow("notes")
+    flow.source("words", StringValue, raw=True).map(checked).to("copies", partitions=1)
+    read = [Record(at, StringValue(value=text).SerializeToString()) for at, text in enumerate(("ant", second))]
+    read.append(Record(2, wrap(StringValue(value="bee"), key=None, timestamp_ms=1)))
+    topics = {"copies": TopicInfo("copies", bytes(16), 1)}
+    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, topics=topics)
+    reading = Reading(flow, job, cast("Any", None))
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
+    blocks: Any = [read[start : start + size] for start in range(0, len(read), size)]
+    with pytest.raises(ChainError, match=said):
+        deque(reading.read(portion, blocks), maxlen=0)
 
 
 def test_another_key_is_poison() -> None:
