@@ -98,6 +98,10 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Violation",
         "INVARIANTS",
     ),
+    "sqe_chain.wal": (
+        *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
+        *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
+    ),
     "sqe_chain.errors": (),
     "sqe_chain.stores": ("open_store", "SCHEMES", "Address", "WithSchema"),
     "sqe_chain.logs": (),

@@ -16,6 +16,12 @@
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
     │   │   NotCaughtUp, TooManyHeld
     │   └── Superseded         a newer run owns the flow
+    ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
+    │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
+    │   ├── LogUnwritable      the disk is full, fails or refuses; nothing acknowledged is lost
+    │   ├── LogDamaged         bytes that were acknowledged have changed, or are gone
+    │   ├── LogLocked, LogClosed
+    │   └── RecordTooLarge
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
@@ -224,6 +230,36 @@ class Superseded(ServiceStopped):
     """A newer run has claimed the flow; this one no longer writes anything."""
 
     exit_status = 4
+
+
+class WriteAheadLogError(ChainError):
+    """A write-ahead log cannot be opened or read, or has not taken a record: that record is not acknowledged."""
+
+
+class LogFull(WriteAheadLogError):
+    """The write-ahead log has no room, because too much waits for Kafka or for the disk. Retrying later is safe."""
+
+
+class LogUnwritable(WriteAheadLogError):
+    """The disk is full, fails or refuses. What was acknowledged before is safe."""
+
+
+class LogDamaged(WriteAheadLogError):
+    """Bytes that were acknowledged have changed, or are gone. Nothing was skipped."""
+
+
+class LogLocked(WriteAheadLogError):
+    """Another process has the write-ahead log open, or this one is a fork of the process that opened it."""
+
+    exit_status = 2
+
+
+class LogClosed(WriteAheadLogError):
+    """The write-ahead log was closed."""
+
+
+class RecordTooLarge(WriteAheadLogError):
+    """A record is larger than the write-ahead log accepts."""
 
 
 class EngineLost(ChainError):

@@ -11,6 +11,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain import Flow
 from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
 from sqe_chain.stages import Tumbling, Window, WindowResult
+from sqe_chain.wal import epoch_of, log_of, sequence_of
 
 
 def length(word: StringValue) -> Int64Value:
@@ -91,6 +92,9 @@ once = words.deduplicate("once", lambda word: word.value, 60_000)
 assert_type(once.map(length), Stream[Int64Value])
 once.dropped().map(lambda dropped: dropped.reason)
 words.drop_stale("rising", sequence=lambda _, context: context.offset).to("rising", partitions=1)
+words.drop_stale("published-once", sequence=sequence_of, epoch=epoch_of, producer=log_of).to(
+    "once", partitions=1
+)
 
 
 def add_and_wait(total: Int64Value, word: StringValue, context: Context) -> None:

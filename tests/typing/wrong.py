@@ -10,6 +10,7 @@ from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 from sqe_chain import Flow
 from sqe_chain.flow import Context, count, sum_
 from sqe_chain.stages import Tumbling
+from sqe_chain.wal import log_of
 
 
 def length_of_number(number: Int64Value) -> int:
@@ -65,6 +66,7 @@ words.to("out", partitions=1, key=length_of_number)  # type: ignore[arg-type]  #
 
 words.deduplicate("g", length_of_number, 1)  # type: ignore[arg-type]  # pyright: ignore
 words.drop_stale("h", sequence=number_in_context)  # type: ignore[arg-type]  # pyright: ignore
+words.drop_stale("n", sequence=log_of)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("i", Tumbling(1), state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
 words.join_table("k", words, add_numbers)  # type: ignore[arg-type]  # pyright: ignore
