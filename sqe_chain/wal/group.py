@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count, repeat
 from threading import Event
 from typing import NamedTuple, Protocol
 
@@ -77,11 +78,13 @@ class Group:
         if self._appended is None:
             raise AssertionError("the group has not ended")
         offset, epoch, before = self._appended
-        sequences, receipts = list(before), list[Receipt]()
-        for number, (_, partition) in enumerate(self.records, offset):
-            receipts.append(Receipt(number, partition, epoch, sequences[partition]))
-            sequences[partition] += 1
-        return receipts
+        sequences, numbers = list(before), list[int]()
+        partitions = [partition for _, partition in self.records]
+        for partition in partitions:
+            number = sequences[partition]
+            numbers.append(number)
+            sequences[partition] = number + 1
+        return list(map(Receipt, count(offset), partitions, repeat(epoch), numbers))
 
 
 class Ending(Protocol):

@@ -135,9 +135,8 @@ def group(frames: Sequence[bytes], first: int) -> bytes:
         frames: of its records, at least one.
         first: offset of the first one.
     """
-    content = b"".join(frames)
-    head = _GROUP.pack(_GROUP_BEGIN, len(content), len(frames), first)
-    return b"".join((head, _CRC.pack(crc32(head)), content, _GROUP_END))
+    head = _GROUP.pack(_GROUP_BEGIN, sum(map(len, frames)), len(frames), first)
+    return b"".join((head, _CRC.pack(crc32(head)), *frames, _GROUP_END))
 
 
 class TornTail(Exception):
