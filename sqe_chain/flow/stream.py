@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.aggregates import AggregateSteps
+from sqe_chain.flow.batches import BatchSteps, MapBatchesNode
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     TOPIC_LENGTH,
@@ -67,6 +68,7 @@ MAX_BUCKETS = 1024
 @dataclass(frozen=True, slots=True)
 class Stream(
     AggregateSteps[Value],
+    BatchSteps[Value],
     FilterSteps[Value, "Filter[Value]"],
     WindowSteps[Value],
     JoinSteps[Value],
@@ -164,7 +166,7 @@ class Stream(
         if other.flow is not self.flow:
             raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
-            if isinstance(stream.node, StageNode) or self.flow.stage_of(stream.node):
+            if stream._after_stage():  # noqa: SLF001 - of the same class
                 raise FlowError(f"{where}: streams after a stage cannot be merged; merge before the stage")
         if other.node.index == self.node.index:
             raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
@@ -335,6 +337,12 @@ class Stream(
         view: ViewKind | None,
     ) -> WindowStage[Any]:
         return WindowStage(self.flow, self._stage(name, kind, where, store, key, view=view))
+
+    def _batched(self, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - those of the node
+        return Stream(self.flow, self.flow.add(MapBatchesNode, where, self.node, **fields))
+
+    def _after_stage(self) -> bool:
+        return isinstance(self.node, StageNode) or self.flow.stage_of(self.node) is not None
 
     def _value_type(self) -> type | None:
         return value_type(self.flow.nodes, self.node)

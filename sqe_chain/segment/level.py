@@ -16,7 +16,8 @@ from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.closing import closing_origin
-from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.collector import Collector
+from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.event_times import (
     EVERYTHING,
     WHOLE,

@@ -21,6 +21,10 @@ def length_in_context(word: StringValue, context: Context) -> Int64Value:
     return Int64Value(value=len(word.value) + context.offset)
 
 
+def same_batch(batch: Any) -> Any:
+    return batch
+
+
 def letters(word: StringValue) -> Iterable[StringValue]:
     return [StringValue(value=letter) for letter in word.value]
 
@@ -57,6 +61,8 @@ assert_type(words, Stream[StringValue])
 assert_type(flow.source("raw", decoded, raw=True), Stream[StringValue])
 assert_type(flow.source("nulls", decoded_or_null, nulls="decode"), Stream[StringValue])
 assert_type(words.map(length), Stream[Int64Value])
+assert_type(words.map_batches(same_batch, Int64Value), Stream[Int64Value])
+assert_type(words.map_batches(same_batch, Int64Value, columns=["value"], index="row"), Stream[Int64Value])
 assert_type(words.map(length_in_context), Stream[Int64Value])
 assert_type(words.map(lambda word: word.value), Stream[str])
 assert_type(words.map(lambda word, context: (word.value, context.offset)), Stream[tuple[str, int]])

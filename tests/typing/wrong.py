@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
@@ -36,6 +38,10 @@ def add(total: Int64Value, word: StringValue) -> None:
     total.value += len(word.value)
 
 
+def same_batch(batch: Any) -> Any:
+    return batch
+
+
 def time_of_text(text: StringValue) -> int:
     return int(text.value)
 
@@ -52,6 +58,8 @@ words.map(lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyri
 words.filter(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.filter(lambda word: word.value)  # type: ignore[arg-type, return-value]  # pyright: ignore
 words.flat_map(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.map_batches(same_batch, Int64Value, index=0)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+words.map_batches(same_batch, Int64Value).map(lambda number: number.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
 words.key_by(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
 
 words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore

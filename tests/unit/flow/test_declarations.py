@@ -85,10 +85,26 @@ class Listed:
         self.value = value
 
 
+class WithColumns(Listed):
+    """A type whose values have columns."""
+
+
+class Column(str):
+    """A right name of a column: any text."""
+
+    __slots__ = ()
+
+
 STREAM: dict[str, dict[str, Any]] = {
     "map": {"function": one},
     "filter": {"function": one},
     "flat_map": {"function": one},
+    "map_batches": {
+        "function": one,
+        "schema": WithColumns(Int64Value),
+        "columns": WithColumns(["value"]),
+        "index": Column("row"),
+    },
     "key_by": {"key": one},
     "merge": {"other": Listed(None)},
     "aggregate": {
@@ -323,14 +339,14 @@ STAGES: dict[type, dict[str, Any]] = {
 }
 OPTIONAL = {
     *("deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"),
-    *("on_timer", "expire_after_ms"),
+    *("on_timer", "expire_after_ms", "index"),
 }
 """Of these None says that there is none; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""
 
 
-def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
+def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:  # noqa: C901 - one for each kind of parameter
     """What a parameter must not accept, by what is right for it."""
     none_fits = parameter in OPTIONAL and (owner, parameter) not in NEEDED
     if isinstance(right, bool):
@@ -346,6 +362,10 @@ def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
         yield from ("", "a b", "é", "n" * 250, 7, True, b"n", ["n"])
     elif isinstance(right, Choice):
         yield from ("nonsense", "", 7, True, ["json"])
+    elif isinstance(right, Column):
+        yield from ("", 7, True, b"row", ["row"])
+    elif isinstance(right, WithColumns):
+        yield from (7, "nonsense", 5.0, object(), dict, ["nonsense"])
     elif isinstance(right, Listed):
         yield from (7, "nonsense", 5.0, object(), Int64Value)
     elif right is Int64Value:
@@ -521,6 +541,7 @@ def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
         (lambda stream: stream.windowed("sums", Tumbling(5), state=Int64Value, fold=two, retention_ms=5).dropped(), r"dropped\(\) of stage 'sums'"),
         (lambda stream: stream.aggregate("sums", key=one, state=Int64Value, fold=two).changes(), r"changes\(\) of stage 'sums'"),
         (lambda stream: stream.map(one), "this map"),
+        (lambda stream: stream.map_batches(one, StringValue), "this map_batches"),
         (lambda stream: stream, "source 'words'"),
     ],
 )  # fmt: skip
