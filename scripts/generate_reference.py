@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("run", "running", "RunningService", "Settings", "get", "states", "States"),
     ),
     "sqe_chain.flow": (
-        *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer"),
+        *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
         *("count", "sum_", "min_", "max_", "mean", "first", "last", "Aggregation"),
     ),
     "sqe_chain.stages": (
@@ -123,6 +123,7 @@ EXTRA = {
     "sqe_chain.logs": (
         ("sqe_chain.logs.kafka", ("KafkaLog", "load_config")),
         ("sqe_chain.logs.memory", ("MemoryLog",)),
+        ("sqe_chain.logs.files", ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource")),
     )
 }
 """Names that live one module further down."""

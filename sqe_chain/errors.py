@@ -14,7 +14,7 @@
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
-    │   │   NotCaughtUp, TooManyHeld
+    │   │   NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile
     │   └── Superseded         a newer run owns the flow
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
@@ -218,6 +218,14 @@ class NotCaughtUp(ServiceStopped):
 
 class TooManyHeld(ServiceStopped):
     """More records wait for event time than may: one input partition holds the others back."""
+
+
+class ChangedFile(ServiceStopped):
+    """A file that is read no longer has the content that it had when it was first looked at, or is gone before its last row."""
+
+
+class UnreadableFile(ServiceStopped):
+    """A file is not what its format says: cut off, damaged, or of another format."""
 
 
 class Superseded(ServiceStopped):

@@ -27,6 +27,7 @@ from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
+from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.locations import locations_of, repair_locations, write_locations
 from sqe_chain.protocol.plan import Plan, mark_name
@@ -70,10 +71,11 @@ class Rebuild:
             LostOffsets: an input no longer holds what the flow once began with.
             ServiceStopped: an input was created again since, so it cannot be folded again.
             Superseded: another run has claimed the flow.
-            ConfigurationError: the flow keeps no states, or `to` lies beyond what it has read.
+            ConfigurationError: the flow keeps no states, or reads files, or `to` lies beyond what it has read.
         """
         env = self.env
         env.flow.check()
+        check_no_files(env.flow)
         if not env.flow.stages():
             raise ConfigurationError(
                 f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its offsets"

@@ -169,7 +169,12 @@ class Level:
             return False
         # In place, the messages of one raw topic come in one order already, that of their only lane.
         topics = self._flow.topics_before(stage)
-        raw = {topic for source in self._flow.sources() if source.raw for topic in source.topics}
+        raw = {
+            topic
+            for source in self._flow.sources()
+            if source.raw and source.files is None  # each file is a lane
+            for topic in source.topics
+        }
         alone = len(topics) == 1 and topics <= raw
         return not (self._alone and alone)
 
@@ -257,7 +262,7 @@ class Level:
             # What is compared came from one input partition. It is brought into order with others, but waits for none.
             return work.changed(EVERYTHING, "nothing")
         topics = self._flow.topics_before(stage)
-        found = [one for one in self._progress if one.topic in topics]
+        found = [one for one in self._progress if self._flow.declared_topic(one.topic) in topics]
         frontier = self._limited(stage, frontier_of(found))
         rows = work.changed(frontier, _holder(found, frontier), self._tick(stage, frontier))
         if work.waiting is not None:

@@ -68,7 +68,7 @@ class SourcePartition:
     ) -> None:
         read = portion.read
         self.flow = flow
-        self.node = next(node for node in flow.sources() if read.topic in node.topics)
+        self.node = next(node for node in flow.sources() if node.reads(read.topic))
         self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
         self._run = compiler.after_source(self.node, self._origin)
         self._collector = collector

@@ -17,12 +17,13 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
-from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
+from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.protocol.moving import export_states, import_states
 from sqe_chain.protocol.plan import Plan
@@ -185,6 +186,7 @@ class Rehearsal(Arming):
         Raises:
             ConfigurationError: the flow has stages (`rebuild` folds them again), or an offset has not been read yet.
         """
+        check_no_files(self.flow)
         service = self.service or self.start()
         if not isinstance(service, Republisher):
             raise ConfigurationError(f"flow {self.flow.name!r} has stages; rebuild folds it again")
@@ -222,7 +224,7 @@ class Rehearsal(Arming):
         """
         env = self._environment(settings)
         self.service = None
-        service = Aggregation(env) if self.flow.stages() else Republisher(env)
+        service = Aggregation(env) if self.flow.keeps_plans else Republisher(env)
         service.start()
         self.service = service
         return service
@@ -399,7 +401,7 @@ class Rehearsal(Arming):
     def _environment(self, settings: Settings | None) -> Environment:
         """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
-        log = FaultyLog(self.log, script)
+        log = FaultyLog(self._log(), script)
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
@@ -413,6 +415,15 @@ class Rehearsal(Arming):
             lambda: f"run-{run}-{next(self._runs)}",
             settings or replace(self.settings, takeover=True),
         )
+
+    def _log(self) -> Log:
+        """The broker; with the files, if the flow reads any. They are looked at again in each run, as by a new process."""
+        sources = self.flow.file_sources()
+        if not sources:
+            return self.log
+        from sqe_chain.logs.files import FilesLog  # noqa: PLC0415 - it needs msgspec
+
+        return FilesLog({one.name: one for one in sources}, self.log, skip_bad=self.flow.poison != "stop")
 
     @staticmethod
     def _engine(env: Environment, flow: Flow) -> InProcessEngine:

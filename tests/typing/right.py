@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Never, assert_type
 
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
+from sqe_chain.flow import Context, Csv, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
 from sqe_chain.stages import Tumbling, Window, WindowResult
 
 
@@ -56,6 +57,10 @@ flow.source("texts", dict, raw=True, timestamp=lambda order: str(order["time"]),
 assert_type(words, Stream[StringValue])
 assert_type(flow.source("raw", decoded, raw=True), Stream[StringValue])
 assert_type(flow.source("nulls", decoded_or_null, nulls="decode"), Stream[StringValue])
+assert_type(flow.files("rows", StringValue, "data/*.csv"), Stream[StringValue])
+assert_type(flow.files("lines", decoded, [Path("a.jsonl"), "b.jsonl"]), Stream[StringValue])
+flow.files("timed", StringValue, "a.csv", timestamp=lambda word: len(word.value))
+assert_type(flow.files("parquet", dict, Path("a.parquet"), csv=Csv(delimiter=";")), Stream[dict[Any, Any]])
 assert_type(words.map(length), Stream[Int64Value])
 assert_type(words.map(length_in_context), Stream[Int64Value])
 assert_type(words.map(lambda word: word.value), Stream[str])

@@ -45,6 +45,8 @@ words = flow.source("words", StringValue)
 flow.source("t1", Int64Value, timestamp=time_of_text)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 flow.source("t2", Int64Value, timestamp=lambda number: 1.5)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
+flow.files("f1", Int64Value, "a.csv", timestamp=time_of_text)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+flow.files("f2", Int64Value, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 flow.source("a", 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map(number_in_context)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
