@@ -9,12 +9,13 @@
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
     │   ├── OutputTooLarge
     │   ├── OutputRefused
+    │   ├── RowWithoutKey, RowOfAnotherType, RowTooLarge    a table does not take a row
     │   └── TooManyExcluded    the poison policy would leave out more than it may
     ├── ServiceStopped         going on could count a message twice or never; the text lists the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
-    │   │   NotCaughtUp, TooManyHeld
+    │   │   NotCaughtUp, TooManyHeld, TableAltered, TableInconsistent
     │   └── Superseded         a newer run owns the flow
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
@@ -210,6 +211,26 @@ class TooManyExcluded(PoisonError):
 
 class OutputRefused(PoisonError):
     """A topic refuses an output permanently: for its time, or for a missing key. Retrying does not help."""
+
+
+class RowWithoutKey(PoisonError):
+    """A row has no value in a column of its partition key or row key."""
+
+
+class RowOfAnotherType(PoisonError):
+    """A value is not of the type of the rows of a table, or a cell is not of the type of its column."""
+
+
+class RowTooLarge(PoisonError):
+    """A row is larger than a table takes."""
+
+
+class TableAltered(ServiceStopped):
+    """Another program has written to a table, or changed its columns; or another stage writes to it."""
+
+
+class TableInconsistent(ServiceStopped):
+    """A table and the store contradict each other: one of them went back in time, or the table was replaced."""
 
 
 class NotCaughtUp(ServiceStopped):

@@ -34,6 +34,7 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
+from sqe_chain.flow.ingesting import IngestSteps
 from sqe_chain.flow.joins import JoinSteps
 from sqe_chain.flow.kinds import check_fit, kind_of
 from sqe_chain.flow.nodes import (
@@ -70,6 +71,7 @@ class Stream(
     FilterSteps[Value, "Filter[Value]"],
     WindowSteps[Value],
     JoinSteps[Value],
+    IngestSteps[Value],
     Generic[Value],
 ):
     """The output of a node: units with values of one type. May be used more than once."""
@@ -350,6 +352,11 @@ class Stream(
         view: ViewKind | None,
     ) -> Stage[Any, Any]:
         return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
+
+    def _ingested(
+        self, name: str, kind: StageKind, where: str, key: UserFunction, store: str | None
+    ) -> None:
+        self._stage(name, kind, where, store, key)
 
     def _joined(
         self, name: str, kind: StageKind, other: object, store: str | None, where: str

@@ -47,6 +47,7 @@ from sqe_chain.protocol.planning import (
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import BatchResult, StartResult
+from sqe_chain.protocol.sinks import claim_sinks
 from sqe_chain.protocol.verifying import (
     check_new_stages,
     check_redone,
@@ -310,6 +311,7 @@ class Aggregation:
             self.last = plans.read_last()
             check_layout(env.flow, self.last.layout, env.settings.drop_stages)
             headers = stamp(env, self.claimed, self.last)
+            claim_sinks(env, self.claimed, self.last, self._fetch)
         with env.step(RECOVER):
             if not env.settings.accept_rollback:
                 check_commits(env.flow, self.last, inputs.group_commits(env.flow, env.log, infos))

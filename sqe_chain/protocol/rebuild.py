@@ -32,6 +32,7 @@ from sqe_chain.protocol.locations import locations_of, repair_locations, write_l
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.progress import Progress, find_progress, read_plan
 from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.protocol.sinks import check_no_sinks
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.segment.states import Claim
 
@@ -74,6 +75,7 @@ class Rebuild:
         """
         env = self.env
         env.flow.check()
+        check_no_sinks(env.flow, "to fold again")
         if not env.flow.stages():
             raise ConfigurationError(
                 f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its offsets"

@@ -155,6 +155,7 @@ class Level:
             broken=partial(self._break, stage),
             counts=self._report.dropped,
             changes=any(child.side == "changes" for child in flow.children(stage.index)),
+            number=job.transition.before_number + 1,
             reversible=job.with_care,
             suspects=job.suspects,
             closing=None if job.closing is None else closing_origin(stage.name, self._part, job.closing),
