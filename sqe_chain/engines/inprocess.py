@@ -72,9 +72,7 @@ class InProcessEngine:
         for states in self._states:
             if states.level == level:
                 store = self._stores(self._flow.stage_at(states.stage))
-                rows += apply(
-                    self._flow, self._job, store, states, Applied(plan_id, before), self._sinks
-                )
+                rows += apply(self._flow, self._job, store, states, Applied(plan_id, before), self._sinks)
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:

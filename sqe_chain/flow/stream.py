@@ -353,9 +353,7 @@ class Stream(
     ) -> Stage[Any, Any]:
         return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
 
-    def _ingested(
-        self, name: str, kind: StageKind, where: str, key: UserFunction, store: str | None
-    ) -> None:
+    def _ingested(self, name: str, kind: StageKind, where: str, key: UserFunction, store: str | None) -> None:
         self._stage(name, kind, where, store, key)
 
     def _joined(

@@ -54,7 +54,6 @@ class Ports:
             )
         return found
 
-
     def sink(self, stage: StageNode) -> Sink | None:
         """Where a stage writes its rows, if not into its store."""
         found = stage.stage_kind.sink

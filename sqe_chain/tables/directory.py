@@ -223,7 +223,9 @@ class TableDirectory:
                     out.flush()
                     os.fsync(out.fileno())
                 try:
-                    os.link(draft, target)  # unlike a rename it never replaces a file, which a reader may have open
+                    os.link(
+                        draft, target
+                    )  # unlike a rename it never replaces a file, which a reader may have open
                 except FileExistsError:
                     return
             finally:
@@ -295,7 +297,13 @@ class TableDirectory:
         return int(table.version())
 
     def vacuum(self, retain_hours: int) -> list[str]:
-        """Delete files that no version of the last hours needs; returns their paths."""
+        """Delete files that no version of the last hours needs; returns their paths.
+
+        Raises:
+            ConfigurationError: less than an hour: a flush at work has files that no version names yet.
+        """
+        if type(retain_hours) is not int or retain_hours < 1:
+            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
         found = self.snapshot()
         if found is None:
             return []
@@ -304,6 +312,7 @@ class TableDirectory:
                 retain_hours,
                 dry_run=False,
                 enforce_retention_duration=False,
+                full=True,  # also what was written and never committed, by who crashed and was superseded
                 commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
             )
         return list(gone)

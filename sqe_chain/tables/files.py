@@ -21,7 +21,9 @@ ROW_GROUP: Final = 64 * 1024
 """Rows that readers can leave out together."""
 ROWS_OF_A_FILE: Final = 1_000_000
 _CHUNKS: Final = b"sqe-chain.chunks"
-_NAME: Final = re.compile(r"(?:(\d{12}-[0-9a-f]{1,16}-(\d{5})-\d{4})|compacted-(\d{5}))-[0-9a-f]{16}\.parquet")
+_NAME: Final = re.compile(
+    r"(?:(\d{12}-[0-9a-f]{1,16}-(\d{5})-\d{4})|compacted-(\d{5}))-[0-9a-f]{16}\.parquet"
+)
 _STATISTIC_LENGTH: Final = 200
 """Longer texts are left out of a file's statistics."""
 

@@ -251,7 +251,9 @@ class Memtable:
 
     def _check_fits(self, block: Any) -> None:  # noqa: ANN401 - pyarrow has no types
         if block.nbytes > self._max_row_bytes:
-            sizes = {column.name: block.column(number).nbytes for number, column in enumerate(self.schema.columns)}
+            sizes = {
+                column.name: block.column(number).nbytes for number, column in enumerate(self.schema.columns)
+            }
             largest = max(sizes, key=lambda name: sizes[name])
             raise RowTooLarge(
                 f"a row of {block.nbytes} bytes; the table takes {self._max_row_bytes} (column {largest!r} has {sizes[largest]})"

@@ -34,7 +34,9 @@ class TableSchema:
         numbers = {column.name: number for number, column in enumerate(self.columns)}
         object.__setattr__(self, "_numbers", numbers)
         if not self.partition_key or not self.row_key:
-            raise FlowError("a table needs a partition_key and a row_key: one column, or a tuple of them, for each")
+            raise FlowError(
+                "a table needs a partition_key and a row_key: one column, or a tuple of them, for each"
+            )
         if len({*self.partition_key, *self.row_key}) != len(self.keys):
             raise FlowError(f"partition_key={self.partition_key}, row_key={self.row_key}: each column once")
         for name in self.keys:

@@ -70,13 +70,17 @@ class TableSink:
         """See `Sink`."""
         for _ in range(_ROUNDS):
             snapshot = self._table(claim)
-            self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=_version_of(claim))
+            self._check_untouched(
+                snapshot, claim.flow, claim.stage, everything=True, since=_version_of(claim)
+            )
             markers: dict[str, int] = {}
             for part, known in claim.known.items():
                 names = _Markers(claim.flow, claim.stage, part)
                 epoch, run = snapshot.marker(names.epoch) or 0, snapshot.marker(names.run)
                 if epoch > claim.epoch or (epoch == claim.epoch and run != word(claim.run_id)):
-                    raise Superseded(f"{self.directory}: a run with epoch {epoch} has claimed it, this one has {claim.epoch}")
+                    raise Superseded(
+                        f"{self.directory}: a run with epoch {epoch} has claimed it, this one has {claim.epoch}"
+                    )
                 self._check_history(snapshot, names, known, claim.plans)
                 markers |= {names.epoch: claim.epoch, names.run: word(claim.run_id)}
             try:
@@ -157,7 +161,15 @@ class TableSink:
                     f"{_WAYS_OUT}"
                 )
             description = json.dumps(
-                {"sqe-chain": {"flow": claim.flow, "stage": claim.stage, "version": self.version} | self._keys()}
+                {
+                    "sqe-chain": {
+                        "flow": claim.flow,
+                        "stage": claim.stage,
+                        "version": self.version,
+                        "state_partitions": len(claim.known),
+                        **self._keys(),
+                    }
+                }
             )
             self.directory.create(table_schema(self.schema), self.table, description)
             snapshot = self.directory.snapshot()
@@ -239,7 +251,9 @@ class TableSink:
             looked = since if since is not None else snapshot.version
         commit = snapshot.foreign_commit(looked)
         if commit is not None:
-            raise TableAltered(f"{self.directory}: another program has written to it: {commit}; {_not_alone(flow, stage)}")
+            raise TableAltered(
+                f"{self.directory}: another program has written to it: {commit}; {_not_alone(flow, stage)}"
+            )
         self._check_writer(snapshot, flow, stage)
         if self._check_columns(snapshot) and not everything:
             raise TableAltered(f"{self.directory}: columns were taken away; {_not_alone(flow, stage)}")

@@ -36,6 +36,7 @@ from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
+from sqe_chain.testing.faulty_tables import faulty_sink
 
 _names = itertools.count()
 
@@ -403,11 +404,11 @@ class Rehearsal(Arming):
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
-        ports = Ports(log, stores)
+        ports = Ports(log, stores, partial(faulty_sink, script=script))
         return Environment(
             self.flow,
             ports,
-            InProcessEngine(self.flow, log, ports.store),
+            InProcessEngine(self.flow, log, ports.store, sinks=ports.sink),
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",
@@ -416,7 +417,7 @@ class Rehearsal(Arming):
 
     @staticmethod
     def _engine(env: Environment, flow: Flow) -> InProcessEngine:
-        return InProcessEngine(flow, env.ports.log, env.ports.store)
+        return InProcessEngine(flow, env.ports.log, env.ports.store, sinks=env.ports.sink)
 
     def _store_flow(self, stage: str) -> str:
         """The name under which a stage's states are stored; a rebuild changes it."""

@@ -1,0 +1,144 @@
+"""Goal: whatever happens at whatever point, a table holds each row of each sealed plan exactly once.
+
+Method: a flow into a Delta table on disk, with the real protocol and segment code; broker and store in memory. One thing happens
+at each call of broker, store and table in turn, and between each file and each commit: the process dies, before the call or when
+it has taken effect; there is no answer; another run takes over, and the first one wakes up as a zombie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.testing import Crash
+from tests.support.table_flows import TablePipeline
+
+Act = Callable[[TablePipeline, int], None]
+
+
+def begun(at: Path, state_partitions: int) -> TablePipeline:
+    found = TablePipeline(at, state_partitions=state_partitions)
+    found.feed()
+    found.service.run_until_caught_up()
+    found.feed()
+    return found
+
+
+def at_every_point(at: Path, state_partitions: int, act: Act, *, restart: bool) -> int:
+    number = 0
+    while True:
+        found = begun(at / str(number), state_partitions)
+        if restart:
+            found.service.service = None
+        act(found, number)
+        found.service.run_until_caught_up()
+        beyond = bool(found.service.script.injected)
+        found.service.cancel()
+        found.service.run_until_caught_up()
+        found.check()
+        if beyond:
+            return number
+        number += 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("state_partitions", "restart"),
+    [
+        pytest.param(2, False, id="in-place"),
+        pytest.param(2, True, id="in-place-from-start"),
+        pytest.param(3, True, id="shuffled-from-start"),
+    ],
+)
+def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str, restart: bool) -> None:
+    def crash(found: TablePipeline, number: int) -> None:
+        found.service.crash_at_call(number, "before" if when == "before" else "after")
+
+    assert at_every_point(tmp_path, state_partitions, crash, restart=restart) > 20
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None:
+    def outage(found: TablePipeline, number: int) -> None:
+        found.service.outage("table", at=number, when="before" if when == "before" else "after")
+
+    assert at_every_point(tmp_path, 2, outage, restart=True) >= 12
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: str) -> None:
+    superseded = 0
+
+    def pause(found: TablePipeline, number: int) -> None:
+        def others() -> None:
+            run = found.service.service
+            found.service.service = None
+            found.service.start()
+            found.feed(3)
+            found.service.batch()
+            found.service.service = run
+
+        nonlocal superseded
+        if found.service.service is None:
+            found.service.start()
+        found.service.meanwhile(others, of="table", at=number, when="before" if when == "before" else "after")
+        try:
+            while found.service.batch():
+                pass
+        except Superseded:
+            superseded += 1
+            found.service.service = None
+
+    points = at_every_point(tmp_path, 2, pause, restart=False)
+    assert superseded == points >= 6
+
+
+def test_two_crashes_in_a_row(tmp_path: Path) -> None:
+    for first in range(0, 12, 2):
+        for second in range(6):
+            found = begun(tmp_path / f"{first}-{second}", 2)
+            found.service.crash_at_call(first, "after", of="table")
+            found.service.run_until_crash()
+            found.service.crash_at_call(second, "after", of="table")
+            found.service.run_until_caught_up()
+            found.service.cancel()
+            found.service.run_until_caught_up()
+            found.check()
+
+
+def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> None:
+    once, again = begun(tmp_path / "once", 2), begun(tmp_path / "again", 2)
+    once.service.run_until_caught_up()
+    writes = len(again.service.script.written)
+    again.service.crash_at_call(
+        3, "before", of="table", writes=True
+    )  # the second commit: its file is written
+    again.service.run_until_crash()
+    again.service.run_until_caught_up()
+    again.check()
+    puts = [one for one in again.service.script.written[writes:] if one.endswith(": put")]
+    assert len(puts) == 2, "one for each state partition: the redo has skipped them"
+    names = [sorted(Path(file).name[13:] for file in found.table.files()) for found in (once, again)]
+    contents = [sorted(Path(file).read_bytes() for file in found.table.files()) for found in (once, again)]
+    assert len(names[0]) == len(names[1])
+    assert [name.rpartition("-")[2] for name in names[0]] == [name.rpartition("-")[2] for name in names[1]]
+    assert contents[0] == contents[1]
+
+
+def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    before = len(found.table.files())
+    found.service.crash(step=4, when="before")
+    with pytest.raises(Crash):
+        found.service.batch()
+    assert len(found.table.files()) == before
+    assert not [file for file in tmp_path.rglob("*.parquet") if str(file) not in found.table.files()]
+
+
+def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    with pytest.raises(ConfigurationError, match="to fold again is not possible"):
+        found.service.rebuild()
