@@ -34,7 +34,7 @@ class IngestSteps(Generic[Value]):
     ) -> None:
         raise NotImplementedError
 
-    def ingest(
+    def ingest(  # noqa: PLR0913 - a declaration names what it needs
         self,
         table: str,
         *,

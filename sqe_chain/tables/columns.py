@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 from types import NoneType, UnionType
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -24,8 +24,8 @@ _PYTHON: Final[Mapping[type, str]] = {
     float: "float64",
     str: "string",
     bytes: "binary",
-    datetime.datetime: "timestamp",
-    datetime.date: "date",
+    dt.datetime: "timestamp",
+    dt.date: "date",
 }
 _PROTOBUF: Final[Mapping[int, str]] = {
     FieldDescriptor.TYPE_BOOL: "bool",
@@ -45,7 +45,8 @@ _PROTOBUF: Final[Mapping[int, str]] = {
     FieldDescriptor.TYPE_UINT64: "decimal(20,0)",  # a table has no unsigned numbers
     FieldDescriptor.TYPE_FIXED64: "decimal(20,0)",
 }
-_TAKES: Final[Mapping[str, frozenset[type]]] = {
+PythonTypes = frozenset[type]
+_TAKES: Final[Mapping[str, PythonTypes]] = {
     "bool": frozenset({bool}),
     "int32": frozenset({int}),
     "int64": frozenset({int}),
@@ -53,8 +54,8 @@ _TAKES: Final[Mapping[str, frozenset[type]]] = {
     "float64": frozenset({float, int}),
     "string": frozenset({str}),
     "binary": frozenset({bytes}),
-    "timestamp": frozenset({datetime.datetime}),
-    "date": frozenset({datetime.date}),
+    "timestamp": frozenset({dt.datetime}),
+    "date": frozenset({dt.date}),
 }
 _KEYS: Final = frozenset({"bool", "int32", "int64", "string", "binary", "timestamp", "date"})
 _DECIMAL: Final = re.compile(r"decimal\((\d{1,2}),(\d{1,2})\)")
@@ -109,7 +110,7 @@ class Column:
         return self.type in _KEYS
 
     @property
-    def takes(self) -> frozenset[type]:
+    def takes(self) -> PythonTypes:
         """The Python types of its values, of a list's elements."""
         return _TAKES.get(self.element) or frozenset({Decimal, int})
 
@@ -126,7 +127,7 @@ class Column:
     def _refuses(self, one: object) -> str | None:
         if type(one) not in self.takes:
             return f"{self.type} does not take {type(one).__name__}"
-        if isinstance(one, datetime.datetime) and one.tzinfo is None:
+        if isinstance(one, dt.datetime) and one.tzinfo is None:
             return f"{self.type} does not take a time without a time zone"
         return None
 
@@ -192,13 +193,13 @@ def _any_cell(payload: type | None, name: str) -> Callable[[Any], object]:
     return lambda value: itemgetter(name)(value) if isinstance(value, Mapping) else getattr(value, name)
 
 
-def _protobuf_cell(field: FieldDescriptor) -> Callable[[Any], object]:
+def _protobuf_cell(field: Any) -> Callable[[Any], object]:  # noqa: ANN401 - see `_protobuf_type`
     read: Callable[[Any], Any] = attrgetter(field.name)
     name = field.name
     if field.is_repeated:
         return lambda value: list(read(value))
     if field.message_type is not None:
-        utc = datetime.UTC
+        utc = dt.UTC
         return lambda value: read(value).ToDatetime(tzinfo=utc) if value.HasField(name) else None
     if field.has_presence:
         return lambda value: read(value) if value.HasField(name) else None
@@ -224,7 +225,7 @@ def _named(name: str, found: object) -> str:
 def _fields(payload: type | None) -> dict[str, object]:
     """Field -> the type of its column, or the field's own type where it cannot be one."""
     if payload is not None and issubclass(payload, Message):
-        descriptor: Descriptor = payload.DESCRIPTOR
+        descriptor: Any = payload.DESCRIPTOR
         return {field.name: _protobuf_type(field) for field in descriptor.fields}
     names: Sequence[str] | None = getattr(payload, "__struct_fields__", None)
     if names is None and payload is not None and dataclasses.is_dataclass(payload):
@@ -253,7 +254,7 @@ def _python_type(hint: Any) -> object:  # noqa: ANN401 - any annotation
     return _PYTHON.get(hint, hint) if isinstance(hint, type) else hint
 
 
-def _protobuf_type(field: FieldDescriptor) -> object:
+def _protobuf_type(field: Any) -> object:  # noqa: ANN401 - a field's descriptor, of two classes
     message = field.message_type
     if message is not None:
         stamp = message.full_name == Timestamp.DESCRIPTOR.full_name and not field.is_repeated

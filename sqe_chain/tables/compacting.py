@@ -86,7 +86,7 @@ def _merged(directory: TableDirectory, schema: TableSchema, files: Sequence[Stor
     for file in files:
         with directory.open_file(file.path) as opened:
             piece = pq.read_table(opened)
-        pieces.append(_aligned(piece, wanted))
+        pieces.append(aligned(piece, wanted))
     rows = pa.concat_tables(pieces).combine_chunks()
     keys = [(name, "ascending") for name in schema.keys]
     order = pc.sort_indices(rows, sort_keys=[*keys, (SEQUENCE, "ascending")])
@@ -94,7 +94,13 @@ def _merged(directory: TableDirectory, schema: TableSchema, files: Sequence[Stor
     return Flushed(latest, [], rows.num_rows - latest.num_rows)
 
 
-def _aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
+def aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
+    """Rows with the columns of a schema; one that they do not have is null.
+
+    Args:
+        piece: an Arrow table.
+        wanted: an Arrow schema.
+    """
     columns = [
         piece[one.name].cast(one.type)
         if one.name in piece.column_names

@@ -40,7 +40,7 @@ def chunks_of(rows: Any, schema: TableSchema, table: str, version: int) -> list[
 def _starts(rows: Any, schema: TableSchema) -> list[int]:  # noqa: ANN401 - an Arrow record batch
     """Where another partition key begins."""
     before, after = rows.slice(0, rows.num_rows - 1), rows.slice(1)
-    differs = None
+    differs: Any = None
     for name in schema.partition_key:
         one = pc.not_equal(before[name], after[name])
         differs = one if differs is None else pc.or_(differs, one)

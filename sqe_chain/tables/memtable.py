@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from sqe_chain.errors import PoisonError, RowOfAnotherType, RowTooLarge
 from sqe_chain.tables.arrow import ROWS_OF_A_PLAN, SEQUENCE, array_of, arrow_schema
 from sqe_chain.tables.chunk import ChunkInfo
+from sqe_chain.tables.columns import Column
 from sqe_chain.tables.contents import chunks_of
 from sqe_chain.tables.schema import TableSchema
 
@@ -222,21 +223,15 @@ class Memtable:
             cells = list(zip(*map(schema.read, values), strict=True))
         except Exception:  # noqa: BLE001 - attributes of a user's class may raise anything; the slow way tells which value it is
             return None
-        arrays = []
-        for column, own in zip(schema.columns, cells, strict=True):
-            if column.element in ("timestamp", "date") or column.is_list:
-                if any(column.refusal(cell) is not None for cell in own):
-                    return None
-            elif not {*map(type, own)} <= column.takes | {type(None)}:
-                return None
-            try:
-                arrays.append(array_of(column, own))
-            except (pa.ArrowException, ValueError, OverflowError, TypeError):
-                return None
-        block = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
-        if any(block.column(schema.number(name)).null_count for name in schema.keys):
+        if not all(_takes_all(column, own) for column, own in zip(schema.columns, cells, strict=True)):
             return None
-        return block if block.nbytes <= self._max_row_bytes else None
+        try:
+            arrays = [array_of(column, own) for column, own in zip(schema.columns, cells, strict=True)]
+        except (pa.ArrowException, ValueError, OverflowError, TypeError):
+            return None
+        block = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
+        keyed = not any(block.column(schema.number(name)).null_count for name in schema.keys)
+        return block if keyed and block.nbytes <= self._max_row_bytes else None
 
     def _block_of(self, rows: Sequence[tuple[object, ...]]) -> Any:  # noqa: ANN401 - pyarrow has no types
         arrays = []
@@ -274,12 +269,18 @@ class Memtable:
         self._settled += block.num_rows
 
 
+def _takes_all(column: Column, cells: Sequence[object]) -> bool:
+    if column.element in ("timestamp", "date") or column.is_list:
+        return all(column.refusal(cell) is None for cell in cells)
+    return {*map(type, cells)} <= column.takes | {type(None)}
+
+
 def newest(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
     """Of sorted rows, where the later one of two with the same keys comes last: the last of each."""
     if found.num_rows <= 1:
         return found
     before, after = found.slice(0, found.num_rows - 1), found.slice(1)
-    differs = None
+    differs: Any = None
     for name in schema.keys:
         one = pc.not_equal(before[name], after[name])
         differs = one if differs is None else pc.or_(differs, one)

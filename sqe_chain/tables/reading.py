@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,14 +16,13 @@ from sqe_chain.partitioner import partition_of
 from sqe_chain.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.columns import Column
-from sqe_chain.tables.compacting import Compaction, compact
+from sqe_chain.tables.compacting import Compaction, aligned, compact
 from sqe_chain.tables.directory import Snapshot, StoredFile, TableDirectory
 from sqe_chain.tables.files import chunk_id_in, chunks_in
 from sqe_chain.tables.memtable import newest
+from sqe_chain.tables.pruning import Bounds, group_may_hold, may_hold, within
 from sqe_chain.tables.schema import TableSchema
 
-Bounds = tuple[Any, Any]
-"""Smallest and largest value wanted, both included; None: no limit."""
 _OWN: Final = (SEQUENCE, PARTITION)
 
 
@@ -134,13 +131,13 @@ class Table:
         # Of columns that are no keys another version of a row may have other values: so they prune only what no key can be in.
         needed = list(dict.fromkeys([*schema.keys, *others, *names]))
         pruning = _Pruning(keys | {name: others[name] for name in others if name in schema.keys})
-        self._read(snapshot, schema, pruning, partition_key, needed, others)
+        self._read(snapshot, schema, pruning, partition_key, needed)
         found = _joined(pruning.pieces, snapshot, needed)
         read = found.num_rows
         latest = latest_of(found, schema)
         replaced = read - latest.num_rows
         for name, bounds in (keys | others).items():
-            latest = latest.filter(_within(latest[name], bounds))
+            latest = latest.filter(within(latest[name], bounds))
         return Scan(
             latest.select(names),
             pruning.files,
@@ -238,16 +235,14 @@ class Table:
         pruning: _Pruning,
         partition_key: object,
         needed: Sequence[str],
-        others: Mapping[str, Bounds],
     ) -> None:
         part = None
         if partition_key is not None:
             count = _partitions(snapshot)
             part = partition_of(schema.key_bytes(_tuple(partition_key)), count)
-        del others
         for file in snapshot.files():
             statistics = json.loads(file.statistics)
-            if (part is not None and file.part != part) or not _may_hold(statistics, pruning.wanted):
+            if (part is not None and file.part != part) or not may_hold(statistics, pruning.wanted):
                 pruning.files_left_out += 1
                 continue
             pruning.files += 1
@@ -260,7 +255,7 @@ class Table:
             groups = [
                 number
                 for number in range(parquet.metadata.num_row_groups)
-                if _group_may_hold(parquet.metadata.row_group(number), known, pruning.wanted)
+                if group_may_hold(parquet.metadata.row_group(number), known, pruning.wanted)
             ]
             pruning.row_groups += len(groups)
             pruning.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)
@@ -285,18 +280,8 @@ def _joined(pieces: Sequence[Any], snapshot: Snapshot, needed: Sequence[str]) ->
     """Pieces one after the other; a column that one does not have is null there."""
     wanted = pa.schema([snapshot.schema.field(name) for name in (*needed, SEQUENCE)])
     return pa.concat_tables(
-        [wanted.empty_table(), *(_aligned(piece, wanted) for piece in pieces)]
+        [wanted.empty_table(), *(aligned(piece, wanted) for piece in pieces)]
     ).combine_chunks()
-
-
-def _aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
-    columns = [
-        piece[one.name].cast(one.type)
-        if one.name in piece.column_names
-        else pa.nulls(piece.num_rows, one.type)
-        for one in wanted
-    ]
-    return pa.table(columns, schema=wanted)
 
 
 def _wanted_keys(schema: TableSchema, partition_key: object, row_key: Bounds | None) -> dict[str, Bounds]:
@@ -340,60 +325,3 @@ def _type_name(found: Any) -> str:  # noqa: ANN401 - an Arrow type
         return "timestamp"
     names = {pa.float32(): "float32", pa.float64(): "float64", pa.date32(): "date"}
     return names.get(found) or str(found)
-
-
-def _within(cells: Any, bounds: Bounds) -> Any:  # noqa: ANN401 - Arrow arrays
-    low, high = bounds
-    found = pc.is_valid(cells)
-    if low is not None:
-        found = pc.and_(found, pc.greater_equal(cells, pa.scalar(low, cells.type)))
-    if high is not None:
-        found = pc.and_(found, pc.less_equal(cells, pa.scalar(high, cells.type)))
-    return pc.fill_null(found, False)  # noqa: FBT003 - a value of the array
-
-
-def _may_hold(statistics: Mapping[str, Any], wanted: Mapping[str, Bounds]) -> bool:
-    """Whether a file may hold a wanted row, by the table's log."""
-    least, most = statistics["minValues"], statistics["maxValues"]
-    for name, (low, high) in wanted.items():
-        if least.get(name) is None or most.get(name) is None:
-            continue
-        if not _overlap(low, high, least[name], most[name]):
-            return False
-    return True
-
-
-def _group_may_hold(group: Any, names: Sequence[str], wanted: Mapping[str, Bounds]) -> bool:  # noqa: ANN401 - Parquet metadata
-    """Whether a row group may hold a wanted row, by the file's footer."""
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema not in wanted or column.path_in_schema not in names:
-            continue
-        found = column.statistics
-        if found is None or not found.has_min_max:
-            continue
-        low, high = wanted[column.path_in_schema]
-        if not _overlap(low, high, found.min, found.max):
-            return False
-    return True
-
-
-def _overlap(low: Any, high: Any, least: Any, most: Any) -> bool:  # noqa: ANN401 - values of any type
-    """Whether bounds meet; True where they cannot be compared."""
-    try:
-        least, most = _alike(least, low, high), _alike(most, low, high)
-        return (high is None or least <= high) and (low is None or most >= low)
-    except (TypeError, ValueError):
-        return True
-
-
-def _alike(told: Any, *bounds: Any) -> Any:  # noqa: ANN401 - values of any type
-    """A bound of a statistic in the type of the wanted bounds: the log has times as texts."""
-    like = next((one for one in bounds if one is not None), None)
-    if isinstance(told, str) and isinstance(like, datetime.datetime):
-        return datetime.datetime.fromisoformat(told)
-    if isinstance(told, str) and isinstance(like, datetime.date):
-        return datetime.date.fromisoformat(told)
-    if isinstance(told, datetime.datetime) and told.tzinfo is None:
-        return told.replace(tzinfo=datetime.UTC)
-    return Decimal(told) if isinstance(like, Decimal) else told

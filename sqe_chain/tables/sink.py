@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Final
@@ -178,10 +179,10 @@ class TableSink:
         self._check_writer(snapshot, claim.flow, claim.stage)
         missing = self._check_columns(snapshot)
         if missing:
-            try:
+            with suppress(
+                Conflict
+            ):  # somebody else has done it, or has changed something: the next look says which
                 self.directory.add_columns(snapshot, missing)
-            except Conflict:
-                pass  # somebody else has done it, or has changed something: the next look says which
             return self._table(claim)
         return snapshot
 
@@ -285,7 +286,9 @@ class TableSink:
 
     def _check_number(self, snapshot: Snapshot, names: _Markers, known: bytes | None) -> int | None:
         """The number of the last plan whose rows the table holds, after a check that it holds what the store knows of."""
-        told = json.loads(known) if known is not None else {"plan": None, "table": snapshot.table_id}
+        told: dict[str, Any] = {"plan": None, "table": snapshot.table_id}
+        if known is not None:
+            told = json.loads(known)
         if told["table"] != snapshot.table_id:
             raise TableInconsistent(
                 f"{self.directory}: is another table than the one that rows were flushed to: it was deleted, and created again; {_WAYS_OUT}"

@@ -64,8 +64,9 @@ def faulty_sink(sink: Sink, script: FaultScript) -> Sink:
         sink: of a stage.
         script: the faults.
     """
-    directory = getattr(sink, "directory", None)
-    if directory is None or not is_dataclass(sink) or isinstance(sink, type):
+    found: Any = sink
+    if isinstance(found, type) or not is_dataclass(found) or not hasattr(found, "directory"):
         return sink
-    wrapped: Sink = replace(sink, directory=FaultyDirectory(directory, script))  # type: ignore[type-var]
-    return wrapped
+    wrapped: Any = replace(found, directory=FaultyDirectory(found.directory, script))
+    given: Sink = wrapped
+    return given

@@ -6,7 +6,7 @@ Method: plain objects, one record at a time with explicit offsets, and in blocks
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import math
 from decimal import Decimal
 from random import Random
@@ -17,8 +17,8 @@ import pytest
 
 from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowTooLarge, RowWithoutKey
 from sqe_chain.tables import Column, TableSchema
-from sqe_chain.tables.memtable import Memtable
 from sqe_chain.tables.files import TableFile, chunk_id_in, chunks_in, file_of, files_of, name_of
+from sqe_chain.tables.memtable import Memtable
 
 
 class Row(msgspec.Struct):
@@ -49,7 +49,8 @@ def raise_it(index: int, error: PoisonError) -> None:
 
 
 def test_the_last_row_of_each_key_is_kept_in_the_order_of_keys() -> None:
-    found, expected = Memtable(SCHEMA), {}
+    found = Memtable(SCHEMA)
+    expected: dict[Any, Any] = {}
     for offset, row in enumerate(rows(1)):
         found.ingest(row, offset=offset + 100)
         expected[row.robot, row.at] = (row.bar, row.note, offset)
@@ -115,8 +116,8 @@ def test_clear_forgets_everything() -> None:
 @dataclasses.dataclass
 class Everything:
     key: bytes
-    day: datetime.date
-    at: datetime.datetime
+    day: dt.date
+    at: dt.datetime
     flag: bool
     small: int
     exact: Decimal
@@ -142,22 +143,10 @@ EVERYTHING = TableSchema.of(
 
 
 def everything(**other: Any) -> Everything:
-    noon = datetime.datetime(2026, 1, 2, 12, tzinfo=datetime.UTC)
-    return Everything(
-        **(
-            {
-                "key": b"k",
-                "day": noon.date(),
-                "at": noon,
-                "flag": True,
-                "small": 1,
-                "exact": Decimal("1.25"),
-                "many": [1],
-                "texts": None,
-            }
-            | other
-        )
-    )
+    noon = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
+    cells: dict[str, Any] = {"key": b"k", "day": noon.date(), "at": noon, "flag": True, "small": 1}
+    cells |= {"exact": Decimal("1.25"), "many": [1], "texts": None}
+    return Everything(**(cells | other))
 
 
 def test_all_types_of_columns_come_back_as_they_were() -> None:
@@ -186,8 +175,8 @@ def test_all_types_of_columns_come_back_as_they_were() -> None:
         ({"many": [1, "2"]}, RowOfAnotherType),
         ({"many": "12"}, RowOfAnotherType),
         ({"texts": ["\ud800"]}, RowOfAnotherType),
-        ({"at": datetime.datetime(2026, 1, 2)}, RowOfAnotherType),  # noqa: DTZ001 - that is the point
-        ({"day": datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)}, RowOfAnotherType),
+        ({"at": dt.datetime(2026, 1, 2)}, RowOfAnotherType),  # noqa: DTZ001 - that is the point
+        ({"day": dt.datetime(2026, 1, 2, tzinfo=dt.UTC)}, RowOfAnotherType),
         ({"texts": ["x" * 2_000]}, RowTooLarge),
     ],
 )

@@ -5,7 +5,7 @@ Method: a table on disk, filled flush by flush; what DuckDB, Polars and pyarrow 
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -13,15 +13,14 @@ from typing import Any
 
 import duckdb
 import msgspec
-import polars
+import polars as pl
 import pytest
 from deltalake import DeltaTable
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import Flush, SinkClaim
-from sqe_chain.tables import TableSchema
-from sqe_chain.tables import compacting
+from sqe_chain.tables import TableSchema, compacting
 from sqe_chain.tables.arrow import ROWS_OF_A_PLAN
 from sqe_chain.tables.directory import TableDirectory
 from sqe_chain.tables.files import files_of
@@ -31,12 +30,12 @@ from sqe_chain.tables.sink import TableSink
 
 PARTS = 4
 USED = len({partition_of(f"r{number}".encode(), PARTS) for number in range(9)})
-START = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 
 
 class Row(msgspec.Struct):
     robot: str
-    at: datetime.datetime
+    at: dt.datetime
     bar: float
     flag: bool = True
 
@@ -50,7 +49,7 @@ class Written:
         self.sink = TableSink(TableDirectory(self.address), schema, "t")
         self.sink.claim(SinkClaim("f", "t", 1, "run", {}, dict.fromkeys(range(PARTS))))
         self.known: dict[int, bytes | None] = {}
-        self.expected: dict[tuple[str, datetime.datetime], float] = {}
+        self.expected: dict[tuple[str, dt.datetime], float] = {}
         self.number = 0
 
     def flush(self, rows: list[Row]) -> None:
@@ -75,7 +74,7 @@ class Written:
         assert as_dict(self.table.read()) == self.expected
 
 
-def as_dict(rows: Any) -> dict[tuple[str, datetime.datetime], float]:
+def as_dict(rows: Any) -> dict[tuple[str, dt.datetime], float]:
     found = {(row["robot"], row["at"]): row["bar"] for row in rows.to_pylist()}
     assert len(found) == rows.num_rows
     return found
@@ -87,7 +86,7 @@ def filled(at: Path, flushes: int = 6, seed: int = 3) -> Written:
         minutes = [random.randrange(number * 20, number * 20 + 40) for _ in range(60)]
         found.flush(
             [
-                Row(f"r{random.randrange(9)}", START + datetime.timedelta(minutes=minute), random.random())
+                Row(f"r{random.randrange(9)}", START + dt.timedelta(minutes=minute), random.random())
                 for minute in minutes
             ]
         )
@@ -107,7 +106,7 @@ def test_a_partition_key_and_a_range_of_row_keys(tmp_path: Path, *, compacted: b
     found = filled(tmp_path)
     if compacted:
         found.table.compact()
-    low, high = START + datetime.timedelta(minutes=30), START + datetime.timedelta(minutes=50)
+    low, high = START + dt.timedelta(minutes=30), START + dt.timedelta(minutes=50)
     scan = found.table.scan("r4", row_key=(low, high))
     wanted = {key: bar for key, bar in found.expected.items() if key[0] == "r4" and low <= key[1] <= high}
     assert as_dict(scan.rows) == wanted
@@ -140,9 +139,14 @@ def test_an_older_version_of_a_row_is_never_found_by_its_value(tmp_path: Path) -
 
 def test_wrong_names_are_refused(tmp_path: Path) -> None:
     table = filled(tmp_path, 1).table
-    for wrong in ({"columns": ["nothing"]}, {"where": {"nothing": (1, 2)}}, {"partition_key": ("a", "b")}):
+    wrongs: list[dict[str, Any]] = [
+        {"columns": ["nothing"]},
+        {"where": {"nothing": (1, 2)}},
+        {"partition_key": ("a", "b")},
+    ]
+    for wrong in wrongs:
         with pytest.raises(ConfigurationError):
-            table.read(**wrong)  # type: ignore[arg-type]
+            table.read(**wrong)
     with pytest.raises(ConfigurationError, match="there is no table"):
         open_table(str(tmp_path / "nothing"))
     with pytest.raises(ConfigurationError, match="retain_hours"):
@@ -154,9 +158,9 @@ def test_duckdb_polars_and_pyarrow_find_the_same(tmp_path: Path) -> None:
     delta = DeltaTable(found.address)
     t = delta.to_pyarrow_dataset()
     assert t.count_rows() > len(found.expected), "with rows that were replaced"
-    rows = duckdb.sql(found.table.latest_sql("t")).fetchall()
-    assert {(robot, at.astimezone(datetime.UTC)): bar for robot, at, bar, _ in rows} == found.expected
-    lazy = polars.scan_delta(found.address).sort("_sqe_sequence").unique(["robot", "at"], keep="last")
+    rows = duckdb.execute(found.table.latest_sql("t")).fetchall()
+    assert {(robot, at.astimezone(dt.UTC)): bar for robot, at, bar, _ in rows} == found.expected
+    lazy = pl.scan_delta(found.address).sort("_sqe_sequence").unique(["robot", "at"], keep="last")
     assert {(row["robot"], row["at"]): row["bar"] for row in lazy.collect().to_dicts()} == found.expected
     del t
 

@@ -227,11 +227,10 @@ def test_a_table_that_another_program_has_written_to_stops(
     number = DeltaTable(str(tmp_path / "t")).transaction_version("sqe-chain/f/t/0")
     known = _known_of(tmp_path, number or 0)
     files = len(DeltaTable(str(tmp_path / "t")).file_uris())
+    claim, flush = claim_of(2, known={0: known, 1: None}), flush_of(sink, 9, known=known)
+    act: Callable[[], object] = (lambda: sink.claim(claim)) if at_claim else (lambda: sink.flush(flush))
     with pytest.raises(TableAltered) as raised:
-        if at_claim:
-            sink.claim(claim_of(2, known={0: known, 1: None}))
-        else:
-            sink.flush(flush_of(sink, 9, known=known))
+        act()
     assert "another program" in str(raised.value)
     assert len(DeltaTable(str(tmp_path / "t")).file_uris()) == files
 
