@@ -65,8 +65,8 @@ def faulty_sink(sink: Sink, script: FaultScript) -> Sink:
         script: the faults.
     """
     found: Any = sink
-    if isinstance(found, type) or not is_dataclass(found) or not hasattr(found, "directory"):
+    wrappable = is_dataclass(found) and hasattr(found, "directory")
+    if not wrappable:
         return sink
-    wrapped: Any = replace(found, directory=FaultyDirectory(found.directory, script))
-    given: Sink = wrapped
-    return given
+    wrapped: Sink = replace(found, directory=FaultyDirectory(found.directory, script))
+    return wrapped

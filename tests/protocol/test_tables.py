@@ -128,6 +128,17 @@ def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> No
     assert contents[0] == contents[1]
 
 
+def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
+    """The files of the plan that is redone are gone, so nothing can be told by them: the table's markers decide."""
+    for call in range(8):
+        found = begun(tmp_path / str(call), 2)
+        found.service.crash_at_call(call, "after", of="table")
+        found.service.run_until_crash()
+        found.table.compact()
+        found.service.run_until_caught_up()
+        found.check()
+
+
 def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
     found = begun(tmp_path, 2)
     before = len(found.table.files())
