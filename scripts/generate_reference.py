@@ -67,6 +67,10 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
         *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
+    "sqe_chain.tables": (
+        *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
+        *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id"),
+    ),
     "sqe_chain.codecs": (
         "Codec",
         "Field",
@@ -116,6 +120,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Locations",
         "Header",
         "StateStore",
+        *("Sink", "SinkState", "SinkClaim", "Flush"),
     ),
 }
 """Module -> public names in the order of the page; () for all names that the module defines."""
