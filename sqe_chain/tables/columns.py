@@ -216,7 +216,7 @@ def _field(payload: type | None, name: object) -> Column:
 def _named(name: str, found: object) -> str:
     if not isinstance(found, str):
         raise FlowError(
-            f"field {name!r}: {found!r} cannot be a column; leave it out with columns=, or say how it becomes one of {_WORDS}: "
+            f"field {name!r}: {getattr(found, 'full_name', found)} cannot be a column; leave it out with columns=, or say how it becomes one of {_WORDS}: "
             f"Column({name!r}, type, of=function)"
         )
     return found

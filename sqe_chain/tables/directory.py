@@ -35,6 +35,7 @@ MARK: Final = "sqe-chain"
 HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """What other programs may do: it changes no rows."""
 _TRIES: Final = 100
+_DRAFT: Final = ".part"
 
 
 class Conflict(Exception):
@@ -182,6 +183,11 @@ class TableDirectory:
                 commit_properties=CommitProperties(custom_metadata={MARK: "create"}),
             )
         self._settle(0)
+        local = self.local
+        if local is not None:
+            with self._mapped():
+                _sync_directory(local)
+                _sync_directory(local.parent)
 
     def add_columns(self, snapshot: Snapshot, columns: Sequence[Any]) -> None:
         """Add columns, which are null in the rows that are there.
@@ -216,7 +222,7 @@ class TableDirectory:
                 return
             target = local / path
             target.parent.mkdir(parents=True, exist_ok=True)
-            draft = target.with_name(f".{uuid4().hex}.part")
+            draft = target.with_name(f".{uuid4().hex}{_DRAFT}")
             try:
                 with draft.open("xb") as out:
                     out.write(data)
@@ -315,6 +321,7 @@ class TableDirectory:
                 full=True,  # also what was written and never committed, by who crashed and was superseded
                 commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
             )
+            gone += self._drop_drafts(retain_hours)
         return list(gone)
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
@@ -334,6 +341,19 @@ class TableDirectory:
         if local is not None:
             return pafs.LocalFileSystem(), f"{local}/"
         return pafs.PyFileSystem(DeltaStorageHandler(self.address, self._options or None)), ""
+
+    def _drop_drafts(self, retain_hours: int) -> list[str]:
+        """Delete what crashed while it wrote: delta-rs does not look at hidden files."""
+        local = self.local
+        before = time.time() - retain_hours * 3_600
+        old = [
+            draft
+            for draft in (local.glob(f"{PARTITION}=*/.*{_DRAFT}") if local is not None else ())
+            if draft.stat().st_mtime < before
+        ]
+        for draft in old:
+            draft.unlink(missing_ok=True)
+        return [str(draft) for draft in old]
 
     def _settle(self, since: int) -> None:
         """Make sure that commits after a version survive a loss of power: delta-rs leaves that to the file system."""

@@ -207,17 +207,20 @@ class Table:
         """
         return self._directory.vacuum(retain_hours)
 
-    def latest_sql(self, source: str) -> str:
+    def latest_sql(self, source: str, *, quote: str = '"') -> str:
         """SQL (of DuckDB, Spark and others) that gives the latest row of each key.
 
         Args:
             source: what to select from: a name, or an expression such as ``delta_scan('…')``.
+            quote: what stands around names of columns: a backtick for Spark.
         """
         schema = self.schema()
-        names, keys = (", ".join(f'"{name}"' for name in found) for found in (schema.names, schema.keys))
+        names, keys = (
+            ", ".join(f"{quote}{name}{quote}" for name in found) for found in (schema.names, schema.keys)
+        )
         return (
-            f'SELECT {names} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY "{SEQUENCE}" DESC) '  # noqa: S608 - names are checked
-            f"AS _sqe_version FROM {source}) WHERE _sqe_version = 1"
+            f"SELECT {names} FROM (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY {SEQUENCE} DESC) "  # noqa: S608 - names are checked
+            f"AS _sqe_version FROM {source}) AS versions WHERE _sqe_version = 1"
         )
 
     # ------------------------------------------------------------------ small parts

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
+from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash
 from tests.support.table_flows import TablePipeline
 
@@ -153,3 +154,47 @@ def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
     found = begun(tmp_path, 2)
     with pytest.raises(ConfigurationError, match="to fold again is not possible"):
         found.service.rebuild()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_every_call_of_the_table_while_it_is_created(tmp_path: Path, when: str) -> None:
+    for number in range(12):
+        found = TablePipeline(tmp_path / str(number))
+        found.feed()
+        found.service.crash_at_call(number, "before" if when == "before" else "after", of="table")
+        found.service.run_until_caught_up()
+        found.check()
+        if not found.service.crashes:
+            assert number > 8
+            return
+    raise AssertionError("the first batch has more calls than that")
+
+
+def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    copies = found.service.copy_stores()
+    found.service.run_until_caught_up()
+    rows = found.rows()
+    found.service.service = None
+    found.service.roll_back(copies)
+    with pytest.raises(TableInconsistent, match="does not know"):
+        found.service.start()
+    with pytest.raises(TableInconsistent, match="does not know"):
+        found.service.start(Settings(accept_rollback=True, allow_weak_durability=True, takeover=True))
+    assert found.rows() == rows
+
+
+def test_headers_that_a_store_lost_are_redone_and_add_nothing(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    copies = found.service.copy_stores()
+    for _ in range(3):
+        found.service.run_until_caught_up()
+        found.feed(6)
+    found.service.run_until_caught_up()
+    found.service.service = None
+    found.service.roll_back(copies, stage="readings")
+    found.service.run_until_caught_up()
+    found.check()
+    found.feed(6)
+    found.service.run_until_caught_up()
+    found.check()

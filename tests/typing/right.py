@@ -87,6 +87,9 @@ deleting = words.aggregate(
 assert_type(deleting.changes(), Stream[Int64Value | None])
 deleting.changes().filter(lambda total: total is not None).to("left", partitions=1)
 
+words.ingest(
+    "a-table", partition_key="value", row_key="value2", columns={"value": "string", "value2": "int64"}
+)
 once = words.deduplicate("once", lambda word: word.value, 60_000)
 assert_type(once.map(length), Stream[Int64Value])
 once.dropped().map(lambda dropped: dropped.reason)

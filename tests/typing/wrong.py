@@ -54,6 +54,7 @@ words.filter(lambda word: word.value)  # type: ignore[arg-type, return-value]  #
 words.flat_map(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
 words.key_by(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
 
+words.ingest("t", partition_key=lambda word: word.value, row_key="value")  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("b", state=Int64Value, fold=join)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("c", state=str, fold=add)  # type: ignore[arg-type]  # pyright: ignore
