@@ -12,7 +12,7 @@ since. So, whatever crashes and whoever is believed dead:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -71,9 +71,8 @@ class TableSink:
         """See `Sink`."""
         for _ in range(_ROUNDS):
             snapshot = self._table(claim)
-            self._check_untouched(
-                snapshot, claim.flow, claim.stage, everything=True, since=_version_of(claim)
-            )
+            since = _version_of(claim.known.values())
+            self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=since)
             markers: dict[str, int] = {}
             for part, known in claim.known.items():
                 names = _Markers(claim.flow, claim.stage, part)
@@ -98,7 +97,7 @@ class TableSink:
         for _ in range(_ROUNDS):
             snapshot = self._opened(flush)
             self._check_owner(snapshot, names, flush)
-            self._check_untouched(snapshot, flush.flow, flush.stage)
+            self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
             number = snapshot.marker(names.number)
             if number is not None and number >= flush.number:
                 self._check_same_plan(snapshot, names, number, flush)
@@ -115,7 +114,6 @@ class TableSink:
                 version = self.directory.commit(snapshot, markers, added, what=f"plan {flush.number}")
             except Conflict:
                 continue  # look again: this plan is there by now, or a newer run is, or the columns are others
-            self._settle(snapshot)
             return sum(file.rows for file in files), _known(snapshot, flush.number, version)
         raise Unavailable(f"{self.directory}: others commit to it all the time")
 
@@ -260,10 +258,6 @@ class TableSink:
             raise TableAltered(f"{self.directory}: columns were taken away; {_not_alone(flow, stage)}")
         _checked[at] = snapshot.version
 
-    def _settle(self, snapshot: Snapshot) -> None:
-        """Note that what this commit was decided on is known; what came beside it is looked at with the next flush."""
-        _checked.setdefault((self.directory.address, snapshot.table_id), snapshot.version)
-
     def _check_owner(self, snapshot: Snapshot, names: _Markers, flush: Flush) -> None:
         epoch, run = snapshot.marker(names.epoch) or 0, snapshot.marker(names.run)
         if epoch > flush.epoch or (epoch == flush.epoch and run != word(flush.run_id)):
@@ -350,10 +344,10 @@ def _known(snapshot: Snapshot, number: int, version: int) -> bytes:
     return json.dumps({"plan": number, "table": snapshot.table_id, "version": version}).encode()
 
 
-def _version_of(claim: SinkClaim) -> int | None:
+def _version_of(known: Iterable[bytes | None]) -> int | None:
     """The version of the table up to which the flow knows that nobody else has written."""
-    known: list[Mapping[str, int]] = [json.loads(one) for one in claim.known.values() if one is not None]
-    return max((one["version"] for one in known), default=None)
+    told = [json.loads(one)["version"] for one in known if one is not None]
+    return max(told, default=None)
 
 
 def _not_alone(flow: str, stage: str) -> str:
