@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
+from sqe_chain.ports import Flush, Sink, StateStore
 from sqe_chain.protocol.settings import Settings
+from sqe_chain.segment.flushing import FLUSHED
+from sqe_chain.segment.states import Transition, persist
 from sqe_chain.testing import Crash
 from tests.support.table_flows import TablePipeline
 
@@ -198,3 +202,29 @@ def test_headers_that_a_store_lost_are_redone_and_add_nothing(tmp_path: Path) ->
     found.feed(6)
     found.service.run_until_caught_up()
     found.check()
+
+
+def test_written_the_other_way_round_a_crash_loses_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the table comes before the header: the same crashes, with the header first."""
+
+    def header_first(sink: Sink, store: StateStore, transition: Transition, *rest: Any) -> int:
+        plan_id, stage, part, rows, before = rest
+        flow, claim = transition.store_flow(stage), transition.claim
+        _, (known,), _ = store.read(flow, stage, part, [FLUSHED])
+        persist(store, transition, plan_id, stage, part, [], before)
+        number = transition.before_number + 1
+        flush = Flush(flow, stage, part, claim.epoch, claim.run_id, number, plan_id, rows, known)
+        return sink.flush(flush)[0]
+
+    monkeypatch.setattr("sqe_chain.engines.task.flush", header_first)
+    lost = 0
+    for number in range(6):
+        found = TablePipeline(tmp_path / str(number))
+        found.feed()
+        found.service.start()
+        found.service.crash_at_call(number, "after", of="table")
+        found.service.run_until_caught_up()
+        lost += found.rows() != found.expected
+    assert lost > 0
