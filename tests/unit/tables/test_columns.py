@@ -60,7 +60,7 @@ def test_protobuf_rows() -> None:
     )
     schema = TableSchema.of(made, partition_key="key", row_key="at")
     memtable = Memtable(schema)
-    memtable.ingest(made(key="k", at=7, codes=[1, 2], much=2**64 - 1))  # type: ignore[call-arg]
+    memtable.ingest(made(key="k", at=7, codes=[1, 2], much=2**64 - 1))
     (row,) = memtable.flush().data.to_pylist()
     assert row == {
         "key": "k",
