@@ -59,11 +59,17 @@ def table_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no t
     return file_schema(schema).append(pa.field(PARTITION, pa.int32()))
 
 
-def array_of(column: Column, cells: Sequence[object]) -> Any:  # noqa: ANN401 - pyarrow has no types
-    """Cells as an array; raises what pyarrow raises, and nothing is rounded or cut off where `Column.refusal` is None."""
-    if column.element.startswith("decimal"):
+def array_of(column: Column, cells: Sequence[object], of: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Cells as an array; raises what pyarrow raises, and nothing is rounded or cut off where `Column.refusal` is None.
+
+    Args:
+        column: whose cells they are.
+        cells: the cells.
+        of: the column's `arrow_type`.
+    """
+    if "decimal" in column.type:
         cells = [_exact(cell) for cell in cells]
-    return pa.array(cells, arrow_type(column))
+    return pa.array(cells, of)
 
 
 def _exact(cell: object) -> object:

@@ -170,17 +170,13 @@ def columns_of(
 
 def reader_of(payload: type | None, columns: Sequence[Column]) -> Callable[[Any], tuple[object, ...]]:
     """The function that gives the cells of a value, in the order of the columns."""
-    names = [column.name for column in columns]
-    if all(column.of is None for column in columns):
-        if payload is not None and issubclass(payload, Message):
-            steps = [_protobuf_cell(payload.DESCRIPTOR.fields_by_name[name]) for name in names]
-            return lambda value: tuple([step(value) for step in steps])
-        if payload is not None and issubclass(payload, Mapping):
-            return lambda value: tuple(map(value.get, names))
-        if payload is not None and len(names) > 1:
-            return attrgetter(*names)  # a function in C, and a tuple of more than one name
-    reads = [column.of or _any_cell(payload, column.name) for column in columns]
+    reads = cell_readers(payload, columns)
     return lambda value: tuple([read(value) for read in reads])
+
+
+def cell_readers(payload: type | None, columns: Sequence[Column]) -> list[Callable[[Any], object]]:
+    """For each column the function that gives the cell of a value."""
+    return [column.of or _any_cell(payload, column.name) for column in columns]
 
 
 def _any_cell(payload: type | None, name: str) -> Callable[[Any], object]:

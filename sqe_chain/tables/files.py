@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.memtable import Flushed
 
-ROW_GROUP: Final = 64 * 1024
+ROW_GROUP: Final = 128 * 1024
 """Rows that readers can leave out together."""
 ROWS_OF_A_FILE: Final = 1_000_000
 _CHUNKS: Final = b"sqe-chain.chunks"

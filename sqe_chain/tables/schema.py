@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from sqe_chain.errors import FlowError, RowOfAnotherType, RowWithoutKey
-from sqe_chain.tables.columns import Column, columns_of, reader_of
+from sqe_chain.tables.columns import Column, cell_readers, columns_of, reader_of
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,11 @@ class TableSchema:
     def number(self, name: str) -> int:
         """Which column it is."""
         return self._numbers[name]
+
+    @cached_property
+    def readers(self) -> list[Callable[[Any], object]]:
+        """For each column the function that gives the cell of a value, unchecked."""
+        return cell_readers(self.payload, self.columns)
 
     @cached_property
     def read(self) -> Callable[[Any], tuple[object, ...]]:

@@ -162,7 +162,7 @@ def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_at_every_call_of_the_table_while_it_is_created(tmp_path: Path, when: str) -> None:
-    for number in range(12):
+    for number in range(40):
         found = TablePipeline(tmp_path / str(number))
         found.feed()
         found.service.crash_at_call(number, "before" if when == "before" else "after", of="table")

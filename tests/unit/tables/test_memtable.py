@@ -26,6 +26,7 @@ class Row(msgspec.Struct):
     at: int | None
     bar: float | None = None
     note: str | None = None
+    good: bool = True
 
 
 SCHEMA = TableSchema.of(Row, partition_key="robot", row_key="at")
@@ -39,6 +40,7 @@ def rows(seed: int, count: int = 3_000) -> list[Row]:
             random.randrange(400),
             random.choice([None, random.random()]),
             random.choice([None, "é", "x" * 9]),
+            random.random() < 0.5,
         )
         for _ in range(count)
     ]
@@ -53,7 +55,7 @@ def test_the_last_row_of_each_key_is_kept_in_the_order_of_keys() -> None:
     expected: dict[Any, Any] = {}
     for offset, row in enumerate(rows(1)):
         found.ingest(row, offset=offset + 100)
-        expected[row.robot, row.at] = (row.bar, row.note, offset)
+        expected[row.robot, row.at] = (row.bar, row.note, row.good, offset)
     flushed = found.flush(first_sequence=0)
     got = [tuple(one.values()) for one in flushed.data.to_pylist()]
     assert got == [(*key, *expected[key]) for key in sorted(expected)]
