@@ -77,6 +77,15 @@ class IngestSteps(Generic[Value]):
         check_int("version", version, 0, _MAX_VERSION, where)
         check_int("max_row_bytes", max_row_bytes, 1, _MAX_ROW_BYTES, where)
         check_bool("replaces", replaces, where)
+        if payload is not None and not isinstance(payload, type):
+            raise FlowError(f"{where}: payload={payload!r}; the type of the values")
+        if at is not None and not isinstance(at, str | os.PathLike):
+            raise FlowError(f"{where}: at={at!r}; a directory, or the address of an object store")
+        if options is not None and not (
+            isinstance(options, Mapping)
+            and all(isinstance(one, str) for pair in options.items() for one in pair)
+        ):
+            raise FlowError(f"{where}: options must be a mapping of texts to texts")
         try:
             schema = TableSchema.of(
                 payload or self._value_type(), partition_key=partition_key, row_key=row_key, columns=columns

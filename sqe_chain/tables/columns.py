@@ -156,6 +156,10 @@ def columns_of(
     Raises:
         FlowError: a type cannot be a column, a name is not a field, or nothing is known.
     """
+    if given is not None and (isinstance(given, str) or not isinstance(given, Mapping | Sequence)):
+        raise FlowError(
+            f"columns={given!r}; a mapping of names to types, or a sequence of names and Column objects"
+        )
     if given is None:
         return tuple(Column(name, _named(name, of)) for name, of in _fields(payload).items())
     if isinstance(given, Mapping):
@@ -165,6 +169,13 @@ def columns_of(
     names = [one.name.lower() for one in found]
     if not found or len(set(names)) != len(names):
         raise FlowError(f"columns={given!r}: at least one, each once (upper and lower case are the same)")
+    if payload is not None and issubclass(payload, Message):
+        known = payload.DESCRIPTOR.fields_by_name
+        missing = [one.name for one in found if one.of is None and one.name not in known]
+        if missing:
+            raise FlowError(
+                f"columns: {missing[0]!r} is not a field of {_called(payload)}; it has {', '.join(known)}"
+            )
     return tuple(found)
 
 

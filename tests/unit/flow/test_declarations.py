@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain.codecs import codec_for
@@ -72,6 +73,12 @@ class Name(str):
     __slots__ = ()
 
 
+class Place(str):
+    """A right directory: every text is one."""
+
+    __slots__ = ()
+
+
 class Choice(str):
     """A right word of several."""
 
@@ -100,6 +107,19 @@ STREAM: dict[str, dict[str, Any]] = {
         "store": Name("fast"),
         "buckets": Positive(1),
         "view": Choice("json"),
+    },
+    "ingest": {
+        "table": Name("stage"),
+        "partition_key": Listed("seconds"),
+        "row_key": Listed("nanos"),
+        "columns": Listed({"seconds": "int64", "nanos": "int32"}),
+        "payload": Listed(Timestamp),
+        "at": Place("tables"),
+        "options": Listed({"region": "eu"}),
+        "version": Duration(1),
+        "replaces": True,
+        "max_row_bytes": Positive(100),
+        "store": Name("fast"),
     },
     "stage": {
         "name": Name("stage"),
@@ -322,6 +342,7 @@ STAGES: dict[type, dict[str, Any]] = {
     },
 }
 OPTIONAL = {
+    "at",
     *("deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"),
     *("on_timer", "expire_after_ms"),
 }
@@ -330,7 +351,9 @@ CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""
 
 
-def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
+def wrong(  # noqa: C901 - a case for each kind of value
+    parameter: str, right: object, owner: str
+) -> Iterator[object]:
     """What a parameter must not accept, by what is right for it."""
     none_fits = parameter in OPTIONAL and (owner, parameter) not in NEEDED
     if isinstance(right, bool):
@@ -344,6 +367,8 @@ def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
         yield from (".", "..", "a b", "w" * 250, 7, True, ["."], [7])
     elif isinstance(right, Name):
         yield from ("", "a b", "é", "n" * 250, 7, True, b"n", ["n"])
+    elif isinstance(right, Place):
+        yield from (7, True, b"tables", ["tables"])
     elif isinstance(right, Choice):
         yield from ("nonsense", "", 7, True, ["json"])
     elif isinstance(right, Listed):
@@ -359,7 +384,8 @@ def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
 NEEDED = {
     ("Flow", "name"),
     ("Flow.dead", "dead_letter_topic"),
-    *((method, "name") for method in STREAM if method not in ("to", "to_sqe")),
+    *((method, "name") for method in STREAM if method not in ("to", "to_sqe", "ingest")),
+    ("ingest", "table"),
     ("key_by", "key"),
     ("deduplicate", "id"),
     ("WindowedAggregate", "merge"),
