@@ -33,6 +33,7 @@ from benchmarks.persisting import by_protocol, plain_cassandra, plain_redis, red
 from benchmarks.service import Run, Service, Timed
 from benchmarks.small import empty_jobs, small_batches
 from benchmarks.starting import starting
+from benchmarks.write_ahead_log import write_ahead_log
 from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
 from sqe_chain.engines.spark import open_session
 from sqe_chain.flow import Flow
@@ -61,6 +62,7 @@ class Kind(StrEnum):
     GROWTH = "growth"
     LATENCY = "latency"
     START = "start"
+    WAL = "wal"
 
 
 COMMANDS = {Kind.LATENCY, Kind.START}
@@ -387,6 +389,9 @@ def main(  # noqa: PLR0913, PLR0917 - options of a command
     if Kind.GROWTH in kinds:
         kinds.remove(Kind.GROWTH)
         growing.measure(tables, 1 if quick else rounds, quick=quick, show=OUT.print)
+    if Kind.WAL in kinds:
+        kinds.remove(Kind.WAL)
+        write_ahead_log(OUT, rounds)
     if not kinds:
         return
     with KafkaServer(heap_mb=512) as kafka, RedisServer() as redis:

@@ -31,7 +31,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("run", "running", "RunningService", "Settings", "get", "states", "States"),
     ),
     "sqe_chain.flow": (
-        *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer"),
+        *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
         *("count", "sum_", "min_", "max_", "mean", "first", "last", "Aggregation"),
     ),
     "sqe_chain.stages": (
@@ -67,6 +67,10 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("StageKind", "StageWork", "StageTask", "StageTable", "LiveState", "StoredState"),
         *("remembered", "Remembered", "ProducerMark", "RootSeen", "SequenceSeen", "Sighting", "FirstSeen"),
     ),
+    "sqe_chain.tables": (
+        *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
+        *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id"),
+    ),
     "sqe_chain.codecs": (
         "Codec",
         "Field",
@@ -98,6 +102,10 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Violation",
         "INVARIANTS",
     ),
+    "sqe_chain.wal": (
+        *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
+        *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
+    ),
     "sqe_chain.errors": (),
     "sqe_chain.stores": ("open_store", "SCHEMES", "Address", "WithSchema"),
     "sqe_chain.logs": (),
@@ -116,6 +124,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Locations",
         "Header",
         "StateStore",
+        *("Sink", "SinkState", "SinkClaim", "Flush"),
     ),
 }
 """Module -> public names in the order of the page; () for all names that the module defines."""
@@ -123,6 +132,7 @@ EXTRA = {
     "sqe_chain.logs": (
         ("sqe_chain.logs.kafka", ("KafkaLog", "load_config")),
         ("sqe_chain.logs.memory", ("MemoryLog",)),
+        ("sqe_chain.logs.files", ("FileRows", "Row", "FileLoad", "FilesLog", "FileSource")),
     )
 }
 """Names that live one module further down."""

@@ -9,13 +9,21 @@
     ├── PoisonError            an input that user code or a decoder refused, under policy `stop`
     │   ├── OutputTooLarge
     │   ├── OutputRefused
+    │   ├── RowWithoutKey, RowOfAnotherType, RowTooLarge    a table does not take a row
     │   └── TooManyExcluded    the poison policy would leave out more than it may
     ├── ServiceStopped         going on could count a message twice or never; the text lists the ways out
     │   ├── GapError, ChangedRepublisher, TooManyLanes, RecreatedTopic, TruncatedInput,
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
-    │   │   NotCaughtUp, TooManyHeld
+    │   │   NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
+    │   │   TableAltered, TableInconsistent
     │   └── Superseded         a newer run owns the flow
+    ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
+    │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
+    │   ├── LogUnwritable      the disk is full, fails or refuses; nothing acknowledged is lost
+    │   ├── LogDamaged         bytes that were acknowledged have changed, or are gone
+    │   ├── LogLocked, LogClosed
+    │   └── RecordTooLarge
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
@@ -212,6 +220,26 @@ class OutputRefused(PoisonError):
     """A topic refuses an output permanently: for its time, or for a missing key. Retrying does not help."""
 
 
+class RowWithoutKey(PoisonError):
+    """A row has no value in a column of its partition key or row key."""
+
+
+class RowOfAnotherType(PoisonError):
+    """A value is not of the type of the rows of a table, or a cell is not of the type of its column."""
+
+
+class RowTooLarge(PoisonError):
+    """A row is larger than a table takes."""
+
+
+class TableAltered(ServiceStopped):
+    """Another program has written to a table, or changed its columns; or another stage writes to it."""
+
+
+class TableInconsistent(ServiceStopped):
+    """A table and the store contradict each other: one of them went back in time, or the table was replaced."""
+
+
 class NotCaughtUp(ServiceStopped):
     """States cannot be announced yet (receivers have newer ones, or nothing was read of inputs created again), or windows not closed yet."""
 
@@ -220,10 +248,48 @@ class TooManyHeld(ServiceStopped):
     """More records wait for event time than may: one input partition holds the others back."""
 
 
+class ChangedFile(ServiceStopped):
+    """A file that is read no longer has the content that it had when it was first looked at, or is gone before its last row."""
+
+
+class UnreadableFile(ServiceStopped):
+    """A file is not what its format says: cut off, damaged, or of another format."""
+
+
 class Superseded(ServiceStopped):
     """A newer run has claimed the flow; this one no longer writes anything."""
 
     exit_status = 4
+
+
+class WriteAheadLogError(ChainError):
+    """A write-ahead log cannot be opened or read, or has not taken a record: that record is not acknowledged."""
+
+
+class LogFull(WriteAheadLogError):
+    """The write-ahead log has no room, because too much waits for Kafka or for the disk. Retrying later is safe."""
+
+
+class LogUnwritable(WriteAheadLogError):
+    """The disk is full, fails or refuses. What was acknowledged before is safe."""
+
+
+class LogDamaged(WriteAheadLogError):
+    """Bytes that were acknowledged have changed, or are gone. Nothing was skipped."""
+
+
+class LogLocked(WriteAheadLogError):
+    """Another process has the write-ahead log open, or this one is a fork of the process that opened it."""
+
+    exit_status = 2
+
+
+class LogClosed(WriteAheadLogError):
+    """The write-ahead log was closed."""
+
+
+class RecordTooLarge(WriteAheadLogError):
+    """A record is larger than the write-ahead log accepts."""
 
 
 class EngineLost(ChainError):

@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from sqe_chain.cli import announce, dead_letters, dev, flows, move, peek, rebuild, run, show, state, store
+from sqe_chain.cli import (
+    announce,
+    dead_letters,
+    dev,
+    flows,
+    load,
+    move,
+    peek,
+    rebuild,
+    run,
+    show,
+    state,
+    store,
+)
 from sqe_chain.cli.console import OUT
 
 app = typer.Typer(
@@ -36,6 +49,7 @@ def _command(
 
 
 app.command("run")(run.run)
+app.command("load")(load.load)
 app.command("show")(show.show)
 app.command("state")(state.state)
 app.command("rebuild")(rebuild.rebuild)

@@ -29,12 +29,14 @@ def show_cursor() -> None:
     ERR.show_cursor(show=True)
 
 
-def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | None = None) -> ObserverFactory:
+def listening(
+    flow: Flow, kafka: str | None, *, log_json: bool, metrics_port: int | None = None
+) -> ObserverFactory:
     """The observers of a service that the command runs.
 
     Args:
         flow: the flow.
-        kafka: brokers, for the panel.
+        kafka: brokers, for the panel; None: there are none.
         log_json: JSON lines instead of a panel or text.
         metrics_port: port for Prometheus; None: no metrics.
     """
@@ -51,7 +53,7 @@ def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | Non
             if log_json or not ERR.is_terminal:
                 observers.append(Lines(flow.name, as_json=log_json))
             else:
-                observers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka)))
+                observers.append(opened.enter_context(LivePanel(ERR, statistics, flow.name, kafka or "")))
             yield observers
 
     return open_observers
@@ -60,7 +62,7 @@ def listening(flow: Flow, kafka: str, *, log_json: bool, metrics_port: int | Non
 def working_on(
     flow: Flow,
     settings: Settings,
-    kafka: str,
+    kafka: str | None,
     kafka_config: Path | None,
     store: Sequence[str] | None,
     engine: EngineChoice | None = None,

@@ -16,8 +16,8 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     FlowArgument,
     KafkaConfigOption,
-    KafkaOption,
     LogJsonOption,
+    OptionalKafkaOption,
     StoreOption,
     TakeoverOption,
     TracebackOption,
@@ -37,7 +37,7 @@ def export_states(
         Path, typer.Argument(metavar="FILE", help="New file; a name that ends with .gz is compressed.")
     ],
     *,
-    kafka: KafkaOption,
+    kafka: OptionalKafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     store: StoreOption = None,
     takeover: TakeoverOption = False,
@@ -65,7 +65,7 @@ def import_states(
     target: FlowArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `sqe-chain export` has written.")],
     *,
-    kafka: KafkaOption,
+    kafka: OptionalKafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     store: StoreOption = None,
     allow_weak_durability: WeakOption = False,

@@ -22,6 +22,41 @@ KafkaOption = Annotated[
         "--kafka", metavar="HOST:PORT", envvar="SQE_CHAIN_KAFKA", help="Brokers, separated by commas."
     ),
 ]
+OptionalKafkaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka",
+        metavar="HOST:PORT",
+        envvar="SQE_CHAIN_KAFKA",
+        help="Brokers, separated by commas; not needed by flows that read files and publish nothing.",
+    ),
+]
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--files",
+        metavar="SOURCE=PATH",
+        help="Paths or patterns of a source of files, instead of those that the flow declares. Repeatable.",
+    ),
+]
+AbandonOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--abandon",
+        metavar="HASH",
+        help="Do not read the rest of the file with this content, which is gone; what was read stays counted. Repeatable.",
+    ),
+]
+OpenFilesOption = Annotated[
+    int,
+    typer.Option(
+        "--open-files",
+        metavar="N",
+        min=1,
+        envvar="SQE_CHAIN_OPEN_FILES",
+        help="Files that are read at the same time.",
+    ),
+]
 KafkaConfigOption = Annotated[
     Path | None,
     typer.Option(

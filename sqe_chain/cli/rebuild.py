@@ -33,6 +33,7 @@ from sqe_chain.cli.values import target as target_of
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
 from sqe_chain.protocol.announcement import stages_to_announce
+from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.rebuild import Rebuild
 from sqe_chain.protocol.republish import Republisher
 from sqe_chain.protocol.settings import Settings
@@ -146,6 +147,7 @@ def rewind(  # noqa: PLR0913 - each is an option of the command
         )
         choice = EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()), workers)
         where = target_of(to)
+        check_no_files(flow)
         if not flow.stages() and not republish:
             raise ConfigurationError(
                 f"flow {flow.name!r} has no stages: it could only publish again; give --republish if you want that "

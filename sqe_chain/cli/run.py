@@ -11,21 +11,24 @@ from sqe_chain.cli.listening import listening, show_cursor
 from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
+    AbandonOption,
     EngineOption,
+    FilesOption,
     FlowArgument,
     KafkaConfigOption,
-    KafkaOption,
     LogJsonOption,
     MasterOption,
     MaxExcludedOption,
     MaxExcludedShareOption,
+    OpenFilesOption,
+    OptionalKafkaOption,
     SparkConfOption,
     StoreOption,
     TracebackOption,
     WeakOption,
     WorkersOption,
 )
-from sqe_chain.cli.values import properties, store_urls
+from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
 from sqe_chain.runtime.durations import duration_ms
@@ -36,7 +39,7 @@ from sqe_chain.runtime.owner import this_process
 def run(  # noqa: PLR0913 - each is an option of the command
     target: FlowArgument,
     *,
-    kafka: KafkaOption,
+    kafka: OptionalKafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     store: StoreOption = None,
     interval: Annotated[
@@ -117,6 +120,9 @@ def run(  # noqa: PLR0913 - each is an option of the command
             help="Bytes of values read and published in one batch, by the average so far.",
         ),
     ] = 96 << 20,
+    files: FilesOption = None,
+    open_files: OpenFilesOption = DEFAULTS.open_files,
+    abandon: AbandonOption = None,
     max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
     max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
     log_json: LogJsonOption = False,
@@ -150,6 +156,8 @@ def run(  # noqa: PLR0913 - each is an option of the command
             accept_rollback=accept_rollback,
             allow_weak_durability=allow_weak_durability,
             drop_stages=tuple(drop or ()),
+            open_files=open_files,
+            abandon=tuple(abandon or ()),
             owner=this_process().as_text(),
         )
         flow = load_flow(target)
@@ -161,6 +169,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             create_topics=create_topics,
             once=once,
             close_windows=close_windows,
+            files=paths_of(files or ()),
         )
         who = listening(flow, kafka, log_json=log_json, metrics_port=metrics_port)
         launch(flow, settings, deployment, observers=who, restore=show_cursor)

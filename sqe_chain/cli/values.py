@@ -69,6 +69,24 @@ def moment_ms(option: str, text: str) -> int:
     return _moment(option, text, "milliseconds since 1970")
 
 
+def paths_of(texts: Sequence[str]) -> dict[str, list[str]]:
+    """Source of files -> paths.
+
+    >>> paths_of(["readings=a.csv", "readings=b/*.csv"])
+    {'readings': ['a.csv', 'b/*.csv']}
+
+    Raises:
+        ConfigurationError: it is no SOURCE=PATH.
+    """
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        named = _NAMED.fullmatch(text)
+        if named is None or not named.group(2):
+            raise ConfigurationError(f"--files {text!r}: expected SOURCE=PATH, as in readings=/data/*.csv")
+        found.setdefault(named.group(1), []).append(named.group(2))
+    return found
+
+
 def _moment(option: str, text: str, other: str) -> int:
     try:
         when = datetime.fromisoformat(text)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.engines.task import Applied, apply, collecting_rarely, publish, publish_blocks
+from sqe_chain.engines.task import Applied, apply, collecting_rarely, own_sink, publish, publish_blocks
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Header, Log, Output, StateStore
+from sqe_chain.ports import Header, Log, Output, Sink, StateStore
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States
 from sqe_chain.segment.serial import run_serially
 
@@ -25,15 +25,23 @@ class InProcessEngine:
         log: where to read and publish.
         stores: the store of a stage.
         threads: read the partitions of a small batch at the same time.
+        sinks: where a stage writes its rows, if not into the store; by default what its kind says.
     """
 
     def __init__(
-        self, flow: Flow, log: Log, stores: Callable[[StageNode], StateStore], *, threads: bool = False
+        self,
+        flow: Flow,
+        log: Log,
+        stores: Callable[[StageNode], StateStore],
+        *,
+        threads: bool = False,
+        sinks: Callable[[StageNode], Sink | None] = own_sink,
     ) -> None:
         self._flow = flow
         self._log = log
         self._stores = stores
         self._threads = threads
+        self._sinks = sinks
         self._job: Job | None = None
         self._outputs: list[Output] = []
         self._states: list[States] = []
@@ -64,7 +72,7 @@ class InProcessEngine:
         for states in self._states:
             if states.level == level:
                 store = self._stores(self._flow.stage_at(states.stage))
-                rows += apply(self._flow, self._job, store, states, Applied(plan_id, before))
+                rows += apply(self._flow, self._job, store, states, Applied(plan_id, before), self._sinks)
         return rows
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sqe_chain.engines.ahead import ahead
 from sqe_chain.errors import ChainError, ErrorRecord, Unavailable, from_record
 from sqe_chain.flow import Flow
-from sqe_chain.ports import Header, Log, Output, StateStore
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import Header, Log, Output, Sink, StateStore
+from sqe_chain.segment.flushing import flush
 from sqe_chain.segment.reading import Reading
 from sqe_chain.segment.results import Block, Job, Outputs, Portion, Report, States, Stores
 from sqe_chain.segment.states import persist
@@ -34,10 +36,27 @@ class Applied:
     before: Mapping[tuple[int, int], Header]
 
 
-def apply(flow: Flow, job: Job, store: StateStore, states: States, applied: Applied) -> int:
+def own_sink(stage: StageNode) -> Sink | None:
+    """Where a stage writes its rows, if not into the store."""
+    return stage.stage_kind.sink
+
+
+def apply(
+    flow: Flow,
+    job: Job,
+    store: StateStore,
+    states: States,
+    applied: Applied,
+    sinks: Callable[[StageNode], Sink | None] = own_sink,
+) -> int:
     """Write the changed states of one (stage, state partition); returns the rows written."""
     before = applied.before[states.stage, states.part]
     stage = flow.stage_at(states.stage)
+    sink = sinks(stage)
+    if sink is not None:
+        return flush(
+            sink, store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before
+        )
     return persist(
         store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
     )

@@ -18,10 +18,12 @@ from sqe_chain.flow.context import Context
 from sqe_chain.flow.declared_aggregates import Aggregation, count, first, last, max_, mean, min_, sum_
 from sqe_chain.flow.flow import CustomStage, Filter, Flow, Stage, Stream, WindowStage
 from sqe_chain.flow.timers import Timer
+from sqe_chain.ports.files import Csv
 
 __all__ = [
     "Aggregation",
     "Context",
+    "Csv",
     "CustomStage",
     "Filter",
     "Flow",

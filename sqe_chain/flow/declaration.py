@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from sqe_chain.codecs import Codec, codec_for, codec_named
 from sqe_chain.errors import ConfigurationError, FlowError
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
+from sqe_chain.ports.files import Format, format_of
 
 NAME_LENGTH = 120
 TOPIC_LENGTH = 249
@@ -133,6 +135,54 @@ def payload_codec(
         raise FlowError(f"{where}: {what}: codec={codec!r}; a codec, or its name")
     try:
         return codec_for(python_type, codec)
+    except ConfigurationError as error:
+        raise FlowError(f"{where}: {what}: {error}") from error
+
+
+def format_of_files(what: str, patterns: Sequence[str], wanted: Format | None, where: str) -> Format:
+    """The one format of all files of a source.
+
+    Args:
+        what: whose they are, for the error's text.
+        patterns: their paths, or patterns of them.
+        wanted: as the user gave it; None: the paths say it.
+        where: file and line of the declaration.
+
+    Raises:
+        FlowError: the paths say nothing, or several formats.
+    """
+    check_choice("file_format", wanted, (None, "parquet", "csv", "jsonl"), where)
+    try:
+        found = sorted({format_of(pattern, wanted)[0] for pattern in patterns})
+    except ConfigurationError as error:
+        raise FlowError(f"{where}: {what}: {error}") from error
+    if len(found) > 1:
+        raise FlowError(
+            f"{where}: {what} are {' and '.join(found)}; a source has one format: declare one for each, and merge their streams"
+        )
+    return found[0]
+
+
+def row_codec(what: str, codec: Codec[Any], file_format: Format, where: str) -> Codec[Any]:
+    """The codec that reads rows of files as payloads.
+
+    Args:
+        what: whose they are, for the error's text.
+        codec: of the payloads' type.
+        file_format: of the files; CSV has texts only.
+        where: file and line of the declaration.
+
+    Raises:
+        FlowError: values of this type are not made of columns, or a package is missing.
+    """
+    try:
+        from sqe_chain.codecs.rows import Rows  # noqa: PLC0415 - it needs msgspec, which flows over topics need not have
+
+        return Rows(codec, csv=file_format == "csv")
+    except ModuleNotFoundError as error:
+        raise FlowError(
+            f"{where}: {what} need the package {error.name!r}: pip install 'sqe-chain[files]'"
+        ) from error
     except ConfigurationError as error:
         raise FlowError(f"{where}: {what}: {error}") from error
 

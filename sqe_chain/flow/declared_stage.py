@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
+from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.declaration import check_callable, state_codec
 from sqe_chain.flow.declared_aggregates import Aggregation, check_aggregations
 from sqe_chain.flow.fields import key_of_field
@@ -92,6 +93,8 @@ def value_type(nodes: Sequence[Node], node: Node) -> type | None:
     if isinstance(node, SourceNode):
         found = None if node.codec is None else node.codec.python_type
         return None if found is object else found
+    if isinstance(node, MapBatchesNode):
+        return node.python_type
     if isinstance(node, FilterNode | KeyByNode | MergeNode):
         types = {value_type(nodes, nodes[parent]) for parent in node.parents}
         return types.pop() if len(types) == 1 else None

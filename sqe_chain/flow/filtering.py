@@ -62,13 +62,14 @@ class FilterSteps(Generic[Value, Filtered]):
         )
         return self._filtered(name, kind, store, where)
 
-    def drop_stale(
+    def drop_stale(  # noqa: PLR0913 - settings of a filter, by keyword
         self,
         name: str,
         *,
         sequence: NumberOf[Value],
         scope: Literal["partition", "lane", "key"] = "partition",
         epoch: NumberOf[Value] | None = None,
+        producer: IdOf[Value] | None = None,
         malformed: Literal["stop", "drop", "pass", "dead_letter"] = "stop",
         window: int = 0,
         compat: Literal["juplo"] | None = None,
@@ -81,6 +82,8 @@ class FilterSteps(Generic[Value, Filtered]):
             sequence: ``value -> int``, or with the context as second argument, for numbers in keys and headers.
             scope: what has a sequence of its own: the input partition, the lane, or the key.
             epoch: the same for the producer's epoch: a greater one resets the highest number.
+            producer: ``value -> bytes | str``, or with the context: what distinguishes producers that write into one scope,
+                each with a sequence of its own; permanent.
             malformed: what becomes of a record without a number.
             window: how far below the highest a late number is still accepted, once.
             compat: behave exactly like juplo's deduplicator.
@@ -94,6 +97,7 @@ class FilterSteps(Generic[Value, Filtered]):
             sequence=declared("sequence", sequence, 1, where),
             scope=scope,
             epoch=None if epoch is None else declared("epoch", epoch, 1, where),
+            producer=None if producer is None else declared("producer", producer, 1, where),
             malformed=malformed,
             window=window,
             compat=compat,

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from os import PathLike, fspath
 from typing import Any, Literal, overload
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
+    TOPIC_LENGTH,
     caller_line,
     check_bool,
     check_choice,
+    check_name,
     check_topic,
     declared,
+    format_of_files,
     payload_codec,
+    row_codec,
     wants_context,
 )
 from sqe_chain.flow.event_time import NoTimestamp
@@ -24,8 +29,15 @@ from sqe_chain.flow.nodes import Nulls, SourceNode
 from sqe_chain.flow.picture import as_svg, as_text
 from sqe_chain.flow.stream import CustomStage, Filter, Stage, Stream, WindowStage
 from sqe_chain.flow.topology import Topology
+from sqe_chain.ports.files import HASH_DIGITS, Csv, FileSource, Format
 
 __all__ = ["CustomStage", "Filter", "Flow", "Stage", "Stream", "WindowStage"]
+
+FilePaths = str | PathLike[str] | Iterable[str | PathLike[str]]
+"""A path or a pattern of paths, or several."""
+
+MAX_SOURCE_NAME = TOPIC_LENGTH - 1 - HASH_DIGITS
+"""Characters of a name of files: with a dot and a hash it is a topic."""
 
 
 @dataclass
@@ -159,6 +171,108 @@ class Flow(Topology):
             nulls=nulls,
             timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
             no_timestamp=no_timestamp,
+        )
+        return Stream(self, node)
+
+    @overload
+    def files(
+        self,
+        name: str,
+        payload: type[Payload],
+        paths: FilePaths,
+        *,
+        file_format: Format | None = None,
+        csv: Csv | None = None,
+        timestamp: TimeOf[Payload] | None = None,
+        no_timestamp: NoTimestamp = "poison",
+    ) -> Stream[Payload]: ...
+
+    @overload
+    def files(
+        self,
+        name: str,
+        payload: Callable[[bytes], Made],
+        paths: FilePaths,
+        *,
+        file_format: Format | None = None,
+        csv: Csv | None = None,
+        timestamp: TimeOf[Made] | None = None,
+        no_timestamp: NoTimestamp = "poison",
+    ) -> Stream[Made]: ...
+
+    @overload
+    def files(
+        self,
+        name: str,
+        payload: Callable[[bytes, Context], Made],
+        paths: FilePaths,
+        *,
+        file_format: Format | None = None,
+        csv: Csv | None = None,
+        timestamp: TimeOf[Made] | None = None,
+        no_timestamp: NoTimestamp = "poison",
+    ) -> Stream[Made]: ...
+
+    def files(
+        self,
+        name: str,
+        payload: type[Any] | UserFunction | None,
+        paths: FilePaths,
+        *,
+        file_format: Format | None = None,
+        csv: Csv | None = None,
+        timestamp: UserFunction | None = None,
+        no_timestamp: NoTimestamp = "poison",
+    ) -> Stream[Any]:
+        """Read the rows of files: Parquet, CSV, or lines of JSON. Each row of each content counts once.
+
+        A file's content is its identity: its hash is the topic id of its rows, and a row's number its offset. So a load that
+        was interrupted goes on where it was, a second load of the same files adds nothing, under whatever names, and a changed
+        file is another root. How far each file is read is kept in the flow's store, with the states.
+
+        Args:
+            name: of the source; permanent: together with a content's hash it is the topic of the rows.
+            payload: type of a row: a `msgspec.Struct`, a dataclass, dict, a protobuf message; or a decoder that takes a row as
+                JSON in UTF-8 (with the context as second argument if it takes one). Columns that the type does not have are ignored.
+            paths: path of a file, or a pattern with ``*``, ``?``, ``[...]`` and ``**``; or several of them. They can be replaced
+                when the flow is run.
+            file_format: of all of them; by default their suffix says it (.parquet, .csv, .jsonl, .ndjson; text also
+                with .gz or .zst).
+            csv: how CSV files are written; by default as RFC 4180 says, with the names of columns in the first row.
+            timestamp: see `source`. Rows have no time but this.
+            no_timestamp: see `source`; the time of the "record" is unknown.
+
+        Raises:
+            FlowError: a name or type is wrong, or the name is that of another input.
+        """
+        where = caller_line()
+        check_name("source", name, where, MAX_SOURCE_NAME)
+        self._topics(name, where)
+        given = [paths] if isinstance(paths, str | PathLike) else paths
+        patterns = tuple(fspath(one) for one in given)
+        if not patterns or not all(isinstance(one, str) and one for one in patterns):
+            raise FlowError(f"{where}: files {name!r} need paths, or patterns of them; got {paths!r}")
+        if csv is not None and not isinstance(csv, Csv):
+            raise FlowError(f"{where}: csv={csv!r}; a Csv of sqe_chain.flow, or None")
+        check_choice("no_timestamp", no_timestamp, ("poison", "record"), where)
+        what = f"files {name!r}"
+        source = FileSource(name, patterns, format_of_files(what, patterns, file_format, where), csv or Csv())
+        found = payload_codec(what, payload, None, where) if isinstance(payload, type) else None
+        if found is None and not callable(payload):
+            raise FlowError(f"{where}: {what} need the type of a row, or a decoder, got {payload!r}")
+        function = None if found else payload
+        node = self.add(
+            SourceNode,
+            where,
+            topics=(name,),
+            codec=None if found is None else row_codec(what, found, source.format, where),
+            decoder=function,
+            takes_context=wants_context(function, 1, where),
+            raw=True,
+            nulls="poison",
+            timestamp=None if timestamp is None else declared("timestamp", timestamp, 1, where),
+            no_timestamp=no_timestamp,
+            files=source,
         )
         return Stream(self, node)
 

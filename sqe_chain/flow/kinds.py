@@ -24,6 +24,7 @@ BUILT_IN: Final[Mapping[str, str]] = {
     "distinct": "sqe_chain.stages.filter_kinds:DistinctKind",
     "table-join": "sqe_chain.stages.join_kinds:TableJoinKind",
     "timers": "sqe_chain.stages.timers_kind:TimersKind",
+    "ingest": "sqe_chain.stages.ingest:IngestKind",
     "stream-join": "sqe_chain.stages.join_kinds:StreamJoinKind",
 }
 """The same for kinds of this package. Streams look them up by name, so that flows do not depend on any kind."""

@@ -11,6 +11,7 @@ from sqe_chain.flow.event_time import NoTimestamp
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stage_kind import CONTEXT, ENVELOPE, NOTHING, Side, StageKind
 from sqe_chain.ports import ViewKind
+from sqe_chain.ports.files import FileSource
 
 Nulls = Literal["poison", "skip", "decode"]
 Carrier = Literal["value", "headers"]
@@ -106,6 +107,7 @@ class SourceNode(Node):
         nulls: what it does with null values.
         timestamp: the user's function that gives the event time of a value; None: the record's, or the envelope's.
         no_timestamp: what becomes of a value for which it gives none.
+        files: the files that it reads, instead of topics; None: topics.
     """
 
     word = "source"
@@ -118,11 +120,16 @@ class SourceNode(Node):
     nulls: Nulls
     timestamp: DeclaredFunction | None = None
     no_timestamp: NoTimestamp = "poison"
+    files: FileSource | None = None
 
     @property
     def name(self) -> str:
-        """The first topic."""
+        """The first topic, or the name of its files."""
         return self.topics[0]
+
+    def reads(self, topic: str) -> bool:
+        """Whether it reads this topic, or the file whose topic it is."""
+        return self.files.has(topic) if self.files is not None else topic in self.topics
 
     @property
     def functions(self) -> tuple[UserFunction, ...]:
@@ -143,6 +150,8 @@ class SourceNode(Node):
     def label(self) -> tuple[str, str]:
         """See `Node`."""
         content = self.codec.type_name if self.codec else _name(self.decoder)
+        if self.files is not None:
+            return f"files {self.name}", ", ".join(filter(None, (content, *self.files.patterns)))
         return f"source {', '.join(self.topics)}", ", ".join(
             filter(None, (content, "raw" if self.raw else ""))
         )

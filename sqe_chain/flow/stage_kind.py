@@ -26,6 +26,7 @@ from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.stored import StoredState
 from sqe_chain.flow.table import Table
 from sqe_chain.flow.units import Push, Unit
+from sqe_chain.ports import Sink
 
 Spread = Literal["key", "partition", "lane", "id"]
 """What decides the state partition of a unit: its key, the input partition or lane that it comes from, or an id."""
@@ -91,6 +92,7 @@ class StageTask:
         broken: to be called when the stage fails and no single input is to blame, with what failed, for the error's text,
             and the error. The service stops, unless inputs have failed in this attempt: then it is repeated without them.
         counts: (stage, reason) -> number of records; the stage adds to it.
+        number: number of the plan that the batch becomes.
         changes: whether a node follows `changes()`.
         reversible: whether the changes of an input must be reverted when it fails; only for kinds that can do that.
         suspects: topic, partition and offset of inputs on trial: each is applied, then reverted. Empty for kinds that
@@ -112,6 +114,7 @@ class StageTask:
     reversible: bool = False
     suspects: frozenset[tuple[str, int, int]] = frozenset()
     closing: Origin | None = None
+    number: int = 0
 
 
 class StageWork(ABC):
@@ -253,6 +256,14 @@ class StageKind(ABC):
     @property
     def codec(self) -> Codec[Any] | None:
         """Of the states in its rows, to be compared with the stored type; None: the kind has its own format of rows."""
+        return None
+
+    @property
+    def sink(self) -> Sink | None:
+        """Where its rows are written instead of the store, in step 6: something that can be pickled. None: into the store.
+
+        Rows may then be of any size, and cannot be read: each batch begins with an empty table of rows.
+        """
         return None
 
     @property

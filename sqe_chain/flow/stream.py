@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import FlowError
 from sqe_chain.flow.aggregates import AggregateSteps
+from sqe_chain.flow.batches import BatchSteps, MapBatchesNode
 from sqe_chain.flow.context import Context
 from sqe_chain.flow.declaration import (
     TOPIC_LENGTH,
@@ -34,6 +35,7 @@ from sqe_chain.flow.functions import (
     UserFunction,
     Value,
 )
+from sqe_chain.flow.ingesting import IngestSteps
 from sqe_chain.flow.joins import JoinSteps
 from sqe_chain.flow.kinds import check_fit, kind_of
 from sqe_chain.flow.nodes import (
@@ -67,9 +69,11 @@ MAX_BUCKETS = 1024
 @dataclass(frozen=True, slots=True)
 class Stream(
     AggregateSteps[Value],
+    BatchSteps[Value],
     FilterSteps[Value, "Filter[Value]"],
     WindowSteps[Value],
     JoinSteps[Value],
+    IngestSteps[Value],
     Generic[Value],
 ):
     """The output of a node: units with values of one type. May be used more than once."""
@@ -164,7 +168,7 @@ class Stream(
         if other.flow is not self.flow:
             raise FlowError(f"{where}: a stream of flow {other.flow.name!r} cannot be merged here")
         for stream in (self, other):
-            if isinstance(stream.node, StageNode) or self.flow.stage_of(stream.node):
+            if stream._after_stage():  # noqa: SLF001 - of the same class
                 raise FlowError(f"{where}: streams after a stage cannot be merged; merge before the stage")
         if other.node.index == self.node.index:
             raise FlowError(f"{where}: a stream cannot be merged with itself; every unit would count twice")
@@ -336,6 +340,12 @@ class Stream(
     ) -> WindowStage[Any]:
         return WindowStage(self.flow, self._stage(name, kind, where, store, key, view=view))
 
+    def _batched(self, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - those of the node
+        return Stream(self.flow, self.flow.add(MapBatchesNode, where, self.node, **fields))
+
+    def _after_stage(self) -> bool:
+        return isinstance(self.node, StageNode) or self.flow.stage_of(self.node) is not None
+
     def _value_type(self) -> type | None:
         return value_type(self.flow.nodes, self.node)
 
@@ -350,6 +360,9 @@ class Stream(
         view: ViewKind | None,
     ) -> Stage[Any, Any]:
         return Stage(self.flow, self._stage(name, kind, where, store, key, buckets, view))
+
+    def _ingested(self, name: str, kind: StageKind, where: str, key: UserFunction, store: str | None) -> None:
+        self._stage(name, kind, where, store, key)
 
     def _joined(
         self, name: str, kind: StageKind, other: object, store: str | None, where: str

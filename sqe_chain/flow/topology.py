@@ -17,6 +17,7 @@ from sqe_chain.flow.declaration import (
     check_topic,
 )
 from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
+from sqe_chain.ports.files import FileSource
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
 
 Found = TypeVar("Found")
@@ -108,10 +109,36 @@ class Topology:
         return self._of(SourceNode)
 
     def input_topics(self) -> Sequence[str]:
-        """All input topics, sorted."""
+        """All input topics, sorted; without files."""
         return self._once(
-            "input topics", lambda: tuple(sorted(topic for node in self.sources() for topic in node.topics))
+            "input topics",
+            lambda: tuple(
+                sorted(topic for node in self.sources() if node.files is None for topic in node.topics)
+            ),
         )
+
+    def file_sources(self) -> Sequence[FileSource]:
+        """The sources that read files, in the order of their declaration."""
+        return self._once(
+            "file sources", lambda: tuple(node.files for node in self.sources() if node.files is not None)
+        )
+
+    def input_names(self) -> Sequence[str]:
+        """All input topics and the names of all sources of files, sorted."""
+        return sorted([*self.input_topics(), *(one.name for one in self.file_sources())])
+
+    def source_of(self, topic: str) -> SourceNode | None:
+        """The source that reads a topic, or the file whose topic it is."""
+        return next((node for node in self.sources() if node.reads(topic)), None)
+
+    def declared_topic(self, topic: str) -> str:
+        """A topic as it is declared: of a file the name of its source."""
+        return next((one.name for one in self.file_sources() if one.has(topic)), topic)
+
+    @property
+    def keeps_plans(self) -> bool:
+        """Whether it needs a store: for states, or for how far its files are read."""
+        return bool(self.stages() or self.file_sources())
 
     def children(self, index: int) -> Sequence[Node]:
         """The nodes that take their units from this one, in the order of their declaration."""
@@ -150,7 +177,7 @@ class Topology:
         return self.by_time or bool(self.outputs())
 
     def topics_before(self, node: Node) -> frozenset[str]:
-        """The input topics whose messages reach a node."""
+        """The input topics, and the names of sources of files, whose messages reach a node."""
         if isinstance(node, SourceNode):
             return frozenset(node.topics)
         return self._once(
@@ -172,11 +199,16 @@ class Topology:
                     f"{source.declared_at}: {self.dead_letter_topic!r} takes the dead letters of flow {self.name!r}: reading it "
                     "would be a loop; choose another dead_letter_topic"
                 )
+            if source.files is not None and self.by_time and source.timestamp is None:
+                raise FlowError(
+                    f"{source.declared_at}: flow {self.name!r} goes by event time, and rows of files have no time but those in their "
+                    "columns: give files(..., timestamp=...)"
+                )
         for output in self.outputs():
-            if output.process_id is not None and len(self.input_topics()) > 1:
+            if output.process_id is not None and (len(self.input_topics()) > 1 or self.file_sources()):
                 raise FlowError(
                     f"{output.declared_at}: SQE's record keys name a source partition and offset, not a topic: this flow reads "
-                    f"{', '.join(self.input_topics())}; read one topic in a flow that writes for SQE"
+                    f"{', '.join(self.input_names())}; read one topic in a flow that writes for SQE"
                 )
         for node in self.nodes:
             if not node.may_be_last and not self.children(node.index):

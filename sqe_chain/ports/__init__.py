@@ -21,6 +21,7 @@ from sqe_chain.ports.log import (
     TopicPartition,
     Writer,
 )
+from sqe_chain.ports.sink import Flush, Sink, SinkClaim, SinkState
 from sqe_chain.ports.store import (
     Header,
     Home,
@@ -37,6 +38,7 @@ __all__ = [
     "NO_LIMIT",
     "Bounds",
     "Commit",
+    "Flush",
     "Header",
     "Headers",
     "Home",
@@ -48,6 +50,9 @@ __all__ = [
     "Range",
     "Rows",
     "Shown",
+    "Sink",
+    "SinkClaim",
+    "SinkState",
     "StateStore",
     "TopicInfo",
     "TopicPartition",

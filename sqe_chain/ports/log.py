@@ -66,6 +66,8 @@ class TopicInfo:
         after_max_ms: how much newer (`message.timestamp.after.max.ms`).
         append_time: the broker sets the time of every record itself (`message.timestamp.type` is
             LogAppendTime), so it refuses no record for its time.
+        label: what people call it, where that is not its name: the path of a file. Empty: its name.
+        records: how many records it has for good, where that is known: the rows of a file; -1: it may grow.
     """
 
     name: str
@@ -78,6 +80,8 @@ class TopicInfo:
     before_max_ms: int = NO_LIMIT
     after_max_ms: int = NO_LIMIT
     append_time: bool = False
+    label: str = ""
+    records: int = -1
 
 
 @dataclass(frozen=True, slots=True)

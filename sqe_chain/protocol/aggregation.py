@@ -24,11 +24,23 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import (
     CaughtUp,
     Committed,
+    FilesSeen,
     Filtered,
     Notice,
     Recovered,
     Sealed,
     WindowsClosed,
+)
+from sqe_chain.protocol.file_inputs import (
+    abandoned_files,
+    abandonment_text,
+    entering_files,
+    gone_files,
+    leaving_files,
+    named_by_file,
+    new_files,
+    seen_files,
+    with_files,
 )
 from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
@@ -47,6 +59,7 @@ from sqe_chain.protocol.planning import (
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import BatchResult, StartResult
+from sqe_chain.protocol.sinks import claim_sinks
 from sqe_chain.protocol.verifying import (
     check_new_stages,
     check_redone,
@@ -90,6 +103,7 @@ class Aggregation:
     _holding: Holding = field(init=False)
     _tools: _Tools | None = None
     _bytes_per_record: float = 100.0
+    _seen: FilesSeen | None = None
     _level_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -167,6 +181,7 @@ class Aggregation:
             last, bounds, infos, at_end=at_end, close=close
         )  # nothing outside has changed yet
         if found is None:
+            last = self._note_published(infos)
             self._ready().applier.commit_again(last, now=at_end)
             env.commits.settle()
             self._holding.look(last)
@@ -185,7 +200,9 @@ class Aggregation:
             exclusions,
             plan=plan.number,
             outputs=0 if plan.silent else report.outputs,
-            lag_by_partition=inputs.lag_by_partition(part.stops, bounds),
+            lag_by_partition=with_files(
+                env.flow, inputs.lag_by_partition(part.stops, bounds), new_files(env.flow, last, infos)
+            ),
             batch_ms=env.clock.now_ms() - began_ms,
         )
         if env.flow.by_time:
@@ -195,6 +212,17 @@ class Aggregation:
             size = sum(end.size for end in report.ends) + report.output_size
             self._bytes_per_record = max(16.0, size / result.inputs)
         return result
+
+    def _note_published(self, infos: dict[str, TopicInfo]) -> Plan:
+        """Without stages no header says that the last batch is published: an empty plan after it does. Returns the last plan."""
+        env, last = self.env, self._last()
+        if env.flow.stages() or last.empty or last.number == 0:
+            return last
+        leaving = leaving_files(env.flow, last)
+        kept = [planned for planned in last.ranges if planned.topic not in leaving]
+        plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), last.layout, infos, {})
+        self.apply_empty(plan)
+        return self._last()
 
     def _tell(self, result: BatchResult, plan: Plan, part: Part, report: Report) -> None:
         """Tell what a batch has done, which is committed now."""
@@ -219,12 +247,28 @@ class Aggregation:
             infos = inputs.describe(env.flow, env.log)
             # A topic that was created again enters as a new root, or stops the service.
             self._bring_up_to_date(infos)
+            self._tell_files(infos)
             offsets = self._last().next_offsets()
             # Repeated as one: a topic that was created again answers as if it were away, until it is described again.
-            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets)
+            read = self._last().read_files()
+            look = partial(inputs.read_bounds, env.flow, env.ports.log, infos, offsets, read)
             bounds = env.retry.call("look for new records", look)
             if bounds is not None:
                 return infos, bounds
+
+    def _tell_files(self, infos: dict[str, TopicInfo]) -> None:
+        """Tell which files there are, when that has changed."""
+        env = self.env
+        if not env.flow.file_sources():
+            return
+        seen = seen_files(env.flow, self._last(), infos)
+        if self._seen is None or (seen.files, seen.files_left, seen.rows) != (
+            self._seen.files,
+            self._seen.files_left,
+            self._seen.rows,
+        ):
+            self._seen = seen
+            env.emit(seen)
 
     def _process(
         self,
@@ -270,6 +314,8 @@ class Aggregation:
             try:
                 with env.step(PROCESS):
                     return part, *self._processor.run(batch)
+            except PoisonError as error:
+                raise named_by_file(error, last) from error
             except TooManyForOnePlan:
                 if part.due is not None:
                     raise PoisonError(
@@ -293,7 +339,8 @@ class Aggregation:
     def lag(self) -> int:
         """Offsets that are stable and not yet in a plan."""
         spec = self.env.settings.rebuild
-        offsets = self._last().next_offsets()
+        read = self._last().read_files()
+        offsets = {tp: offset for tp, offset in self._last().next_offsets().items() if tp[0] not in read}
         bounds = self.env.ports.log.bounds(offsets)
         return inputs.lag(offsets, inputs.limit_bounds(bounds, spec.until) if spec else bounds)
 
@@ -310,6 +357,7 @@ class Aggregation:
             self.last = plans.read_last()
             check_layout(env.flow, self.last.layout, env.settings.drop_stages)
             headers = stamp(env, self.claimed, self.last)
+            claim_sinks(env, self.claimed, self.last, self._fetch)
         with env.step(RECOVER):
             if not env.settings.accept_rollback:
                 check_commits(env.flow, self.last, inputs.group_commits(env.flow, env.log, infos))
@@ -410,12 +458,17 @@ class Aggregation:
             for planned in last.ranges
             if inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
         ]
+        read, leaving = last.read_files(), leaving_files(env.flow, last)
+        abandoned, missed = abandoned_files(last, env.settings.abandon) - read, gone_files(last, infos)
         # An unfinished batch needs its inputs as they were, so then nothing may be gone.
         kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
+        kept = [planned for planned in kept if planned.topic not in leaving | abandoned | missed]
         for planned in kept:
-            inputs.check_same(planned, infos.get(planned.topic))
+            if planned.topic not in read:
+                inputs.check_same(planned, infos.get(planned.topic), last.files)
         layout = layout_of(env.flow, infos, last.number + 1, last.layout)
-        if layout == last.layout:
+        files = entering_files(env.flow, last, infos, env.settings)
+        if layout == last.layout and not files and not abandoned and not missed:
             return
         check_new_stages(env, last)
         known = {planned.tp for planned in kept}
@@ -425,9 +478,11 @@ class Aggregation:
         if sources:
             bounds = env.log.bounds(sources)
             starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
+        starts |= {(info.name, 0): (0, False) for info in files}
         spec = env.settings.rebuild
         plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), layout, infos, starts, spec)
-        self.apply_empty(plan, news_of(env.flow, last, plan, infos))
+        news = [*news_of(env.flow, last, plan, infos)]
+        self.apply_empty(plan, [*news, abandonment_text(last, abandoned)] if abandoned else news)
 
     def apply_empty(self, plan: Plan, notices: Iterable[str] = ()) -> None:
         """Seal and finish a plan that reads nothing: it brings in a layout, or announces states.

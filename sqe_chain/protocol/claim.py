@@ -13,6 +13,7 @@ from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.locations import location_epochs
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import WAYS_OUT
+from sqe_chain.protocol.sinks import sink_epochs
 from sqe_chain.segment.states import Claim
 
 Commits = Mapping[TopicPartition, Commit]
@@ -53,6 +54,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         epochs = [home.epoch if home else 0]
         epochs += [header.epoch for header in _headers(env, _stored_in(env, home)).values() if header]
         epochs += location_epochs(env)
+        epochs += sink_epochs(env)
         epochs += [int(str(parse_metadata(commit).get("epoch", 0))) for commit in commits.values()]
         mine = Claim(max(epochs) + 1, env.new_run_id())
         number, plan_id = (home.number, home.plan_id) if home else (-1, "")

@@ -201,6 +201,11 @@ class DeadLetterReplay:
             ConfigurationError: it cannot be sent exactly once to where it should go.
             EnvelopeError, _CannotBeSentError: it cannot be sent at all.
         """
+        source = self._source(letter.topic)
+        if source is not None and source.files is not None:
+            raise _CannotBeSentError(
+                f"it is row {letter.offset} of a file ({letter.topic}), which is read from files only; put what is right into another file"
+            )
         topic = self.to or letter.topic
         target = self._target(topic)
         head = self._head(letter, message)
@@ -259,7 +264,7 @@ class DeadLetterReplay:
         return head
 
     def _source(self, topic: str) -> SourceNode | None:
-        return next((node for node in self.flow.sources() if topic in node.topics), None)
+        return self.flow.source_of(topic)
 
     def _target(self, topic: str) -> SourceNode:
         node = self._source(topic)

@@ -128,7 +128,7 @@ def check_same_code(flow: Flow, last: Plan) -> None:
         now = dict.fromkeys(now, "")
         was = {way: "" for way in was if way in now or way.startswith("stage/")}
     was |= {f"source/{topic}": "" for topic in layout.sources}
-    now |= {f"source/{topic}": "" for topic in flow.input_topics()}
+    now |= {f"source/{topic}": "" for topic in flow.input_names()}
     news = [f"{way} is new" for way in now if way not in was]
     news += [f"{way} is gone" for way in was if way not in now]
     news += [

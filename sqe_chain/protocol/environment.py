@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Log, StateStore, TopicInfo
+from sqe_chain.ports import Log, Sink, StateStore, TopicInfo
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.committing import Committing
 from sqe_chain.protocol.events import Event, Notice
@@ -28,10 +28,12 @@ class Ports:
     Attributes:
         log: Kafka.
         stores: store name -> store; "" is the service's default and home store.
+        wrap_sink: what is put around the sinks of stages; for tests.
     """
 
     log: Log
     stores: Mapping[str, StateStore]
+    wrap_sink: Callable[[Sink], Sink] = lambda sink: sink
 
     @property
     def home(self) -> StateStore:
@@ -51,6 +53,11 @@ class Ports:
                 f"{sorted(name for name in self.stores if name)}"
             )
         return found
+
+    def sink(self, stage: StageNode) -> Sink | None:
+        """Where a stage writes its rows, if not into its store."""
+        found = stage.stage_kind.sink
+        return None if found is None else self.wrap_sink(found)
 
 
 @dataclass(slots=True)

@@ -104,7 +104,9 @@ def releases(flow: Flow, last: Plan, caught_up: CaughtUp, clock_ms: int, *, in_p
             continue
         topics, own = flow.topics_before(stages[stage]), in_place and flow.level(stages[stage]) == 1
         frontier = frontier_of(
-            each for each in found if each.topic in topics and (not own or each.partition == part)
+            each
+            for each in found
+            if flow.declared_topic(each.topic) in topics and (not own or each.partition == part)
         )
         if frontier is not None and (one.frontier is None or frontier > one.frontier):
             return True
@@ -129,6 +131,9 @@ def watermarks_of(
     promised: dict[str, int] = {}
     for output in flow.outputs():
         topics = flow.topics_before(output)
+        if any(one.name in topics for one in flow.file_sources()):
+            promised[output.name] = NOTHING  # nobody knows which files are still to come
+            continue
         limits: list[Frontier | None] = [frontier_of(one for one in found if one.topic in topics)]
         for stage in _stages_before(flow, output):
             limits += [one.frontier for name, one in waiting.items() if at_name(name)[0] == stage.name]

@@ -306,6 +306,25 @@ class Committed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FilesSeen(Event):
+    """Which files there are: at the start, and when some have come, or are read to their ends.
+
+    Attributes:
+        files: how many with rows; those with the same content are one.
+        files_left: of these, not read to their ends.
+        rows: in all of them.
+        rows_left: of these, not read.
+    """
+
+    name: ClassVar[str] = "files"
+
+    files: int
+    files_left: int
+    rows: int
+    rows_left: int
+
+
+@dataclass(frozen=True, slots=True)
 class Filtered(Event):
     """What filters have dropped in a batch, or noticed.
 

@@ -71,7 +71,7 @@ def waiting_of(flow: Flow, stage: StageNode, plan: Plan) -> list[Waiting]:
         plan: its last plan.
     """
     topics = flow.topics_before(stage)
-    ranges = [one for one in plan.ranges if one.tp[0] in topics]
+    ranges = [one for one in plan.ranges if flow.declared_topic(one.topic) in topics]
     whole = plan.waiting.get(mark_name(stage.name, WHOLE))
     found = []
     for part in range(plan.layout.state_partitions):

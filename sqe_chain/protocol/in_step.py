@@ -38,7 +38,7 @@ def keep_in_step(env: Environment, part: Part, bounds: Mapping[TopicPartition, B
     if not env.flow.by_time:
         return part
     untimed = {topic for source in env.flow.sources() if source.timestamp for topic in source.topics}
-    ranges = [planned for planned in part.ranges if planned.topic not in untimed]
+    ranges = [planned for planned in part.ranges if env.flow.declared_topic(planned.topic) not in untimed]
     behind = [planned for planned in ranges if planned.start < planned.stop < bounds[planned.tp].stable_end]
     if not behind or len(ranges) == 1:
         return part

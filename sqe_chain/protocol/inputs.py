@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Protocol
 
 from sqe_chain.chain import stored_epoch
@@ -14,6 +15,7 @@ from sqe_chain.errors import (
     LostOffsets,
     NoCommittedOffset,
     PartitionsMismatch,
+    PlanMismatch,
     RecreatedTopic,
     TruncatedInput,
     Unavailable,
@@ -21,12 +23,16 @@ from sqe_chain.errors import (
 )
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, Commit, Log, Message, Range, TopicInfo, TopicPartition
+from sqe_chain.ports.files import gone
 from sqe_chain.protocol.plan import PlannedRange, mark_name
 from sqe_chain.protocol.retrying import RetryingLog
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import record_crc
 
 Topics = Mapping[str, TopicInfo]
+Files = Mapping[str, tuple[str, int]]
+"""See `Plan.files`."""
+_NO_FILES: Files = MappingProxyType({})
 Found = dict[TopicPartition, Bounds] | None
 
 
@@ -46,6 +52,7 @@ def describe(flow: Flow, log: TopicDescriber) -> dict[str, TopicInfo]:
         PartitionsMismatch: an output topic has fewer partitions than declared.
         Unavailable: the broker does not answer.
     """
+    files = [one.name for one in flow.file_sources()]
     wanted = dict.fromkeys(flow.input_topics(), "input")
     needed = {node.topic: node.partitions for node in flow.outputs()}
     if flow.dead_letters:
@@ -53,7 +60,7 @@ def describe(flow: Flow, log: TopicDescriber) -> dict[str, TopicInfo]:
             flow.dead_letter_partitions, needed.get(flow.dead_letter_topic, 0)
         )
     wanted.update(dict.fromkeys(needed, "output"))
-    found = log.describe(wanted)
+    found = log.describe([*wanted, *files])
     missing = [f"{kind} topic {topic!r}" for topic, kind in wanted.items() if topic not in found]
     if missing:
         raise ConfigurationError(
@@ -144,26 +151,38 @@ def new_marks(info: TopicInfo, partition: int, *, entered_in_middle: bool) -> Pa
     return PartitionMarks(info.name, info.topic_id, partition, entered_in_middle=entered_in_middle)
 
 
-def check_same(known: PlannedRange, info: TopicInfo | None) -> None:
+def check_same(known: PlannedRange, info: TopicInfo | None, files: Files = _NO_FILES) -> None:
     """Check that a topic is still the one that was read.
+
+    Args:
+        known: what was read.
+        info: its topic now; None: it is gone.
+        files: see `Plan.files`.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
+        ChangedFile: it is a file, and no file has this content any more.
         PartitionsMismatch: it has fewer partitions.
     """
-    check_same_id(known, None if info is None else info.topic_id)
+    check_same_id(known, None if info is None else info.topic_id, files)
     if info is not None and info.partitions <= known.partition:
         raise PartitionsMismatch(
             f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
         ).at(known.topic, known.partition)
 
 
-def check_same_id(known: PlannedRange, topic_id: bytes | None) -> None:
+def check_same_id(known: PlannedRange, topic_id: bytes | None, files: Files = _NO_FILES) -> None:
     """Check that a topic still has the id of the one that was read; None: it is gone.
 
     Raises:
         RecreatedTopic: it has another id, or is gone.
+        ChangedFile: it is a file, and no file has this content any more.
     """
+    if topic_id is None and known.topic in files:
+        path, rows = files[known.topic]
+        raise gone(known.topic, f"{path}, of which {known.stop:,} of {rows:,} rows are read").at(
+            known.topic, 0, known.stop
+        )
     if topic_id is None or topic_id.hex() != known.topic_id:
         found = "no topic" if topic_id is None else topic_id.hex()
         raise RecreatedTopic(
@@ -183,6 +202,12 @@ def is_new_root(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -
     """
     node = next((node for node in flow.sources() if topic in node.topics), None)
     return node is not None and node.raw and info is not None and info.topic_id.hex() != known_id
+
+
+def is_changed(flow: Flow, before: Topics, now: Topics) -> bool:
+    """Whether an input was created again, or a file was changed, since it was described."""
+    topics = [*flow.input_topics(), *(topic for topic in before if flow.declared_topic(topic) != topic)]
+    return any(topic not in now or now[topic].topic_id != before[topic].topic_id for topic in topics)
 
 
 def compacted_topics(infos: Topics) -> frozenset[str]:
@@ -212,7 +237,9 @@ def check_bounds(tp: TopicPartition, next_offset: int, bound: Bounds) -> None:
         ).at(topic, partition, next_offset)
 
 
-def read_bounds(flow: Flow, log: Log, infos: Topics, offsets: Mapping[TopicPartition, int]) -> Found:
+def read_bounds(
+    flow: Flow, log: Log, infos: Topics, offsets: Mapping[TopicPartition, int], read: Container[str] = ()
+) -> Found:
     """Read where the logs of these partitions begin and end, and check that they still hold what is to be read next.
 
     Args:
@@ -220,6 +247,7 @@ def read_bounds(flow: Flow, log: Log, infos: Topics, offsets: Mapping[TopicParti
         log: Kafka.
         infos: its topics, as described before.
         offsets: next offset of each partition.
+        read: topics of files that are read to their ends, and may be gone.
 
     Returns:
         None when an input was created again after it was described: then these are the bounds of another topic.
@@ -230,7 +258,8 @@ def read_bounds(flow: Flow, log: Log, infos: Topics, offsets: Mapping[TopicParti
         Unavailable: the broker does not answer.
     """
     try:
-        bounds = log.bounds(offsets)
+        bounds = log.bounds(tp for tp in offsets if tp[0] not in read)
+        bounds |= {tp: Bounds(0, offset) for tp, offset in offsets.items() if tp[0] in read}
         for tp, offset in offsets.items():
             check_bounds(tp, offset, bounds[tp])
     except (LostOffsets, TruncatedInput, Unavailable):
@@ -264,12 +293,14 @@ def is_recreated_since(flow: Flow, log: Log, infos: Topics) -> bool:
         ConfigurationError: a topic is gone.
         Unavailable: the broker does not answer.
     """
-    now = describe(flow, log)
-    return any(now[topic].topic_id != infos[topic].topic_id for topic in flow.input_topics())
+    return is_changed(flow, infos, describe(flow, log))
 
 
 def check_last_records(
-    log: RetryingLog, ranges: Iterable[PlannedRange], bounds: Mapping[TopicPartition, Bounds]
+    log: RetryingLog,
+    ranges: Iterable[PlannedRange],
+    bounds: Mapping[TopicPartition, Bounds],
+    files: Files = _NO_FILES,
 ) -> list[PlannedRange]:
     """Read the last record of each range again and compare it.
 
@@ -277,12 +308,14 @@ def check_last_records(
         log: Kafka.
         ranges: as planned.
         bounds: of their partitions.
+        files: see `Plan.files`.
 
     Returns:
         The ranges whose last record retention has deleted, so that nothing could be compared.
 
     Raises:
         TruncatedInput: there is another record now, or none.
+        PlanMismatch: it is a row of a file, which is read in another way now.
         Unavailable: asked to stop while waiting for the broker.
     """
     known = [planned for planned in ranges if planned.last_offset >= 0]
@@ -293,8 +326,21 @@ def check_last_records(
         for one in there
     ]
     for planned, found in zip(there, log.read_all(ends), strict=True):
-        _check_last_record(planned, found)
+        if planned.topic in files:
+            _check_last_row(planned, found, files[planned.topic][0])
+        else:
+            _check_last_record(planned, found)
     return aged_out
+
+
+def _check_last_row(known: PlannedRange, found: Sequence[Message], path: str) -> None:
+    """The same for a row: the content is the same, so what differs is how it is read."""
+    if not found or (known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc):
+        raise PlanMismatch(
+            f"{path}: row {known.last_offset} is read as something else than before, though the file's content is the same: how files "
+            "are read was declared otherwise (csv=..., file_format=...), so row numbers mean other rows. Declare it as it was, until the "
+            "file is read to its end"
+        ).at(known.topic, known.partition, known.last_offset)
 
 
 def _check_last_record(known: PlannedRange, found: Sequence[Message]) -> None:

@@ -11,6 +11,7 @@ from sqe_chain.protocol.closing import closing_part
 from sqe_chain.protocol.cutting import Offsets, Part, ends_silence, next_part
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import KnownTimes, releases
+from sqe_chain.protocol.file_inputs import leaving_files, without_files
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.in_step import keep_in_step
 from sqe_chain.protocol.plan import Plan, mark_name
@@ -59,7 +60,7 @@ class NextBatch:
         """
         env = self.env
         part = next_part(last, bounds, max(len(last.ranges), limit), spec=env.settings.rebuild)
-        part = replace(part, clock_ms=env.clock.now_ms())
+        part = without_files(replace(part, clock_ms=env.clock.now_ms()), leaving_files(env.flow, last))
         if close:
             found = self._closing(last, part, bounds)
         elif part.due is not None:

@@ -122,7 +122,7 @@ class Layout:
         for topic, (topic_id, number) in self.sources.items():
             known_id, known = before.sources.get(topic, ("", 0))
             if not known_id:
-                found.append(f"input {topic!r} with {number} partitions")
+                found.append(f"input {topic!r} with {number} partitions" if number else f"files {topic!r}")
             elif known_id == topic_id and known != number:
                 found.append(f"partitions {known} to {number - 1} of input {topic!r}")
         return found
@@ -202,6 +202,9 @@ class Plan:
         timers: "stage/state partition" -> when the batch's clock reaches the next of its timers.
         closing: it reads nothing and closes all windows, the last of `closes` that are done.
         closes: each time that all windows were closed.
+        files: topic -> path and number of rows, of the files among the ranges.
+        finished: source of files -> the contents that were read to their ends and are not among the ranges any more: their
+            hashes of 32 digits, one after the other.
     """
 
     number: int
@@ -229,6 +232,8 @@ class Plan:
     timers: dict[str, int] = field(default_factory=dict)
     closing: bool = False
     closes: Closes = field(default_factory=Closes)
+    files: dict[str, tuple[str, int]] = field(default_factory=dict)
+    finished: dict[str, str] = field(default_factory=dict)
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
     _marks_encoded: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -347,6 +352,7 @@ class Plan:
         )
         raw["silent_until"] = raw.pop("quiet", {})
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
+        raw["files"] = {topic: (path, rows) for topic, (path, rows) in raw.get("files", {}).items()}
         raw["marks"] = {name: PartitionMarks.from_json(marks) for name, marks in raw["marks"].items()}
         raw["exclusions"] = tuple(Exclusion(**one) for one in raw["exclusions"])
         raw["announced"] = {name: tuple(digests) for name, digests in raw.get("announced", {}).items()}
@@ -366,6 +372,14 @@ class Plan:
                 rest.get("closing", False),
             )
         return cls(**raw)
+
+    def read_files(self) -> frozenset[str]:
+        """Topics of the files among the ranges that are read to their ends."""
+        return frozenset(
+            planned.topic
+            for planned in self.ranges
+            if planned.topic in self.files and planned.stop >= self.files[planned.topic][1]
+        )
 
     def ends(self) -> dict[TopicPartition, PlannedRange]:
         """The range of each partition; its `stop` is where the next batch begins."""
@@ -388,6 +402,8 @@ _LEFT_OUT = (
     "timers",
     "closing",
     "closes",
+    "files",
+    "finished",
 )
 """Members that came later, which are left out when they are empty."""
 _NAMES = {

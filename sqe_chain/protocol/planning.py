@@ -13,7 +13,8 @@ from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, mark_name
+from sqe_chain.protocol.file_inputs import files_in, with_finished
+from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, at_name, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.ticking import timers_after
 from sqe_chain.replays.marks import PartitionMarks
@@ -43,7 +44,8 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
         },
         # Names of outputs are permanent, so those that are no longer declared stay known.
         known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs()},
-        {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()},
+        {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()}
+        | {one.name: ("files", 0) for one in flow.file_sources()},
         known.starts,
         known.gone,
         ways_of(flow),
@@ -129,7 +131,9 @@ def layout_plan(
     ]
     ranges = [replace(planned, start=planned.stop) for planned in kept] + entering
     # What was read of a topic that was created again cannot be read again: a rebuild has to know.
-    gone = {planned.topic for planned in last.ranges} - {planned.topic for planned in kept}
+    gone = (
+        {planned.topic for planned in last.ranges} - {planned.topic for planned in kept} - last.files.keys()
+    )
     layout = replace(layout, gone=tuple(sorted({*layout.gone, *gone})))
     entered_again = {planned.tp for planned in last.ranges} - {planned.tp for planned in kept}
     marks = dict(last.marks)
@@ -152,6 +156,7 @@ def layout_plan(
         attempt=spec.number if spec else -1,
         published_until=last.published_until,
         reached=last.reached,
+        files=plan.files | files_in(infos[topic] for topic, _ in starts),
         closes=last.closes.without(mark_name(*tp) for tp in entered_again),
     ).with_id(last)
 
@@ -167,6 +172,8 @@ def _plan_after(
     """The beginning of the plan after another one, still without an id; nothing else of that one is carried over."""
     kept = {mark_name(*one.tp): one.topic_id for one in ranges}
     ids = {one.topic_id for one in last.ranges}
+    left = last.files.keys() - {one.topic for one in ranges}
+    begun = {one.topic for one in last.ranges if one.stop > 0}
     return Plan(
         last.number + 1,
         "",
@@ -176,13 +183,17 @@ def _plan_after(
         clock_ms,
         layout,
         ranges,
-        marks,
+        {name: one for name, one in marks.items() if at_name(name)[0] not in left} if left else marks,
         times={name: one for name, one in last.times.items() if kept.get(name, "") in ids},
         waiting=last.waiting,
         shuffled=last.shuffled,
         ticked_ms=last.ticked_ms,
         timers=last.timers,
         closes=last.closes,
+        files={topic: known for topic, known in last.files.items() if topic not in left}
+        if left
+        else last.files,
+        finished=with_finished(last.finished, left & begun) if left else last.finished,
     )
 
 
@@ -373,7 +384,7 @@ def check_layout(flow: Flow, known: Layout, drop_stages: Sequence[str]) -> None:
                 f"flow {flow.name!r}: the store holds stage {name!r}, which the flow no longer has; a renamed stage "
                 f"would begin empty. Declare it again, or forget it with --drop {name}"
             )
-    topics = set(flow.input_topics())
+    topics = set(flow.input_names())
     for topic in known.sources:
         if topic not in topics:
             raise ServiceStopped(

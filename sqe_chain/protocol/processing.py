@@ -12,6 +12,7 @@ from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
+from sqe_chain.protocol.file_inputs import unneeded_files
 from sqe_chain.protocol.plan import Plan, PlannedRange, at_name, mark_name
 from sqe_chain.protocol.planning import left_out_of, portions_of
 from sqe_chain.segment.brake import Brake
@@ -144,6 +145,7 @@ class Processor:
             TooManyExcluded: the poison policy would leave out more than it may.
             TooManyForOnePlan: make the batch smaller.
             RecreatedTopic: an input was created again while it was read.
+            ChangedFile: a file was changed while it was read.
         """
         env, suspects = self._env, Suspects(can_try=self._can_try)
         attempt = 1
@@ -166,10 +168,11 @@ class Processor:
         self._brake = self._brake.after(len(exclusions), read)
         self._careful_batches = CAREFUL_BATCHES if suspects.known else max(0, self._careful_batches - 1)
         # Fetches carry no topic ids. If the ids are the same before and after, what was read in between is of these topics.
-        topics = {planned.topic for planned in batch.ranges}
-        now = env.log.topic_ids(topics)
-        for planned in batch.ranges:
-            inputs.check_same_id(planned, now.get(planned.topic))
+        unneeded, files = unneeded_files(batch.before), batch.before.files
+        ranges = [one for one in batch.ranges if one.start < one.stop or one.topic not in unneeded]
+        now = env.log.topic_ids({planned.topic for planned in ranges})
+        for planned in ranges:
+            inputs.check_same_id(planned, now.get(planned.topic), files)
         for text in report.notices:
             env.emit(Notice(text))
         return report, (*batch.exclusions, *exclusions)
@@ -271,5 +274,7 @@ class Processor:
         """
         flow = self._env.flow
         if any(stage.stage_kind.heartbeat for stage in flow.stages()):
+            return False
+        if not flow.stages() or (flow.file_sources() and flow.state_partitions != 1):
             return False
         return all(infos[topic].partitions == flow.state_partitions for topic in flow.input_topics())

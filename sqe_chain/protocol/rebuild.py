@@ -27,11 +27,13 @@ from sqe_chain.protocol.claim import claim, release
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Rebuilt
+from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.interfaces import CLAIM, RECOVER, SEAL, Engine
 from sqe_chain.protocol.locations import locations_of, repair_locations, write_locations
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.progress import Progress, find_progress, read_plan
 from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.protocol.sinks import check_no_sinks
 from sqe_chain.protocol.verifying import check_stores
 from sqe_chain.segment.states import Claim
 
@@ -70,10 +72,12 @@ class Rebuild:
             LostOffsets: an input no longer holds what the flow once began with.
             ServiceStopped: an input was created again since, so it cannot be folded again.
             Superseded: another run has claimed the flow.
-            ConfigurationError: the flow keeps no states, or `to` lies beyond what it has read.
+            ConfigurationError: the flow keeps no states, or reads files, or `to` lies beyond what it has read.
         """
         env = self.env
         env.flow.check()
+        check_no_files(env.flow)
+        check_no_sinks(env.flow, "to fold again")
         if not env.flow.stages():
             raise ConfigurationError(
                 f"flow {env.flow.name!r} keeps no states, there is nothing to fold again; rewind moves its offsets"

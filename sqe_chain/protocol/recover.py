@@ -42,7 +42,8 @@ def to_redo(
 
     Args:
         last: the last plan, n.
-        headers: (stage index, cell) -> header, stamped by this run.
+        headers: (stage index, cell) -> header, stamped by this run. Without any, which is a flow without stages, nobody knows whether
+            the last plan was published, so it is redone, unless nothing was.
         level_of: stage index -> its level.
         fetch: gives a plan by its number; None when the log has dropped it.
 
@@ -54,7 +55,8 @@ def to_redo(
         StoreInconsistent: what was counted cannot be known.
     """
     if not headers:
-        return []
+        published = last.empty or last.layout.stages or last.number == 0
+        return [] if published else [last.number]
     for cell, header in headers.items():
         _check_known(cell, header, last, fetch)
     _check_order(headers, level_of)

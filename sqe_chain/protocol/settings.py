@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
+from sqe_chain.ports.files import is_hash
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.plan import Reached, Unfinished
 
@@ -20,9 +21,11 @@ _LEAST = {
     "standby_ms": 0,
     "back_off_ms": 0,
     "idle_ms": 0,
+    "open_files": 1,
 }
 """Settings that are whole numbers, and the least that each may be."""
 _MOST = 10**15
+_LEAST_DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,8 @@ class Settings:
         standby_ms: how long the other run's heartbeat must have stopped before a standby takes over.
         back_off_ms: longest wait between two attempts to reach a broker or store.
         idle_ms: how long an input partition must have been silent before stages that go by event time no longer wait for it.
+        open_files: files of a flow that are read at the same time; those that go by event time read all.
+        abandon: contents of files, or the beginnings of their hashes, of which the rest is not to be read.
         owner: who this run is (JSON), for the claim.
         rebuild: fold this again, silently, and then end; None: go on.
     """
@@ -92,6 +97,8 @@ class Settings:
     standby_ms: int = 6_000
     back_off_ms: int = 10_000
     idle_ms: int = 5_000
+    open_files: int = 16
+    abandon: tuple[str, ...] = ()
     owner: str = "{}"
     rebuild: RebuildSpec | None = None
 
@@ -104,3 +111,9 @@ class Settings:
         share = self.max_excluded_share
         if type(share) not in (int, float) or not 0 <= share <= 1:
             raise ConfigurationError(f"max_excluded_share={share!r}; a number, 0 to 1")
+        for digits in self.abandon:
+            if not is_hash(f"{digits:0<32}") or len(digits) < _LEAST_DIGITS:
+                raise ConfigurationError(
+                    f"abandon={digits!r}; must be the hash of a content as the error about its file says it, or its first "
+                    f"{_LEAST_DIGITS} digits or more"
+                )

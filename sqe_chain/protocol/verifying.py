@@ -9,7 +9,8 @@ from sqe_chain.ports import Bounds, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
-from sqe_chain.protocol.plan import Plan, Unfinished
+from sqe_chain.protocol.file_inputs import abandoned_files, unneeded_files
+from sqe_chain.protocol.plan import Plan, Unfinished, at_name
 from sqe_chain.protocol.planning import marks_after
 from sqe_chain.protocol.recover import Redo
 from sqe_chain.segment.results import Report
@@ -93,23 +94,25 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
         unfinished: the plan has to be redone, so all of its records are needed.
 
     Raises:
-        RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch: they are not.
+        RecreatedTopic, TruncatedInput, LostOffsets, PartitionsMismatch, ChangedFile: they are not.
     """
     infos = env.log.describe({planned.topic for planned in last.ranges})
-    ranges = []
+    ranges, unneeded = [], unneeded_files(last) | abandoned_files(last, env.settings.abandon)
     for planned in last.ranges:
+        if planned.topic in unneeded and not (unfinished and planned.start < planned.stop):
+            continue
         if not unfinished and inputs.is_new_root(
             env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
         ):
             continue
-        inputs.check_same(planned, infos.get(planned.topic))
+        inputs.check_same(planned, infos.get(planned.topic), last.files)
         ranges.append(planned)
     bounds = env.log.bounds([planned.tp for planned in ranges])
     for planned in ranges:
         inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in ranges if planned.topic not in compacted]
-    for planned in inputs.check_last_records(env.log, kept, bounds):
+    for planned in inputs.check_last_records(env.log, kept, bounds, last.files):
         where = f"{planned.topic}[{planned.partition}]"
         env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
 
@@ -151,6 +154,12 @@ def check_redone(redo: Redo, report: Report) -> None:
             "that sealed it until it has finished"
         )
     marks = marks_after(redo.before, report)
+    # Files that the plan before has read to their ends are not in this one any more.
+    marks = {
+        name: one
+        for name, one in marks.items()
+        if name in plan.marks or at_name(name)[0] not in redo.before.files
+    }
     if marks != plan.marks:
         off = [name for name in plan.marks if marks.get(name) != plan.marks[name]]
         raise PlanMismatch(

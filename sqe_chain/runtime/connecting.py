@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from sqe_chain.engines import MOST_WORKERS
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow import Flow
-from sqe_chain.ports import StateStore
+from sqe_chain.ports import Log, StateStore
+from sqe_chain.ports.files import is_other_format
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.interfaces import Engine
 from sqe_chain.runtime.neighbours import check_kafka, check_stores
@@ -20,6 +21,26 @@ from sqe_chain.stores import open_store
 
 if TYPE_CHECKING:
     from sqe_chain.logs.kafka import KafkaLog
+
+
+class Inputs(Protocol):
+    """Where a flow's inputs are; see `sqe_chain.runtime.launching.Deployment`."""
+
+    @property
+    def kafka(self) -> str | None:
+        """Brokers."""
+
+    @property
+    def kafka_config(self) -> Path | Mapping[str, str] | None:
+        """Properties of the client."""
+
+    @property
+    def files(self) -> Mapping[str, Sequence[str]]:
+        """Paths instead of those that are declared."""
+
+    @property
+    def looked(self) -> Callable[[int], object]:
+        """Called with the bytes of each file that was looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +96,47 @@ def open_log(bootstrap: str, config: Path | Mapping[str, str] | None = None) -> 
     return log
 
 
+def open_inputs(flow: Flow, deployment: Inputs) -> Log:
+    """What a flow reads and where it publishes: Kafka, its files, or both. Does not connect yet; see `open_log`.
+
+    Args:
+        flow: the flow.
+        deployment: where they are.
+
+    Raises:
+        ConfigurationError: as `open_log`; Kafka is not given and the flow has topics; or paths are given for files that it does
+            not read.
+    """
+    sources = {one.name: one for one in flow.file_sources()}
+    for name, patterns in deployment.files.items():
+        if name not in sources:
+            known = ", ".join(sources) or "none"
+            raise ConfigurationError(
+                f"--files {name}=...: flow {flow.name!r} has no source of files {name!r}; it has: {known}"
+            )
+        sources[name] = replace(sources[name], patterns=tuple(patterns))
+        for pattern in patterns:
+            if is_other_format(pattern, sources[name].format):
+                raise ConfigurationError(
+                    f"--files {name}={pattern}: flow {flow.name!r} reads {sources[name].format} there"
+                )
+    if deployment.kafka is None:
+        topics = {*flow.input_topics(), *(one.topic for one in flow.outputs())}
+        topics |= {flow.dead_letter_topic} if flow.dead_letters else set()
+        if topics:
+            raise ConfigurationError(
+                f"flow {flow.name!r} reads or writes {', '.join(sorted(topics))}: give --kafka HOST:PORT (in Python: kafka=...)"
+            )
+    elif not sources:
+        return open_log(deployment.kafka, deployment.kafka_config)
+    try:
+        from sqe_chain.logs.files import FilesLog, NoLog  # noqa: PLC0415 - it needs msgspec
+    except ModuleNotFoundError as error:
+        raise _not_installed(error, "files") from error
+    base = NoLog() if deployment.kafka is None else open_log(deployment.kafka, deployment.kafka_config)
+    return FilesLog(sources, base, skip_bad=flow.poison != "stop", looked=deployment.looked)
+
+
 @contextmanager
 def open_stores(
     flow: Flow, urls: Mapping[str, str], *, by_workers: bool = False
@@ -102,11 +164,12 @@ def open_stores(
 
 
 def _stores_for(flow: Flow, urls: Mapping[str, str], *, by_workers: bool) -> Mapping[str, str]:
-    if not flow.stages():
+    if not flow.keeps_plans:
         return {}  # a republisher stores nothing
     if "" not in urls:
+        why = "has stages" if flow.stages() else "reads files"
         raise ConfigurationError(
-            f"flow {flow.name!r} has stages, so it needs a store for its claim and plans; give --store URL, for example "
+            f"flow {flow.name!r} {why}, so it needs a store for its claim and plans; give --store URL, for example "
             '--store redis://localhost:6379 or --store sqlite:///var/lib/totals.db (in Python: store="redis://localhost")'
         )
     for stage in flow.stages():

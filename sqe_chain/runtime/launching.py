@@ -18,7 +18,7 @@ from sqe_chain.protocol.environment import Environment, Ports
 from sqe_chain.protocol.events import Stopped
 from sqe_chain.protocol.interfaces import Engine, Observer
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.connecting import EngineChoice, open_engine, open_log, open_stores
+from sqe_chain.runtime.connecting import EngineChoice, open_engine, open_inputs, open_stores
 from sqe_chain.runtime.observers import Observers, logging_to
 from sqe_chain.runtime.owner import is_dead
 from sqe_chain.runtime.service import Service
@@ -38,22 +38,26 @@ class Deployment:
     """Servers and engine that a flow runs with.
 
     Attributes:
-        kafka: brokers, ``host:port``.
+        kafka: brokers, ``host:port``; None: the flow reads files, and publishes nothing.
         kafka_config: file of librdkafka properties, or the properties.
         stores: store name -> address; "" is the default and home store.
         engine: what runs the tasks.
         create_topics: create missing topics, inputs with this number of partitions; None: do not.
         once: end when all messages that are there have been processed.
         close_windows: with `once`: then close all windows.
+        files: source of files -> paths and patterns instead of those that are declared.
+        looked: called with the bytes of each file whose content was looked at.
     """
 
-    kafka: str
+    kafka: str | None = None
     kafka_config: Path | Mapping[str, str] | None = None
     stores: Mapping[str, str] = field(default_factory=dict)
     engine: EngineChoice = field(default_factory=lambda: EngineChoice("inprocess"))
     create_topics: int | None = None
     once: bool = False
     close_windows: bool = False
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    looked: Callable[[int], object] = lambda _size: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +154,7 @@ def prepare(
     Raises:
         ChainError: something is missing, or wrong.
     """
-    config = deployment.kafka_config
-    log = open_log(deployment.kafka, config)
+    log = open_inputs(flow, deployment)
     stop, statistics = stop or Stop(), Statistics(time)
     clock = ServiceClock(stop, ONCE_PATIENCE_MS if deployment.once else None)
     with ExitStack() as opened:

@@ -15,9 +15,11 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered
+from sqe_chain.protocol.file_inputs import new_files
 from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.runtime.connecting import EngineChoice, open_log, open_stores
+from sqe_chain.runtime.connecting import EngineChoice, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Deployment, ObserverFactory, launch, no_observers
 from sqe_chain.runtime.owner import this_process
@@ -35,7 +37,7 @@ _LOOK_S = 0.5
 def run(  # noqa: PLR0913 - each is an option
     flow: Flow,
     *,
-    kafka: str,
+    kafka: str | None = None,
     store: Stores = None,
     engine: Literal["spark", "inprocess"] = "spark",
     workers: int = 1,
@@ -45,6 +47,7 @@ def run(  # noqa: PLR0913 - each is an option
     create_topics: int | None = None,
     kafka_config: Path | Mapping[str, str] | None = None,
     spark: Mapping[str, str] | None = None,
+    files: Mapping[str, Sequence[str]] | None = None,
     log: Literal["text", "json"] | None = "text",
     **settings: Any,  # noqa: ANN401 - those of Settings
 ) -> None:
@@ -55,8 +58,8 @@ def run(  # noqa: PLR0913 - each is an option
 
     Args:
         flow: the flow.
-        kafka: brokers, ``host:port``.
-        store: where its states, claim and plans are kept; flows without stages need none.
+        kafka: brokers, ``host:port``; flows that read files and publish nothing need none.
+        store: where its states, claim and plans are kept; flows without stages need none, unless they read files.
         engine: what runs the tasks: Spark, or this process, for notebooks, tests and small services.
         workers: with `inprocess`: over how many processes on this machine the tasks are spread; 1: they run in this one.
         once: process what is there now, then return.
@@ -65,6 +68,7 @@ def run(  # noqa: PLR0913 - each is an option
         create_topics: create missing topics, outputs as declared, inputs with this number of partitions (0: inputs must exist).
         kafka_config: properties of librdkafka, or a file of them.
         spark: properties of Spark, such as ``spark.master``.
+        files: source of files -> paths or patterns instead of those that are declared.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
         settings: further fields of `sqe_chain.Settings`, such as `start`, `max_records` or `takeover`.
 
@@ -75,7 +79,9 @@ def run(  # noqa: PLR0913 - each is an option
         ChainError: any other reason to end.
     """
     choice = _engine(engine, spark, workers)
-    deployment = Deployment(kafka, kafka_config, _urls(store), choice, create_topics, once, close_windows)
+    deployment = Deployment(
+        kafka, kafka_config, _urls(store), choice, create_topics, once, close_windows, _paths(files)
+    )
     main = threading.current_thread() is threading.main_thread()
     launch(
         flow,
@@ -99,7 +105,7 @@ class RunningService:
         self._bell = _Bell(self._moved)
         self._error: BaseException | None = None
         self._opened = ExitStack()
-        self._log: Log = open_log(deployment.kafka, deployment.kafka_config)
+        self._log: Log = open_inputs(flow, deployment)
         self._stores = self._opened.enter_context(open_stores(flow, deployment.stores))
 
         @contextmanager
@@ -140,7 +146,7 @@ class RunningService:
             if not self.alive:
                 raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
             left = self._left(ends)
-            if self._bell.recovered and not left and not self._bell.held:
+            if self._bell.recovered and not left and not self._bell.held and not self._files_left():
                 return
             rest_s = deadline - monotonic()
             if rest_s <= 0:
@@ -179,6 +185,8 @@ class RunningService:
             raise self._error
 
     def _ends(self) -> dict[TopicPartition, int]:
+        if not self.flow.input_topics():
+            return {}
         infos = self._log.describe(self.flow.input_topics())
         tps = inputs.partitions_of(infos.values())
         return {
@@ -197,6 +205,20 @@ class RunningService:
             if found[topic, partition] < end
         }
 
+    def _files_left(self) -> bool:
+        """Whether a row of a file is not counted, or not known to be: of files nothing is committed, the plan says it."""
+        if not self.flow.file_sources():
+            return False
+        home, _ = self._stores[""].home(self.flow.name)
+        data = self._stores[""].plan(self.flow.name, home.number) if home and home.number >= 0 else None
+        if home is None or data is None or self._bell.plan < home.number:
+            return True
+        plan, infos = (
+            Plan.from_bytes(data),
+            self._log.describe([one.name for one in self.flow.file_sources()]),
+        )
+        return bool(plan.files.keys() - plan.read_files() or new_files(self.flow, plan, infos))
+
     def _begin(self) -> None:
         self._thread.start()
 
@@ -205,7 +227,7 @@ class RunningService:
 def running(  # noqa: PLR0913 - each is an option
     flow: Flow,
     *,
-    kafka: str,
+    kafka: str | None = None,
     store: Stores = None,
     engine: Literal["spark", "inprocess"] = "spark",
     workers: int = 1,
@@ -213,6 +235,7 @@ def running(  # noqa: PLR0913 - each is an option
     create_topics: int | None = None,
     kafka_config: Path | Mapping[str, str] | None = None,
     spark: Mapping[str, str] | None = None,
+    files: Mapping[str, Sequence[str]] | None = None,
     log: Literal["text", "json"] | None = None,
     **settings: Any,  # noqa: ANN401 - those of Settings
 ) -> Iterator[RunningService]:
@@ -224,7 +247,8 @@ def running(  # noqa: PLR0913 - each is an option
     Raises:
         ChainError: as `run` raises them.
     """
-    deployment = Deployment(kafka, kafka_config, _urls(store), _engine(engine, spark, workers), create_topics)
+    choice = _engine(engine, spark, workers)
+    deployment = Deployment(kafka, kafka_config, _urls(store), choice, create_topics, files=_paths(files))
     service = RunningService(flow, _settings(interval, settings), deployment, _lines(flow, log))
     service._begin()  # noqa: SLF001 - its own module
     try:
@@ -243,6 +267,7 @@ class _Bell:
         self._moved = moved
         self.recovered = False
         self.held = 0
+        self.plan = -1
 
     def step(self, number: int, when: When) -> None:
         """Ignored: events are enough."""
@@ -250,6 +275,8 @@ class _Bell:
     def event(self, event: Event) -> None:
         """Wake the waiting threads."""
         self.recovered |= isinstance(event, Recovered)
+        if isinstance(event, Recovered | Committed | CaughtUp) and event.plan is not None:
+            self.plan = event.plan
         if isinstance(event, Committed):
             self.held = event.held or 0
         if isinstance(event, Recovered | Committed | CaughtUp):
@@ -267,6 +294,10 @@ def _lines(flow: Flow, log: Literal["text", "json"] | None) -> ObserverFactory:
         return nullcontext((Lines(flow.name, as_json=log == "json", stream=sys.stderr),))
 
     return found
+
+
+def _paths(files: Mapping[str, Sequence[str]] | None) -> dict[str, Sequence[str]]:
+    return {name: (paths,) if isinstance(paths, str) else paths for name, paths in (files or {}).items()}
 
 
 def _urls(store: Stores) -> dict[str, str]:

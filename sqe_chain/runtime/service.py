@@ -56,7 +56,7 @@ class Service:
         Raises:
             ChainError: why the service had to stop.
         """
-        stateful = bool(self.env.flow.stages())
+        stateful = self.env.flow.keeps_plans
         service = Aggregation(self.env) if stateful else Republisher(self.env)
         try:
             with (

@@ -17,7 +17,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Carried, Origin, TopicIdPartition
 from sqe_chain.flow.nodes import OutputNode, StageNode
 from sqe_chain.ports import Output, TopicInfo
-from sqe_chain.segment.compiler import Collector, Compiler, Made
+from sqe_chain.segment.collector import Collector, Made
+from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.outputs import Gatherer
 from sqe_chain.segment.poison import place_in_user_code
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 from weakref import finalize
@@ -12,6 +11,7 @@ from sqe_chain.codecs import Codec, codec_for
 from sqe_chain.codecs.registry import tag_of
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.fields import compiled
 from sqe_chain.flow.functions import DeclaredFunction
@@ -19,76 +19,16 @@ from sqe_chain.flow.nodes import KeyedNode, Node, OutputNode, SourceNode, StageN
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
 from sqe_chain.partitioner import key_bytes, key_of_each
+from sqe_chain.segment.batch_steps import BatchStep
+from sqe_chain.segment.collector import Collector
 from sqe_chain.segment.operator_text import functions_of, operators_after
+from sqe_chain.segment.reached import batches_after, order_matters
 from sqe_chain.stages.record_work import pack_key_and_id
 
 Encode = Callable[[Any], bytes]
 SAME_OBJECT: Final = "a flat_map gave the same object twice: create a new one for each value"
 IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 """The same text or number twice is two values."""
-_KNOWN_KEYS: Final = 200_000
-
-Made = tuple[int, bytes | None, str, bytes | None]
-"""A payload on its way into an output: index of the output's node, key, what the envelope says of its type, encoded
-payload (None for a deleted state)."""
-
-
-@dataclass(slots=True)
-class RunColumns:
-    """Units for one stage, side by side.
-
-    Attributes:
-        keys: their keys.
-        values: their values.
-        paths: their paths.
-        inputs: of each, which record of the block it comes from.
-    """
-
-    keys: list[Any] = field(default_factory=list)
-    values: list[Any] = field(default_factory=list)
-    paths: list[Any] = field(default_factory=list)
-    inputs: list[int] = field(default_factory=list)
-
-    def keep(self, indexes: Sequence[int]) -> None:
-        """Forget all but some."""
-        for column in (self.keys, self.values, self.paths, self.inputs):
-            column[:] = [column[index] for index in indexes]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.keys.clear()
-        self.values.clear()
-        self.paths.clear()
-        self.inputs.clear()
-
-
-class Collector:
-    """What the operators have made.
-
-    Attributes:
-        units: stage index -> units. Those of a run of records that come before a shuffle have, instead of an origin, the
-            number of the record in the block.
-        runs: stage index -> units of a run of records, for stages in place.
-        made: payloads for outputs.
-        made_of: of a run: which record of the block each payload comes from.
-        keys: texts that were keys -> their bytes.
-    """
-
-    __slots__ = ("keys", "made", "made_of", "runs", "units")
-
-    def __init__(self, flow: Flow) -> None:
-        self.units: dict[int, list[Any]] = {stage.index: [] for stage in flow.stages()}
-        self.runs = {stage.index: RunColumns() for stage in flow.stages()}
-        self.made: list[Made] = []
-        self.made_of: list[int] = []
-        self.keys: dict[str, bytes] = {}
-
-    def new_key(self, text: str) -> bytes:
-        """The bytes of a key; remembered in `keys`."""
-        if len(self.keys) >= _KNOWN_KEYS:
-            self.keys.clear()
-        known = self.keys[text] = key_bytes(text)
-        return known
 
 
 class Compiler:
@@ -127,11 +67,45 @@ class Compiler:
             node: the source.
             origin_of: number of a record in the block -> its origin.
         """
+        first, batches = self._run(node, origin_of), batches_after(self._flow, node)
+        if not batches:
+            return first
+        collector, ordered = self._collector, order_matters(self._flow)
+        steps = [(one.index, self._step(one), self._run(one, origin_of)) for one in batches]
+
+        def run(
+            inputs: Sequence[int],
+            values: Sequence[Any],
+            keys: Sequence[bytes | None],
+            paths: Sequence[bytes],
+            failed: Callable[[int, Exception], bool],
+        ) -> None:
+            first(inputs, values, keys, paths, failed)
+            for index, step, then in steps:
+                given = collector.batches[index].taken()
+                if ordered:
+                    given.sort()
+                made = step.apply(given, failed)
+                then(made.inputs, made.values, made.keys, made.paths, failed)
+            if ordered:
+                collector.sort()
+
+        return run
+
+    def _run(self, node: SourceNode | MapBatchesNode, origin_of: Callable[[int], Origin]) -> RunFunction:
         bind = bound(self._flow, node, "", self._shuffled)
         if bind is None:
             raise AssertionError(f"{node.declared_at}: checked before a flow runs")
         run: RunFunction = bind(self._now_ms, self._collector, origin_of)
         return run
+
+    def _step(self, node: MapBatchesNode) -> BatchStep:
+        known = _known(self._flow)
+        place = len(self._flow.nodes), node.index, "batches", frozenset[int]()
+        if place not in known:
+            known[place] = BatchStep(node)
+        step: BatchStep = known[place]
+        return step
 
 
 RunFunction = Callable[
@@ -144,18 +118,25 @@ run ends."""
 
 def bound(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]) -> Callable[..., Any] | None:
     """The function `bind` of the operators after a node, compiled once for each flow; see `operators_after`."""
-    known = _BOUND.get(id(flow))
-    if known is None:
-        known = _BOUND[id(flow)] = {}
-        finalize(flow, _BOUND.pop, id(flow), None)
+    known = _known(flow)
     place = len(flow.nodes), node.index, side, shuffled
     if place not in known:
         found = operators_after(flow, node, side, shuffled)
         known[place] = found and compiled(found.title, found.source, "bind", _names(flow, found.nodes))
-    return known[place]
+    bind: Callable[..., Any] | None = known[place]
+    return bind
 
 
-_BOUND: Final[dict[int, dict[tuple[int, int, Side, frozenset[int]], Callable[..., Any] | None]]] = {}
+def _known(flow: Flow) -> dict[tuple[int, int, str, frozenset[int]], Any]:
+    """What was compiled for a flow."""
+    known = _BOUND.get(id(flow))
+    if known is None:
+        known = _BOUND[id(flow)] = {}
+        finalize(flow, _BOUND.pop, id(flow), None)
+    return known
+
+
+_BOUND: Final[dict[int, dict[tuple[int, int, str, frozenset[int]], Any]]] = {}
 """Flows by their identity, as long as they live."""
 
 

@@ -18,7 +18,7 @@ from sqe_chain.flow.units import number as path_element
 from sqe_chain.ports import Message
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
-from sqe_chain.segment.operator_text import wants_key
+from sqe_chain.segment.reached import wants_key
 from sqe_chain.segment.records import Records
 
 if TYPE_CHECKING:

@@ -45,6 +45,8 @@ class Fitting:
 
     def too_large(self, rows: Iterable[tuple[bytes, bytes | None]]) -> str | None:
         """Why one of these rows cannot be written; None when all can. Raises Unavailable."""
+        if self.stage.stage_kind.sink is not None:
+            return None
         view = view_of(self.stage)
         for key, state in rows:
             size = len(key) + len(state or b"")

@@ -16,7 +16,8 @@ from sqe_chain.flow.stage_kind import ENVELOPE, StageTask
 from sqe_chain.flow.units import Unit
 from sqe_chain.ports import Output, StateStore
 from sqe_chain.segment.closing import closing_origin
-from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.collector import Collector
+from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.event_times import (
     EVERYTHING,
     WHOLE,
@@ -155,6 +156,7 @@ class Level:
             broken=partial(self._break, stage),
             counts=self._report.dropped,
             changes=any(child.side == "changes" for child in flow.children(stage.index)),
+            number=job.transition.before_number + 1,
             reversible=job.with_care,
             suspects=job.suspects,
             closing=None if job.closing is None else closing_origin(stage.name, self._part, job.closing),
@@ -169,7 +171,12 @@ class Level:
             return False
         # In place, the messages of one raw topic come in one order already, that of their only lane.
         topics = self._flow.topics_before(stage)
-        raw = {topic for source in self._flow.sources() if source.raw for topic in source.topics}
+        raw = {
+            topic
+            for source in self._flow.sources()
+            if source.raw and source.files is None  # each file is a lane
+            for topic in source.topics
+        }
         alone = len(topics) == 1 and topics <= raw
         return not (self._alone and alone)
 
@@ -257,7 +264,7 @@ class Level:
             # What is compared came from one input partition. It is brought into order with others, but waits for none.
             return work.changed(EVERYTHING, "nothing")
         topics = self._flow.topics_before(stage)
-        found = [one for one in self._progress if one.topic in topics]
+        found = [one for one in self._progress if self._flow.declared_topic(one.topic) in topics]
         frontier = self._limited(stage, frontier_of(found))
         rows = work.changed(frontier, _holder(found, frontier), self._tick(stage, frontier))
         if work.waiting is not None:

@@ -8,10 +8,11 @@ text, and tracebacks show its lines.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqe_chain.flow import Flow
+from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.nodes import (
     FilterNode,
     FunctionNode,
@@ -25,6 +26,7 @@ from sqe_chain.flow.nodes import (
 )
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import number
+from sqe_chain.segment.reached import order_matters, reached, wants_key
 
 TITLE: Final = "operators after "
 """How the titles of texts begin."""
@@ -70,21 +72,23 @@ def operators_after(flow: Flow, node: Node, side: Side, shuffled: frozenset[int]
 
     Args:
         flow: the flow.
-        node: source or stage. After a source the function takes the values of a whole run of records,
+        node: source, `map_batches` or stage. After the first two the function takes the values of a whole run of records,
             ``run(inputs, values, keys, paths, failed)``; after a stage one value, ``push(value, key, path, origin)``.
         side: of a stage: what takes its `changes()` or `dropped()`; else what takes its ordinary output.
         shuffled: stages (by index) that come after a shuffle: their units are serialized at once.
     """
-    writer = _Writer(flow, shuffled, of_run=isinstance(node, SourceNode))
+    writer = _Writer(flow, shuffled, of_run=isinstance(node, SourceNode | MapBatchesNode))
     return writer.written(node, side)
 
 
 def texts(flow: Flow) -> list[Operators]:
-    """All operators of a flow: after each source, as it is read in place, and after each stage."""
+    """All operators of a flow: after each source and `map_batches`, as it is read in place, and after each stage."""
     stages = flow.stages()
     everywhere = frozenset(stage.index for stage in stages)
     sides: tuple[Side, ...] = ("", "changes", "dropped")
     found = [operators_after(flow, source, "", frozenset()) for source in flow.sources()]
+    batches = [node for node in flow.nodes if isinstance(node, MapBatchesNode)]
+    found += [operators_after(flow, node, "", frozenset()) for node in batches]
     found += [operators_after(flow, stage, side, everywhere) for stage in stages for side in sides]
     return [one for one in found if one is not None]
 
@@ -102,6 +106,7 @@ class _Writer:
         self._flow = flow
         self._shuffled = shuffled
         self._of_run = of_run
+        self._ordered = of_run and order_matters(flow)
         self._origin = "origin_of(i)" if of_run else "origin"
         self._input = "i" if of_run else "origin"
         self._shared = set[int]()
@@ -138,7 +143,8 @@ class _Writer:
             ways[node.index] += 1
             if node.index not in self._nodes:
                 self._nodes[node.index] = node
-                pending += [] if isinstance(node, KeyedNode) else self._flow.children(node.index)
+                ends = isinstance(node, KeyedNode | MapBatchesNode)
+                pending += [] if ends else self._flow.children(node.index)
         self._shared = {index for index, times in ways.items() if times > 1}
 
     # --- functions ------------------------------------------------------------------------------------------
@@ -193,6 +199,8 @@ class _Writer:
             return self._into_stage(lines, node, at)
         if isinstance(node, OutputNode):
             return self._into_output(lines, node, at)
+        if isinstance(node, MapBatchesNode):
+            return self._into_batch(lines, node, at)
         children = self._flow.children(node.index)
         if not isinstance(node, FunctionNode):
             return self._written_into(lines, children, node, at)
@@ -275,6 +283,14 @@ class _Writer:
             return f"keys{n}({key}); values{n}({value}); paths{n}({path}); inputs{n}(i)"
         return f"units{n}(({key}, {value}, {tag}, {path}, {self._input}))"
 
+    def _into_batch(self, lines: list[str], node: MapBatchesNode, at: Place) -> list[str]:
+        n, indent = node.index, _INDENT * at.depth
+        lines += [
+            f"{indent}# into map_batches, {node.declared_at}",
+            f"{indent}values{n}({at.value}); keys{n}({at.key}); paths{n}({at.path}); inputs{n}(i)",
+        ]
+        return lines
+
     def _into_output(self, lines: list[str], node: OutputNode, at: Place) -> list[str]:
         n, value, indent = node.index, at.value, _INDENT * at.depth
         lines.append(f"{indent}# to {node.name}, {node.declared_at}")
@@ -284,7 +300,7 @@ class _Writer:
         if deleted := deleted_type(self._flow, node):
             lines += [
                 f"{indent}if {value} is None:",
-                f"{indent}{_INDENT}{self._payload(n, key, repr(deleted), 'None')}",
+                f"{indent}{_INDENT}{self._payload(n, key, repr(deleted), 'None', at)}",
             ]
             lines.append(f"{indent}else:")
             indent += _INDENT
@@ -292,12 +308,14 @@ class _Writer:
             f"{indent}if {value}.__class__ is not c{n}:",
             f"{indent}{_INDENT}t{n}, e{n} = encoded({n}, {value})",
             f"{indent}{_INDENT}c{n} = {value}.__class__",
-            f"{indent}{self._payload(n, key, f't{n}', f'e{n}({value})')}",
+            f"{indent}{self._payload(n, key, f't{n}', f'e{n}({value})', at)}",
         ]
         return lines
 
-    def _payload(self, n: int, key: str, type_name: str, payload: str) -> str:
+    def _payload(self, n: int, key: str, type_name: str, payload: str, at: Place) -> str:
         made = f"made(({n}, {key}, {type_name}, {payload}))"
+        if self._ordered:
+            return f"{made}; made_of(i); made_paths({at.path})"
         return f"{made}; made_of(i)" if self._of_run else made
 
     # --- parts ----------------------------------------------------------------------------------------------
@@ -325,7 +343,7 @@ class _Writer:
 
     def _tracks(self, nodes: Iterable[Node]) -> bool:
         """Whether paths matter after some nodes: they order the units of an input in a stage."""
-        return any(isinstance(node, StageNode) for node in _reached(self._flow, nodes))
+        return self._ordered or any(isinstance(node, StageNode) for node in reached(self._flow, nodes))
 
     def _nonlocal(self) -> list[str]:
         found = [n for n, node in self._nodes.items() if isinstance(node, KeyedNode)]
@@ -338,38 +356,22 @@ class _Writer:
         lines += [
             f"c{n} = t{n} = e{n} = None" for n, node in self._nodes.items() if isinstance(node, KeyedNode)
         ]
+        columns = "keys", "values", "paths", "inputs"
         for n, node in self._nodes.items():
+            if isinstance(node, MapBatchesNode):
+                lines += [f"{name}{n} = collector.batches[{n}].{name}.append" for name in columns]
             if isinstance(node, StageNode):
                 if self._of_run and n not in self._shuffled:
-                    lines += [
-                        f"{name}{n} = collector.runs[{n}].{name}.append"
-                        for name in ("keys", "values", "paths", "inputs")
-                    ]
+                    lines += [f"{name}{n} = collector.runs[{n}].{name}.append" for name in columns]
                 else:
                     lines.append(f"units{n} = collector.units[{n}].append")
         if any(isinstance(node, OutputNode) for node in self._nodes.values()):
             lines.append("made = collector.made.append")
             if self._of_run:
                 lines.append("made_of = collector.made_of.append")
+            if self._ordered:
+                lines.append("made_paths = collector.made_paths.append")
         return lines
-
-
-def wants_key(flow: Flow, nodes: Iterable[Node]) -> bool:
-    """Whether any of some nodes, or any after them, looks at the key that units have there."""
-    return any(node.needs_key for node in _reached(flow, nodes, with_key=True))
-
-
-def _reached(flow: Flow, nodes: Iterable[Node], *, with_key: bool = False) -> Iterator[Node]:
-    """Some nodes, and those after them up to where values rest, each once; with the same key: as long as units keep it."""
-    pending, seen = [*nodes], set[int]()
-    while pending:
-        node = pending.pop()
-        if node.index in seen:
-            continue
-        seen.add(node.index)
-        yield node
-        if not isinstance(node, KeyedNode) and (node.keeps_key or not with_key):
-            pending += flow.children(node.index)
 
 
 def functions_of(nodes: Iterable[Node]) -> Mapping[str, Any]:

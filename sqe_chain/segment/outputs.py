@@ -22,7 +22,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.replays.sqe_key import SqeKey
-from sqe_chain.segment.compiler import Made
+from sqe_chain.segment.collector import Made
 from sqe_chain.segment.target import LastWritten, Target, headers_size
 
 if TYPE_CHECKING:

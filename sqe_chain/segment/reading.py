@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Message
-from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.collector import Collector
+from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.event_times import Progress
 from sqe_chain.segment.level import Level, Shuffle, levels, progress_rows, stages_at
 from sqe_chain.segment.outputs import Gatherer

@@ -20,7 +20,7 @@ from sqe_chain.envelope.columns import Ints, Lanes
 from sqe_chain.envelope.run_template import Run, contents, envelopes, frames
 from sqe_chain.flow.context import Origin, TopicIdPartition, new_origin
 from sqe_chain.ports import Headers, Output
-from sqe_chain.segment.compiler import Made
+from sqe_chain.segment.collector import Made
 from sqe_chain.segment.target import LastWritten, Target, headers_size
 
 

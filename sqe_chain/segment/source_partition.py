@@ -26,7 +26,8 @@ from sqe_chain.flow.event_time import event_ms
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.units import Unit, UnitRun
 from sqe_chain.ports import Message, Output
-from sqe_chain.segment.compiler import Collector, Compiler
+from sqe_chain.segment.collector import Collector
+from sqe_chain.segment.compiler import Compiler
 from sqe_chain.segment.deciding import Deciding
 from sqe_chain.segment.event_times import guard_of
 from sqe_chain.segment.exclusion import Exclusion, record_crc
@@ -68,7 +69,7 @@ class SourcePartition:
     ) -> None:
         read = portion.read
         self.flow = flow
-        self.node = next(node for node in flow.sources() if read.topic in node.topics)
+        self.node = next(node for node in flow.sources() if node.reads(read.topic))
         self.tp = TopicIdPartition(read.topic, read.topic_id, read.partition)
         self._run = compiler.after_source(self.node, self._origin)
         self._collector = collector

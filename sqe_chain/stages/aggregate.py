@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sqe_chain.codecs import Codec
 from sqe_chain.errors import PoisonError
@@ -22,6 +22,9 @@ from sqe_chain.flow.stage_kind import (
 from sqe_chain.flow.units import Push, Unit, UnitRun, number
 
 Emissions = Iterable[object] | None
+
+_RECENT: Final = 4
+"""Runs whose last inputs need no origin yet: most keys come again before that."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Aggregate(StageWork):
     _input: Origin | None = None
     _failing: Origin | None = None
     _kept: dict[bytes, tuple[bytes, Origin | None, bool]] = field(default_factory=dict)
+    _recent: deque[tuple[UnitRun, dict[bytes, int]]] = field(default_factory=deque)
 
     def apply(self, units: Sequence[Unit]) -> None:
         """Fold units in the order given."""
@@ -111,9 +115,8 @@ class Aggregate(StageWork):
 
     def _fold_run(self, run: UnitRun) -> None:
         """Fold units with a function that takes the value alone, and whose changes nobody reverts."""
-        entries, told = self.entries, self.task.changes
+        entries = self.entries
         fold: Any = self.kind.fold.function
-        last: dict[LiveState, int] = {}
         each = enumerate(zip(run.keys, run.values, strict=True))
         index = 0
         while True:
@@ -125,13 +128,25 @@ class Aggregate(StageWork):
                     emissions = fold(entry.state, value)
                     if emissions is not None:
                         self._emit(emissions, run, index)
-                    if told or entry.origin is None:
-                        last[entry] = index
                 break
             except Exception as error:  # noqa: BLE001 - user code may raise anything; the policy decides
                 self.task.failed(run.origin(index), error)
-        for entry, index in last.items():
-            entry.origin = run.origin(index)  # marks the state as changed
+        self._recent.append((run, dict(zip(run.keys, range(len(run)), strict=True))))
+        if len(self._recent) > _RECENT:
+            self._give_origins()
+
+    def _give_origins(self) -> None:
+        """Mark states that the oldest of the recent runs was the last to change with the input that did so."""
+        run, last = self._recent.popleft()
+        left = set(last)
+        for _, later in self._recent:
+            left.difference_update(later)
+        told = self.task.changes
+        changed_by = None if told or not left else run.origin(0)  # nobody asks by which one
+        for key in left:
+            entry = self.entries[key]
+            if entry is not None:
+                entry.origin = changed_by or run.origin(last[key])
 
     def _emit(self, emissions: Iterable[object], run: UnitRun, index: int) -> None:
         """Pass on what a fold gave for a unit."""
@@ -175,6 +190,8 @@ class Aggregate(StageWork):
             PoisonError: a state as the fold left it cannot be stored.
         """
         self._revert_suspect()
+        while self._recent:
+            self._give_origins()
         table = self.task.table
         for key, entry in sorted(self.entries.items()):
             if entry is None or entry.origin is None:  # written already, or not changed

@@ -24,6 +24,7 @@ from sqe_chain.chain import ROOT_LENGTH
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.flow.stored import Span
 from sqe_chain.stages.identity import LONG, SHORT
+from sqe_chain.stages.sequences import PRODUCER_ROW
 
 FilterKind = Literal["replays", "roots", "sequences", "deduplicate", "distinct", "windows"]
 _SCOPES: Final = (b"number/", b"partition/", b"lane/", b"key/")
@@ -72,11 +73,13 @@ class SequenceSeen(NamedTuple):
         scope: the key, the lane (8 bytes), or the row of the input partition.
         epoch: of the producer.
         highest: number.
+        producer: its name, where producers are distinguished.
     """
 
     scope: bytes
     epoch: int
     highest: int
+    producer: bytes = b""
 
 
 class Sighting(NamedTuple):
@@ -143,10 +146,15 @@ def _roots(name: bytes, content: bytes) -> Iterator[Remembered]:
 
 
 def _sequences(name: bytes, content: bytes) -> Iterator[Remembered]:
+    producer = b""
+    if name.startswith(PRODUCER_ROW):
+        begin = len(PRODUCER_ROW) + 1
+        end = begin + name[begin - 1]
+        producer, name = name[begin:end], name[end:]
     scope = next((scope for scope in _SCOPES if name.startswith(scope)), None)
     if scope is not None:
         mark = SequenceMark.FromString(content)
-        yield SequenceSeen(name.removeprefix(scope), mark.epoch, mark.highest)
+        yield SequenceSeen(name.removeprefix(scope), mark.epoch, mark.highest, producer)
 
 
 def _sightings(name: bytes, content: bytes) -> Iterator[Remembered]:

@@ -78,6 +78,7 @@ class SequencesKind(RecordKind[StaleSequences]):
     sequence: DeclaredFunction
     scope: Any = "partition"
     epoch: DeclaredFunction | None = None
+    producer: DeclaredFunction | None = None
     malformed: Any = "stop"
     window: int = 0
     compat: Any = None
@@ -96,7 +97,7 @@ class SequencesKind(RecordKind[StaleSequences]):
     @property
     def functions(self) -> tuple[DeclaredFunction, ...]:
         """See `StageKind`."""
-        return (self.sequence,) if self.epoch is None else (self.sequence, self.epoch)
+        return tuple(one for one in (self.sequence, self.epoch, self.producer) if one is not None)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""
@@ -105,10 +106,10 @@ class SequencesKind(RecordKind[StaleSequences]):
         check_choice("malformed", self.malformed, ("stop", "drop", "pass", "dead_letter"), where)
         check_int("window", self.window, 0, MAX_WINDOW, where)
         check_choice("compat", self.compat, ("juplo", None), where)
-        extended = self.scope != "partition" or self.epoch is not None or self.malformed != "stop"
+        extended = self.scope != "partition" or self.epoch or self.producer or self.malformed != "stop"
         if self.compat and (extended or self.window > 1):
             raise FlowError(
-                f"{where}: compat='juplo' takes no scope, epoch, window or policy for malformed records; leave them out"
+                f"{where}: compat='juplo' takes no scope, epoch, producer, window or policy for malformed records; leave them out"
             )
         if self.malformed == "dead_letter" and not dead_letters:
             raise FlowError(f"{where}: malformed='dead_letter' needs a flow with poison='dead_letter'")
@@ -124,6 +125,7 @@ class SequencesKind(RecordKind[StaleSequences]):
             table,
             sequence=sequence,
             epoch=functions.of(self.epoch, catch=True),
+            producer=functions.of(self.producer, catch=True),
             scope=self.scope,
             malformed=self.malformed,
             window=self.window,

@@ -14,6 +14,8 @@ Needs numbers that grow strictly within a scope, and records that arrive in that
 * `lane`: one sequence for each path, where different republishers distinguish the producers;
 * `key`: one sequence for each key.
 
+**Several producers in one scope** have sequences of their own if `producer` finds a name that distinguishes them.
+
 Numbers may be skipped. A gap is reported (`GAP`), but means a loss only where a scope has a sequence of its own.
 
 **Restarts.** A producer that begins again at 1 is dropped until it passes its old mark, unless an `epoch` shows the
@@ -27,7 +29,7 @@ and was not seen before: a bit for each number, like IPsec's anti-replay window.
 is forwarded once.
 
 `compat="juplo"` behaves like the published transformer: scope is the partition's number whatever the topic, no siblings, no
-gaps; epoch, window and policies other than `stop` are refused.
+gaps; epoch, producer, window and policies other than `stop` are refused.
 
 Source: juplo, "Deduplicating Partitioned Data With a Kafka Streams ValueTransformer"; the window: RFC 4303,
 section 3.4.3.
@@ -50,16 +52,21 @@ from sqe_chain.stages.record import FORWARD, Reason, Record, Verdict
 
 Extractor = Callable[[Record], int | None]
 """Finds a number in a record. None, or an exception: the record is malformed."""
+ProducerExtractor = Callable[[Record], bytes | str | None]
+"""Finds the name of a producer in a record. None, or an exception: the record is malformed."""
 Scope = Literal["partition", "lane", "key"]
 MalformedPolicy = Literal["stop", "drop", "pass", "dead_letter"]
 
 _LARGEST: Final = 2**63 - 1
+_LONGEST_NAME: Final = 255
+PRODUCER_ROW: Final = b"producer/"
+"""Begins the rows of producers; then the length of the producer's name in one byte, the name, and the row of the scope."""
 
 
 class StaleSequences:
     """The filter, for all scopes of one state partition.
 
-    State: one row for each scope ever seen: for each input partition (with topic id), lane, or key. A row is
+    State: one row for each scope and producer ever seen: for each input partition (with topic id), lane, or key. A row is
     at most 75 bytes, the position of the last record, and one bit for each number of the window. Rows do not
     expire.
 
@@ -68,6 +75,7 @@ class StaleSequences:
         sequence: finds the sequence number of a record: a signed integer of 64 bits.
         scope: what has a sequence of its own.
         epoch: finds the number that distinguishes a producer's restarts; None: there is none.
+        producer: finds what distinguishes producers that write into one scope, at most 255 bytes; None: each scope has one.
         malformed: what becomes of a record in which a number is not found, is not an integer, or is too large:
             `stop` raises, `drop` drops it, `pass` forwards it, `dead_letter` drops it and asks for a
             dead letter. All but `stop` give MALFORMED.
@@ -79,26 +87,30 @@ class StaleSequences:
         FlowError: a setting is out of its bounds, or does not go with this `compat`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, by keyword
         self,
         table: Table,
         *,
         sequence: Extractor,
         scope: Scope = "partition",
         epoch: Extractor | None = None,
+        producer: ProducerExtractor | None = None,
         malformed: MalformedPolicy = "stop",
         window: int = 0,
         gaps: bool = True,
         compat: Literal["juplo"] | None = None,
     ) -> None:
-        _check(scope, epoch, malformed, window, compat)
+        _check(scope, epoch or producer, malformed, window, compat)
         check_callable("sequence", sequence, type(self).__name__)
         if epoch is not None:
             check_callable("epoch", epoch, type(self).__name__)
+        if producer is not None:
+            check_callable("producer", producer, type(self).__name__)
         check_bool("gaps", gaps, type(self).__name__)
         self._sequence = sequence
         self._scope: Scope = scope
         self._epoch = epoch
+        self._producer = producer
         self._malformed: MalformedPolicy = malformed
         self._window = max(window, 1)
         self._exact = compat == "juplo"
@@ -107,7 +119,7 @@ class StaleSequences:
 
     def rows_for(self, records: Iterable[Record]) -> Iterable[bytes]:
         """The rows that `accept` will ask for: one for each scope."""
-        rows = (self._row(record) for record in records)
+        rows = (self._row_if_sound(record) for record in records)
         return list(dict.fromkeys(row for row in rows if row is not None))
 
     def accept(self, record: Record) -> Verdict:
@@ -122,7 +134,10 @@ class StaleSequences:
             PoisonError: a malformed record under policy `stop`; or one without the scope: a null key,
                 an element without a lane. Nothing was changed.
         """
-        row = self._row(record)
+        try:
+            row = self._row(record)
+        except Exception as error:  # noqa: BLE001 - an extractor is user code and may raise anything
+            return self._refuse(record, error)
         if row is None:
             missing = "a null key" if self._scope == "key" else "no lane"
             raise PoisonError(
@@ -194,8 +209,20 @@ class StaleSequences:
             dead_letter=self._malformed == "dead_letter",
         )
 
+    def _row_if_sound(self, record: Record) -> bytes | None:
+        try:
+            return self._row(record)
+        except Exception:  # noqa: BLE001 - `accept` says what is wrong
+            return None
+
     def _row(self, record: Record) -> bytes | None:
-        """The row of a record's scope; None when it has none."""
+        """The row of a record's scope and producer; None when it has no scope."""
+        scope = self._scope_row(record)
+        if self._producer is None or scope is None:
+            return scope
+        return PRODUCER_ROW + _checked_name(self._producer(record)) + scope
+
+    def _scope_row(self, record: Record) -> bytes | None:
         if self._exact:
             return b"number/%d" % record.partition
         if self._scope == "partition":
@@ -267,7 +294,17 @@ def _checked(number: int | None, what: str) -> int:
     return number
 
 
-def _check(scope: str, epoch: Extractor | None, malformed: str, window: int, compat: str | None) -> None:
+def _checked_name(name: bytes | str | None) -> bytes:
+    """The name of a producer, after its length."""
+    if not isinstance(name, bytes | str):
+        raise TypeError(f"the producer is {type(name).__name__}, not bytes or str")
+    encoded = name.encode() if isinstance(name, str) else name
+    if len(encoded) > _LONGEST_NAME:
+        raise ValueError(f"the producer has {len(encoded)} bytes; at most {_LONGEST_NAME}")
+    return bytes((len(encoded),)) + encoded
+
+
+def _check(scope: str, epoch: object, malformed: str, window: int, compat: str | None) -> None:
     """Refuse settings that cannot work."""
     where = "StaleSequences"
     check_choice("scope", scope, ("partition", "lane", "key"), where)
@@ -276,5 +313,5 @@ def _check(scope: str, epoch: Extractor | None, malformed: str, window: int, com
     check_choice("compat", compat, ("juplo", None), where)
     if compat and (scope != "partition" or epoch is not None or malformed != "stop" or window > 1):
         raise FlowError(
-            f"{where}: compat='juplo' takes no scope, epoch, window or policy for malformed records; leave them out"
+            f"{where}: compat='juplo' takes no scope, epoch, producer, window or policy for malformed records; leave them out"
         )

@@ -43,7 +43,7 @@ class Arming:
         Args:
             number: calls that pass before the crash.
             when: before the call, or after it, so that its reply is lost.
-            of: count calls of the broker, or of the store, only.
+            of: count calls of the broker, of the store, or of tables, only.
             writes: count only calls that write.
         """
         self.script.injected.append(InjectedFault(_crash, of, when, writes, number))
@@ -57,10 +57,10 @@ class Arming:
         calls: int = 1,
         writes: bool = False,
     ) -> None:
-        """Broker or store does not answer; the same run retries.
+        """Broker, store or table does not answer; the same run retries.
 
         Args:
-            of: broker or store; by default whichever is called.
+            of: broker, store or table; by default whichever is called.
             at: such calls that pass before the outage.
             when: before the call takes effect, or after it, so that only the reply is lost.
             calls: how many consecutive calls get no answer.
@@ -84,7 +84,7 @@ class Arming:
 
         Args:
             action: called while the run is paused.
-            of: broker or store; by default whichever is called.
+            of: broker, store or table; by default whichever is called.
             at: such calls that pass before the pause.
             when: before the call, or after it has taken effect.
             writes: count only calls that write.

@@ -31,11 +31,12 @@ from sqe_chain.ports import (
 from sqe_chain.protocol.events import Event
 from sqe_chain.protocol.interfaces import When
 
-Port = Literal["broker", "store"]
+Port = Literal["broker", "store", "table"]
 """What a service calls."""
 
 Watch = Callable[[str, tuple[object, ...]], None]
-"""Called after each write that took effect, with its kind (`home`, `state`, `locations`, `publish`, `commit`) and arguments."""
+"""Called after each write that took effect, with its kind (`home`, `state`, `locations`, `publish`, `commit`, `table`)
+and arguments."""
 
 
 class Crash(BaseException):
@@ -48,7 +49,7 @@ class InjectedFault:
 
     Attributes:
         action: may raise `Crash` or `Unavailable`, or do something else while the run is paused.
-        of: only at calls of this port; None: of both.
+        of: only at calls of this port; None: of all.
         when: before the call, or after it has taken effect.
         writes: whether only calls that write count.
         passes: such calls that pass before the fault.

@@ -17,12 +17,13 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
-from sqe_chain.ports import Commit, Header, Headers, StateStore, TopicPartition
+from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicPartition
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.announcement import Announcement
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
+from sqe_chain.protocol.file_inputs import check_no_files
 from sqe_chain.protocol.holding import Waiting, waiting_in
 from sqe_chain.protocol.moving import export_states, import_states
 from sqe_chain.protocol.plan import Plan
@@ -36,6 +37,7 @@ from sqe_chain.stores.memory import MemoryStore, StoreCopy
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash, FaultScript, FaultyLog, FaultyStore
+from sqe_chain.testing.faulty_tables import faulty_sink
 
 _names = itertools.count()
 
@@ -185,6 +187,7 @@ class Rehearsal(Arming):
         Raises:
             ConfigurationError: the flow has stages (`rebuild` folds them again), or an offset has not been read yet.
         """
+        check_no_files(self.flow)
         service = self.service or self.start()
         if not isinstance(service, Republisher):
             raise ConfigurationError(f"flow {self.flow.name!r} has stages; rebuild folds it again")
@@ -222,7 +225,7 @@ class Rehearsal(Arming):
         """
         env = self._environment(settings)
         self.service = None
-        service = Aggregation(env) if self.flow.stages() else Republisher(env)
+        service = Aggregation(env) if self.flow.keeps_plans else Republisher(env)
         service.start()
         self.service = service
         return service
@@ -399,24 +402,33 @@ class Rehearsal(Arming):
     def _environment(self, settings: Settings | None) -> Environment:
         """The environment of a new run, with injected faults."""
         run, script = next(self._runs), self.script
-        log = FaultyLog(self.log, script)
+        log = FaultyLog(self._log(), script)
         stores: dict[str, StateStore] = {
             name: FaultyStore(store, script) for name, store in self.stores.items()
         }
-        ports = Ports(log, stores)
+        ports = Ports(log, stores, partial(faulty_sink, script=script))
         return Environment(
             self.flow,
             ports,
-            InProcessEngine(self.flow, log, ports.store),
+            InProcessEngine(self.flow, log, ports.store, sinks=ports.sink),
             script,
             self.clock,
             lambda: f"run-{run}-{next(self._runs)}",
             settings or replace(self.settings, takeover=True),
         )
 
+    def _log(self) -> Log:
+        """The broker; with the files, if the flow reads any. They are looked at again in each run, as by a new process."""
+        sources = self.flow.file_sources()
+        if not sources:
+            return self.log
+        from sqe_chain.logs.files import FilesLog  # noqa: PLC0415 - it needs msgspec
+
+        return FilesLog({one.name: one for one in sources}, self.log, skip_bad=self.flow.poison != "stop")
+
     @staticmethod
     def _engine(env: Environment, flow: Flow) -> InProcessEngine:
-        return InProcessEngine(flow, env.ports.log, env.ports.store)
+        return InProcessEngine(flow, env.ports.log, env.ports.store, sinks=env.ports.sink)
 
     def _store_flow(self, stage: str) -> str:
         """The name under which a stage's states are stored; a rebuild changes it."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from sqe_chain.codecs.registry import tag_of
 from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
+from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Context, Origin
 from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import (
@@ -25,7 +26,9 @@ from sqe_chain.flow.nodes import (
 from sqe_chain.flow.stage_kind import Side
 from sqe_chain.flow.units import Push, number
 from sqe_chain.partitioner import key_bytes, key_of_each
-from sqe_chain.segment.compiler import IMMUTABLE, SAME_OBJECT, Collector, Encode, RunFunction, encoding_of
+from sqe_chain.segment.batch_steps import BatchStep
+from sqe_chain.segment.collector import Collector
+from sqe_chain.segment.compiler import IMMUTABLE, SAME_OBJECT, Encode, RunFunction, encoding_of
 from sqe_chain.segment.operator_text import deleted_type
 from sqe_chain.stages.record_work import pack_key_and_id
 
@@ -99,7 +102,7 @@ class NaiveCompiler:
 
         return run
 
-    def _compile(self, node: Node, parent: Node) -> Push:
+    def _compile(self, node: Node, parent: Node) -> Push:  # noqa: PLR0911 - one for each kind of node
         if isinstance(node, StageNode):
             push = self._stage(node)
             return _numbered(node.parents.index(parent.index), push) if node.stage_kind.inputs > 1 else push
@@ -108,6 +111,8 @@ class NaiveCompiler:
         down = self.after(node)
         if down is None:
             raise AssertionError(f"{node.declared_at}: checked when declared")
+        if isinstance(node, MapBatchesNode):
+            return _map_each_alone(BatchStep(node), down)
         if not isinstance(node, FunctionNode):
             return down
         # Paths give units their order in a stage; payloads for outputs are in order as they come.
@@ -216,6 +221,17 @@ class NaiveCompiler:
             append((index, key, type_name, encode(value)))
 
         return push
+
+
+def _map_each_alone(step: BatchStep, down: Push) -> Push:
+    """A function over batches, for one row after the other."""
+
+    def push(value: object, key: bytes | None, path: bytes, origin: Origin) -> None:
+        values, origins = step.rows([value])
+        for index, one in enumerate(values):
+            down(one, key, path if origins is None else path + number(index), origin)
+
+    return push
 
 
 def _numbered(number_of_input: int, push: Push) -> Push:

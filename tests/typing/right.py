@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Never, assert_type
 
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
-from sqe_chain.flow import Context, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
+from sqe_chain.flow import Context, Csv, CustomStage, Stage, Stream, Timer, count, last, max_, mean, sum_
 from sqe_chain.stages import Tumbling, Window, WindowResult
+from sqe_chain.wal import epoch_of, log_of, sequence_of
 
 
 def length(word: StringValue) -> Int64Value:
@@ -19,6 +21,10 @@ def length(word: StringValue) -> Int64Value:
 
 def length_in_context(word: StringValue, context: Context) -> Int64Value:
     return Int64Value(value=len(word.value) + context.offset)
+
+
+def same_batch(batch: Any) -> Any:
+    return batch
 
 
 def letters(word: StringValue) -> Iterable[StringValue]:
@@ -56,7 +62,13 @@ flow.source("texts", dict, raw=True, timestamp=lambda order: str(order["time"]),
 assert_type(words, Stream[StringValue])
 assert_type(flow.source("raw", decoded, raw=True), Stream[StringValue])
 assert_type(flow.source("nulls", decoded_or_null, nulls="decode"), Stream[StringValue])
+assert_type(flow.files("rows", StringValue, "data/*.csv"), Stream[StringValue])
+assert_type(flow.files("lines", decoded, [Path("a.jsonl"), "b.jsonl"]), Stream[StringValue])
+flow.files("timed", StringValue, "a.csv", timestamp=lambda word: len(word.value))
+assert_type(flow.files("parquet", dict, Path("a.parquet"), csv=Csv(delimiter=";")), Stream[dict[Any, Any]])
 assert_type(words.map(length), Stream[Int64Value])
+assert_type(words.map_batches(same_batch, Int64Value), Stream[Int64Value])
+assert_type(words.map_batches(same_batch, Int64Value, columns=["value"], index="row"), Stream[Int64Value])
 assert_type(words.map(length_in_context), Stream[Int64Value])
 assert_type(words.map(lambda word: word.value), Stream[str])
 assert_type(words.map(lambda word, context: (word.value, context.offset)), Stream[tuple[str, int]])
@@ -87,10 +99,16 @@ deleting = words.aggregate(
 assert_type(deleting.changes(), Stream[Int64Value | None])
 deleting.changes().filter(lambda total: total is not None).to("left", partitions=1)
 
+words.ingest(
+    "a-table", partition_key="value", row_key="value2", columns={"value": "string", "value2": "int64"}
+)
 once = words.deduplicate("once", lambda word: word.value, 60_000)
 assert_type(once.map(length), Stream[Int64Value])
 once.dropped().map(lambda dropped: dropped.reason)
 words.drop_stale("rising", sequence=lambda _, context: context.offset).to("rising", partitions=1)
+words.drop_stale("published-once", sequence=sequence_of, epoch=epoch_of, producer=log_of).to(
+    "once", partitions=1
+)
 
 
 def add_and_wait(total: Int64Value, word: StringValue, context: Context) -> None:

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
 from sqe_chain import Flow
 from sqe_chain.flow import Context, count, sum_
 from sqe_chain.stages import Tumbling
+from sqe_chain.wal import log_of
 
 
 def length_of_number(number: Int64Value) -> int:
@@ -36,6 +39,10 @@ def add(total: Int64Value, word: StringValue) -> None:
     total.value += len(word.value)
 
 
+def same_batch(batch: Any) -> Any:
+    return batch
+
+
 def time_of_text(text: StringValue) -> int:
     return int(text.value)
 
@@ -45,6 +52,8 @@ words = flow.source("words", StringValue)
 flow.source("t1", Int64Value, timestamp=time_of_text)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 flow.source("t2", Int64Value, timestamp=lambda number: 1.5)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 
+flow.files("f1", Int64Value, "a.csv", timestamp=time_of_text)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
+flow.files("f2", Int64Value, 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 flow.source("a", 7)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.map(number_in_context)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -52,8 +61,11 @@ words.map(lambda word: word.no_such_field)  # type: ignore[attr-defined]  # pyri
 words.filter(length_of_number)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType]
 words.filter(lambda word: word.value)  # type: ignore[arg-type, return-value]  # pyright: ignore
 words.flat_map(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
+words.map_batches(same_batch, Int64Value, index=0)  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue, reportArgumentType]
+words.map_batches(same_batch, Int64Value).map(lambda number: number.no_such_field)  # type: ignore[attr-defined]  # pyright: ignore
 words.key_by(lambda word: len(word.value))  # type: ignore[arg-type, return-value]  # pyright: ignore
 
+words.ingest("t", partition_key=lambda word: word.value, row_key="value")  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("a", state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("b", state=Int64Value, fold=join)  # type: ignore[arg-type]  # pyright: ignore
 words.aggregate("c", state=str, fold=add)  # type: ignore[arg-type]  # pyright: ignore
@@ -65,6 +77,7 @@ words.to("out", partitions=1, key=length_of_number)  # type: ignore[arg-type]  #
 
 words.deduplicate("g", length_of_number, 1)  # type: ignore[arg-type]  # pyright: ignore
 words.drop_stale("h", sequence=number_in_context)  # type: ignore[arg-type]  # pyright: ignore
+words.drop_stale("n", sequence=log_of)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("i", Tumbling(1), state=Int64Value, fold=add_numbers)  # type: ignore[arg-type]  # pyright: ignore
 words.windowed("j", Tumbling(1), state=Int64Value, fold=add, heartbeat=length_of_number)  # type: ignore[arg-type]  # pyright: ignore
 words.join_table("k", words, add_numbers)  # type: ignore[arg-type]  # pyright: ignore

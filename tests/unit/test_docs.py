@@ -35,7 +35,7 @@ WITH_PYTHON = [
 LANGUAGES = {"python", "console", "text", "proto", "properties", "sql", "toml"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
-ROOMS = ("flow", "stages", "replays", "testing", "stores", "ports")
+ROOMS = ("flow", "stages", "replays", "testing", "stores", "ports", "wal")
 """Rooms with names for users."""
 
 

@@ -33,7 +33,9 @@ def modules_loaded_by(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["sqe_chain", "sqe_chain.envelope", "sqe_chain.flow", "sqe_chain.ports"])
+@pytest.mark.parametrize(
+    "module", ["sqe_chain", "sqe_chain.envelope", "sqe_chain.flow", "sqe_chain.ports", "sqe_chain.wal"]
+)
 def test_the_core_loads_no_driver(module: str) -> None:
     assert modules_loaded_by(module) & (DRIVERS | COMMAND) == set()
 

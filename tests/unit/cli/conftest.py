@@ -17,7 +17,7 @@ from sqe_chain.cli import flows as flows_command
 from sqe_chain.cli.app import app
 from sqe_chain.cli.loading import load_module
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.runtime import launching
+from sqe_chain.runtime import connecting
 
 FLOWS = """
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
@@ -99,7 +99,7 @@ def log(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iter
     broker = MemoryLog(request.node.nodeid)
     for topic, partitions in (("words", 2), ("totals", 1), ("copies", 2), ("cli-letters.dead-letters", 1)):
         broker.create_topic(topic, partitions)
-    for module in (launching, peek, dead_letters, flows_command):
+    for module in (connecting, peek, dead_letters, flows_command):
         monkeypatch.setattr(module, "open_log", lambda _bootstrap, _config: broker)
     yield broker
     broker.clear()

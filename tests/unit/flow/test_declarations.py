@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
+from sqe_chain import tables
 from sqe_chain.codecs import codec_for
 from sqe_chain.errors import FlowError
 from sqe_chain.flow import Filter, Flow, Stage, Stream
@@ -85,10 +86,30 @@ class Listed:
         self.value = value
 
 
+class SomeType(Listed):
+    """A class, whichever."""
+
+
+class WithColumns(Listed):
+    """A type whose values have columns."""
+
+
+class Column(str):
+    """A right name of a column: any text."""
+
+    __slots__ = ()
+
+
 STREAM: dict[str, dict[str, Any]] = {
     "map": {"function": one},
     "filter": {"function": one},
     "flat_map": {"function": one},
+    "map_batches": {
+        "function": one,
+        "schema": WithColumns(Int64Value),
+        "columns": WithColumns(["value"]),
+        "index": Column("row"),
+    },
     "key_by": {"key": one},
     "merge": {"other": Listed(None)},
     "aggregate": {
@@ -125,6 +146,19 @@ STREAM: dict[str, dict[str, Any]] = {
         "name": Name("out"),
         "headers": True,
     },
+    "ingest": {
+        "table": Name("stage"),
+        "partition_key": Column("value"),
+        "row_key": Column("size"),
+        "columns": Listed(["value", tables.Column("size", "int64", of=lambda word: len(word.value))]),
+        "payload": SomeType(StringValue),
+        "at": Column("tables"),
+        "options": Listed({"key": "value"}),
+        "version": Duration(1),
+        "replaces": True,
+        "max_row_bytes": Positive(5),
+        "store": Name("fast"),
+    },
     "drop_replays": {
         "name": Name("stage"),
         "by": Choice("source"),
@@ -137,6 +171,7 @@ STREAM: dict[str, dict[str, Any]] = {
         "sequence": one,
         "scope": Choice("partition"),
         "epoch": one,
+        "producer": one,
         "malformed": Choice("drop"),
         "window": Duration(3),
         "compat": Choice("juplo"),
@@ -315,6 +350,7 @@ STAGES: dict[type, dict[str, Any]] = {
         "sequence": one,
         "scope": Choice("key"),
         "epoch": one,
+        "producer": one,
         "malformed": Choice("drop"),
         "window": Duration(3),
         "gaps": True,
@@ -323,14 +359,14 @@ STAGES: dict[type, dict[str, Any]] = {
 }
 OPTIONAL = {
     *("deleted", "key", "name", "store", "view", "compat", "epoch", "merge", "heartbeat", "id", "codec"),
-    *("on_timer", "expire_after_ms"),
+    *("on_timer", "expire_after_ms", "index", "producer", "at"),
 }
 """Of these None says that there is none; the others refuse it."""
 CANNOT_GO_TOGETHER = {"compat"}
 """Set only where it is the parameter in question."""
 
 
-def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
+def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:  # noqa: C901, PLR0912 - one for each kind of parameter
     """What a parameter must not accept, by what is right for it."""
     none_fits = parameter in OPTIONAL and (owner, parameter) not in NEEDED
     if isinstance(right, bool):
@@ -346,6 +382,12 @@ def wrong(parameter: str, right: object, owner: str) -> Iterator[object]:
         yield from ("", "a b", "é", "n" * 250, 7, True, b"n", ["n"])
     elif isinstance(right, Choice):
         yield from ("nonsense", "", 7, True, ["json"])
+    elif isinstance(right, Column):
+        yield from ("", 7, True, b"row", ["row"])
+    elif isinstance(right, WithColumns):
+        yield from (7, "nonsense", 5.0, object(), dict, ["nonsense"])
+    elif isinstance(right, SomeType):
+        yield from (7, "nonsense", 5.0, object())
     elif isinstance(right, Listed):
         yield from (7, "nonsense", 5.0, object(), Int64Value)
     elif right is Int64Value:
@@ -521,6 +563,7 @@ def test_windows_that_a_stage_cannot_use_are_refused_when_declared() -> None:
         (lambda stream: stream.windowed("sums", Tumbling(5), state=Int64Value, fold=two, retention_ms=5).dropped(), r"dropped\(\) of stage 'sums'"),
         (lambda stream: stream.aggregate("sums", key=one, state=Int64Value, fold=two).changes(), r"changes\(\) of stage 'sums'"),
         (lambda stream: stream.map(one), "this map"),
+        (lambda stream: stream.map_batches(one, StringValue), "this map_batches"),
         (lambda stream: stream, "source 'words'"),
     ],
 )  # fmt: skip

@@ -12,8 +12,7 @@ import sqe_chain
 from sqe_chain import Flow, run, running, states, wrap
 from sqe_chain.errors import ConfigurationError, PoisonError
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.runtime import launching
-from sqe_chain.runtime import running as module
+from sqe_chain.runtime import connecting
 from sqe_chain.stages import Tumbling
 from sqe_chain.stores import open_store
 from sqe_chain.stores.memory import MemoryStore
@@ -46,8 +45,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryLog]:
     found = MemoryLog("running")
     found.create_topic("words", 2)
     found.create_topic("totals", 1)
-    monkeypatch.setattr(launching, "open_log", lambda *_: found)
-    monkeypatch.setattr(module, "open_log", lambda *_: found)
+    monkeypatch.setattr(connecting, "open_log", lambda *_: found)
     yield found
     found.clear()
     store = open_store(STORE)

@@ -139,7 +139,9 @@ def test_a_key_may_be_bytes_or_text(make: Any) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3])
-@pytest.mark.parametrize(("second", "said"), [("bad", r"words\[0\]@1 .*no word"), ("asp", "was declared raw")])
+@pytest.mark.parametrize(
+    ("second", "said"), [("bad", r"words\[0\]@1 .*no word"), ("asp", "was declared raw")]
+)
 def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
     second: str, said: str, size: int
 ) -> None:
@@ -150,7 +152,9 @@ def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
 
     flow = Flow("notes")
     flow.source("words", StringValue, raw=True).map(checked).to("copies", partitions=1)
-    read = [Record(at, StringValue(value=text).SerializeToString()) for at, text in enumerate(("ant", second))]
+    read = [
+        Record(at, StringValue(value=text).SerializeToString()) for at, text in enumerate(("ant", second))
+    ]
     read.append(Record(2, wrap(StringValue(value="bee"), key=None, timestamp_ms=1)))
     topics = {"copies": TopicInfo("copies", bytes(16), 1)}
     job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, topics=topics)

@@ -26,7 +26,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.context import TopicIdPartition, new_origin
 from sqe_chain.ports import Headers, Output, TopicInfo
 from sqe_chain.segment import outputs as outputs_module
-from sqe_chain.segment.compiler import Made
+from sqe_chain.segment.collector import Made
 from sqe_chain.segment.outputs import Gatherer
 
 TYPE = StringValue.DESCRIPTOR.full_name

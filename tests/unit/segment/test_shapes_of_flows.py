@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from google.protobuf.wrappers_pb2 import Int64Value, StringValue
 
@@ -305,6 +307,85 @@ def begun(words: Sequence[Told]) -> list[list[Told]]:
 def test_each_flow_gives_what_it_gives_record_by_record(name: str) -> None:
     quick, general, taken = ways(SHAPES[name], begun(said(*WORDS, *WORDS)))
     assert quick == general
+    assert taken
+
+
+def same(word: StringValue) -> StringValue:
+    return word
+
+
+def same_batch(batch: Any) -> Any:
+    return batch
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_each_flow_gives_the_same_after_a_function_over_batches(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is compared with a function over values, record by record."""
+    source = Flow.source
+
+    def with_batches(flow: Flow, *args: Any, **settings: Any) -> Any:
+        found: Any = source(flow, *args, **settings)
+        return found.map_batches(same_batch, StringValue) if batches else found.map(same)
+
+    monkeypatch.setattr(Flow, "source", with_batches)
+    batches = True
+    quick, alone, taken = ways(SHAPES[name], begun(said(*WORDS, *WORDS)))
+    assert quick == alone
+    assert taken
+    batches = False
+    assert quick == ways(SHAPES[name], begun(said(*WORDS, *WORDS)))[1]
+
+
+def loud(batch: Any) -> Any:
+    if "bad" in batch["value"].to_pylist():
+        raise ValueError("too bad")
+    return pa.record_batch({"value": pc.utf8_upper(batch["value"])})
+
+
+def without_a(batch: Any) -> Any:
+    """Words without an a twice, others not at all, but for cats."""
+    rows = [
+        row
+        for row, one in enumerate(batch["value"].to_pylist())
+        for _ in range(2 * ("a" not in one) or one == "cat")
+    ]
+    return batch.take(pa.array(rows, pa.int64())).append_column("row", pa.array(rows, pa.int64()))
+
+
+def batches_that_fail(policy: Any) -> Flow:
+    flow = Flow("notes", state_partitions=1, poison=policy)
+    source = flow.source("words", StringValue)
+    source.map_batches(loud, StringValue).to("loud", partitions=2)
+    return windows(flow, source.map_batches(without_a, StringValue, index="row"), fold=write)
+
+
+def batches_of_batches() -> Flow:
+    flow = Flow("notes", state_partitions=1)
+    source = flow.source("words", StringValue)
+    some = source.map_batches(without_a, StringValue, index="row")
+    merged = source.merge(some.map_batches(same_batch, StringValue)).merge(some)
+    merged.to("merged", partitions=2, key=first_letter)
+    return windows(flow, merged.map_batches(same_batch, StringValue))
+
+
+@pytest.mark.parametrize("size", [1, 2, 9, 100])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: batches_that_fail("skip"),
+        lambda: batches_that_fail("dead_letter"),
+        lambda: batches_that_fail("stop"),
+        batches_of_batches,
+    ],
+)
+def test_functions_over_batches_give_what_they_give_for_each_row(make: Callable[[], Flow], size: int) -> None:
+    records = records_of([one for batch in begun(said(*WORDS, *WORDS)) for one in batch])
+    with taken_as() as taken:
+        quick = outcome(make(), [records[:3], records[3:]], None, size)
+    with one_by_one():
+        assert quick == outcome(make(), [records[:3], records[3:]], None, size)
     assert taken
 
 

@@ -93,7 +93,7 @@ def test_juplo_reports_no_holes_and_drops_siblings() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"scope": "key"}, {"window": 2}, {"malformed": "drop"}, {"epoch": value_of}],
+    [{"scope": "key"}, {"window": 2}, {"malformed": "drop"}, {"epoch": value_of}, {"producer": value_of}],
 )
 def test_juplo_has_no_other_settings(settings: dict[str, Any]) -> None:
     with pytest.raises(FlowError, match="juplo"):
@@ -117,6 +117,45 @@ def test_each_scope_has_its_own_numbers(scope: str, same: dict[str, Any], other:
     again = numbered(5, at=1, **{"key": b"x" if scope != "key" else b"k", **same})
     elsewhere = numbered(5, at=2, **{"key": b"k", **other})
     assert [passed for passed, _ in said([first, again, elsewhere], scope=scope)] == [True, False, True]
+
+
+def producer_of(record: Record) -> Any:
+    return (record.headers or [("", None)])[0][1]
+
+
+def of(name: object, sequence: int, epoch: int = 0, **fields: Any) -> Record:
+    headers: Any = [("producer", name), ("epoch", epoch)]
+    return numbered(sequence, headers=headers, **fields)
+
+
+@pytest.mark.parametrize("scope", ["partition", "lane", "key"])
+def test_each_producer_has_its_own_numbers_within_a_scope(scope: str) -> None:
+    records = [of(name, number, key=b"k") for number in (1, 2, 2, 1, 3) for name in (b"a", "b", b"")]
+    assert [forward for forward, _ in said(records, scope=scope, producer=producer_of)] == [
+        forward for forward in (True, True, False, False, True) for _ in range(3)
+    ]
+
+
+def test_a_producers_epoch_is_its_own() -> None:
+    def epoch_of(record: Record) -> Any:
+        return (record.headers or [])[1][1]
+
+    records = [of("a", 5, 2), of("b", 5, 1), of("a", 1, 1), of("b", 1, 2), of("b", 6, 1), of("a", 6, 2)]
+    assert [forward for forward, _ in said(records, producer=producer_of, epoch=epoch_of)] == [
+        True, True, False, True, False, True,
+    ]  # fmt: skip
+
+
+def test_names_of_producers_and_scopes_are_not_mixed_up() -> None:
+    records = [of(name, 1, key=key) for name, key in ((b"a", b"bc"), (b"ab", b"c"), (b"", b"abc"))]
+    assert [forward for forward, _ in said(records, scope="key", producer=producer_of)] == [True] * 3
+
+
+@pytest.mark.parametrize("name", [None, 7, b"x" * 256])
+def test_a_record_without_a_producer_is_malformed(name: object) -> None:
+    with pytest.raises(PoisonError, match="producer"):
+        said([of(name, 1)], producer=producer_of)
+    assert said([of(name, 1)], producer=producer_of, malformed="drop") == [(False, Reason.MALFORMED)]
 
 
 def test_a_record_without_the_scope_is_poison_under_every_policy() -> None:

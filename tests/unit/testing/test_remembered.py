@@ -63,6 +63,18 @@ def test_sequence_numbers() -> None:
     assert rehearsed(declare).remembered("once") == [SequenceSeen(b"robot", 0, 4)]
 
 
+def test_sequence_numbers_of_producers() -> None:
+    def declare(stream: Stream[Int64Value]) -> Filter[Int64Value]:
+        return stream.drop_stale(
+            "once", sequence=lambda n: n.value, scope="key", producer=lambda n: f"p{n.value % 2}"
+        )
+
+    assert rehearsed(declare).remembered("once") == [
+        SequenceSeen(b"robot", 0, 4, b"p0"),
+        SequenceSeen(b"robot", 0, 3, b"p1"),
+    ]
+
+
 def test_roots() -> None:
     def declare(stream: Stream[Int64Value]) -> Filter[Int64Value]:
         return stream.drop_replays("once", by="key")

@@ -1,0 +1,229 @@
+"""`sqe-chain load`: loads what a flow's files hold and is not counted yet, with a progress bar, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from sqe_chain.cli.console import ERR, OUT, print_json, reported
+from sqe_chain.cli.listening import show_cursor
+from sqe_chain.cli.loading import load_flow
+from sqe_chain.cli.options import (
+    DEFAULTS,
+    AbandonOption,
+    EngineOption,
+    FilesOption,
+    FlowArgument,
+    JsonOption,
+    KafkaConfigOption,
+    LogJsonOption,
+    MasterOption,
+    MaxExcludedOption,
+    MaxExcludedShareOption,
+    OpenFilesOption,
+    OptionalKafkaOption,
+    SparkConfOption,
+    StoreOption,
+    TakeoverOption,
+    TracebackOption,
+    WeakOption,
+    WorkersOption,
+)
+from sqe_chain.cli.values import paths_of, properties, store_urls
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.protocol.events import Committed, Event, FilesSeen
+from sqe_chain.protocol.interfaces import Observer, When
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.runtime.connecting import EngineChoice
+from sqe_chain.runtime.launching import Deployment, launch
+from sqe_chain.runtime.lines import WARNINGS, Lines
+from sqe_chain.runtime.owner import this_process
+from sqe_chain.runtime.statistics import Statistics
+from sqe_chain.runtime.stop import ServiceClock
+
+_MEGA = 1_000_000
+
+
+class _Rate(ProgressColumn):
+    """Rows a second."""
+
+    def render(self, task: Task) -> Text:
+        """The rate, as soon as it is known."""
+        return Text(f"{task.speed:,.0f} rows/s" if task.speed else "", "progress.data.speed")
+
+
+class Loading:
+    """What a load has done so far, and the bar that shows it. Implements `protocol.interfaces.Observer`.
+
+    Attributes:
+        seen: which files there are; None: they were not looked at yet.
+        rows: read by this load.
+        left_out: of these, left out by the poison policy.
+    """
+
+    def __init__(self) -> None:
+        self.seen: FilesSeen | None = None
+        self.rows = self.left_out = 0
+        self._files = self._size = 0
+        self._since = 0
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[what]}"),
+            _Rate(),
+            TimeRemainingColumn(),
+            console=ERR,
+        )
+        self._task = self._bar.add_task("looking at files", total=None, what="")
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Show the bar in a terminal, as long as the context lasts."""
+        if not ERR.is_terminal:
+            yield
+            return
+        with self._bar:
+            yield
+
+    def looked(self, size: int) -> None:
+        """Note that a file was looked at.
+
+        Args:
+            size: its bytes.
+        """
+        self._files += 1
+        self._size += size
+        self._bar.update(self._task, what=f"{self._files:,} files, {self._size / _MEGA:,.1f} MB")
+
+    def step(self, number: int, when: When) -> None:
+        """Ignored: events are enough."""
+
+    def event(self, event: Event) -> None:
+        """Move the bar."""
+        if isinstance(event, FilesSeen):
+            self.seen, self._since = event, 0
+            self._bar.update(self._task, description="loading", total=event.rows)
+        elif isinstance(event, Committed):
+            self.rows += event.inputs
+            self._since += event.inputs
+            self.left_out += event.excluded
+        elif event.name in WARNINGS and ERR.is_terminal:
+            fields = event.fields()
+            ERR.print(f"{event.name}  {fields.get('text', fields)}", markup=False)
+        if self.seen is not None:
+            done = self.seen.rows - self.seen.rows_left + self._since
+            files = self.seen.files - self.seen.files_left
+            what = f"rows {done:,}/{self.seen.rows:,}  files {files:,}/{self.seen.files:,}  {self._size / _MEGA:,.1f} MB"
+            self._bar.update(self._task, completed=done, what=what)
+
+    def result(self) -> dict[str, int]:
+        """What has become of the load."""
+        files = self.seen.files if self.seen is not None else 0
+        rows, left = (self.seen.rows, self.seen.rows_left - self._since) if self.seen is not None else (0, 0)
+        return {"files": files, "rows": rows, "read": self.rows, "left_out": self.left_out, "left": left}
+
+
+def load(  # noqa: PLR0913 - each is an option of the command
+    target: FlowArgument,
+    *,
+    store: StoreOption = None,
+    files: FilesOption = None,
+    kafka: OptionalKafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
+    engine: EngineOption = "inprocess",
+    workers: WorkersOption = 1,
+    master: MasterOption = None,
+    spark_conf: SparkConfOption = None,
+    open_files: OpenFilesOption = DEFAULTS.open_files,
+    abandon: AbandonOption = None,
+    close_windows: Annotated[
+        bool,
+        typer.Option("--close-windows", help="At the end close all windows and publish their final results."),
+    ] = False,
+    create_topics: Annotated[
+        int | None,
+        typer.Option(
+            "--create-topics",
+            metavar="N",
+            min=0,
+            envvar="SQE_CHAIN_CREATE_TOPICS",
+            help="Create missing topics: outputs with the partitions that the flow declares, inputs with N.",
+        ),
+    ] = None,
+    takeover: TakeoverOption = False,
+    allow_weak_durability: WeakOption = False,
+    max_records: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, envvar="SQE_CHAIN_MAX_RECORDS", help="Rows of one batch, over all files."
+        ),
+    ] = DEFAULTS.max_records,
+    max_excluded: MaxExcludedOption = DEFAULTS.max_excluded,
+    max_excluded_share: MaxExcludedShareOption = DEFAULTS.max_excluded_share,
+    json: JsonOption = False,
+    log_json: LogJsonOption = False,
+    traceback: TracebackOption = False,
+) -> None:
+    """Load what the files of a flow hold and is not counted yet, and end.
+
+    Interrupted by anything, the next load goes on where this one was; a second load of the same files adds nothing.
+    """
+    with reported(traceback=traceback, as_json=log_json):
+        settings = Settings(
+            takeover=takeover,
+            max_records=max_records,
+            max_excluded=max_excluded,
+            max_excluded_share=max_excluded_share,
+            allow_weak_durability=allow_weak_durability,
+            open_files=open_files,
+            abandon=tuple(abandon or ()),
+            owner=this_process().as_text(),
+        )
+        flow = load_flow(target)
+        if not flow.file_sources():
+            raise ConfigurationError(f"flow {flow.name!r} reads no files: run it with sqe-chain run")
+        found = Loading()
+        deployment = Deployment(
+            kafka=kafka,
+            kafka_config=kafka_config,
+            stores=store_urls(store or ()),
+            engine=EngineChoice(engine, master, properties("--spark-conf", spark_conf or ()), workers),
+            create_topics=create_topics,
+            once=True,
+            close_windows=close_windows,
+            files=paths_of(files or ()),
+            looked=found.looked,
+        )
+
+        @contextmanager
+        def observers(_statistics: Statistics, _clock: ServiceClock) -> Iterator[Sequence[Observer]]:
+            lines = [Lines(flow.name, as_json=log_json)] if log_json or not ERR.is_terminal else []
+            with found.shown():
+                yield [found, *lines]
+
+        launch(flow, settings, deployment, observers=observers, restore=show_cursor)
+        result = found.result()
+        if not result["files"]:
+            ERR.print("there were no files with rows", markup=False)
+        if json:
+            print_json(result)
+        else:
+            OUT.print(
+                f"{result['read']:,} rows read, {result['left_out']:,} of them left out; {result['files']:,} files hold "
+                f"{result['rows']:,} rows, {result['left']:,} of them still to be read",
+                markup=False,
+            )

@@ -1,0 +1,377 @@
+"""Values as Arrow columns, and columns as values: one class for each form that a column may have.
+
+What a column takes does not depend on the values beside it: its Arrow type is fixed, and nothing is rounded or cut off. So a
+batch can be divided anywhere, and each row stays what it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from itertools import accumulate, chain, pairwise
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from sqe_chain.errors import PoisonError
+
+Array = Any
+"""A `pyarrow.Array`; published without types."""
+DataType = Any
+"""A `pyarrow.DataType`."""
+
+_TIMES: Final[tuple[tuple[Callable[[DataType], bool], type], ...]] = (
+    (types.is_boolean, bool),
+    (types.is_integer, int),
+    (types.is_floating, float),
+    (types.is_decimal, Decimal),
+    (types.is_timestamp, datetime),
+    (types.is_date, date),
+    (types.is_time, time),
+    (types.is_duration, timedelta),
+)
+
+_LOOK_ALIKE: Final[Mapping[type, type]] = {int: bool, date: datetime}
+"""Subclasses that are not meant: True is an int, and a datetime is a date."""
+
+
+def form_of(arrow: DataType) -> tuple[object, ...]:
+    """What an Arrow type is about: of types with the same form, each can become another one if no value is lost."""
+    if types.is_dictionary(arrow):
+        return form_of(arrow.value_type)
+    if types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow):
+        return (str,)
+    if types.is_binary(arrow) or types.is_large_binary(arrow) or types.is_binary_view(arrow):
+        return (bytes,)
+    for of, python_type in _TIMES:
+        if of(arrow):
+            number = python_type in (int, float)
+            return (float,) if number else (python_type, bool(getattr(arrow, "tz", None)))
+    return (str(arrow),)
+
+
+def python_type_of(arrow: DataType) -> type | None:
+    """The Python type of what a column of this type has in it; None: another form of column is needed."""
+    if types.is_integer(arrow):
+        return int
+    found = form_of(arrow)[0]
+    return found if isinstance(found, type) and not types.is_dictionary(arrow) else None
+
+
+class Column(ABC):
+    """A column.
+
+    Attributes:
+        arrow: its type.
+    """
+
+    arrow: DataType
+
+    @abstractmethod
+    def array(self, values: Sequence[Any]) -> Array:
+        """The column of some values.
+
+        Raises:
+            TypeError, ValueError, OverflowError, pyarrow.ArrowException: it cannot hold one of them.
+        """
+
+    @abstractmethod
+    def values(self, array: Array) -> list[Any]:
+        """The values of a column that has this type, or another one of the same form.
+
+        Raises:
+            PoisonError: it has another form.
+            pyarrow.ArrowException: one of its values would be lost.
+        """
+
+
+@dataclass(frozen=True)
+class Leaf(Column):
+    """Numbers, text, bytes, times.
+
+    Attributes:
+        arrow: see `Column`.
+        takes: the Python type of its values.
+        into: makes such a value of another one; None: it is one.
+        out_of: the way back.
+    """
+
+    arrow: DataType
+    takes: type
+    into: Callable[[Any], Any] | None = None
+    out_of: Callable[[Any], Any] | None = None
+
+    def array(self, values: Sequence[Any]) -> Array:
+        """See `Column`."""
+        if self.into is not None:
+            values = [None if value is None else self.into(value) for value in values]
+        for kind in set(map(type, values)):
+            if kind is not self.takes and not self._fits(kind):
+                raise TypeError(
+                    f"a column of type {self.arrow} takes {self.takes.__name__}, not {kind.__qualname__}"
+                )
+        # Arrow takes a time without zone for UTC.
+        if self.takes is datetime and any(
+            value is not None and (value.tzinfo is None) != (self.arrow.tz is None) for value in values
+        ):
+            zone = "with" if self.arrow.tz is not None else "without"
+            raise TypeError(f"a column of type {self.arrow} takes times {zone} a zone")
+        return pa.array(values, type=self.arrow)
+
+    def _fits(self, kind: type) -> bool:
+        if kind is type(None) or (self.takes is float and kind is int):
+            return True
+        return issubclass(kind, self.takes) and not issubclass(kind, _LOOK_ALIKE.get(self.takes, ()))
+
+    def values(self, array: Array) -> list[Any]:
+        """See `Column`."""
+        if types.is_null(array.type):
+            return [None] * len(array)
+        if array.type != self.arrow:
+            if form_of(array.type) != form_of(self.arrow):
+                raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+            array = array.cast(self.arrow)
+        found: list[Any] = array.to_pylist()
+        if self.out_of is not None:
+            return [None if value is None else self.out_of(value) for value in found]
+        return found
+
+
+@dataclass(frozen=True)
+class Listed(Column):
+    """Lists.
+
+    Attributes:
+        item: what is in them.
+        make: makes one of a list.
+    """
+
+    item: Column
+    make: Callable[[list[Any]], Any] = list
+
+    @property
+    def arrow(self) -> DataType:
+        """See `Column`."""
+        return pa.list_(self.item.arrow)
+
+    def array(self, values: Sequence[Any]) -> Array:
+        """See `Column`."""
+        # Not sets: their order is another one in each process.
+        if not all(value is None or _is_listed(value) for value in values):
+            raise TypeError(f"a column of type {self.arrow} takes lists")
+        return pa.ListArray.from_arrays(_offsets(values), self.item.array(_flat(values)), type=self.arrow)
+
+    def values(self, array: Array) -> list[Any]:
+        """See `Column`."""
+        kind = array.type
+        if types.is_null(kind):
+            return [None] * len(array)
+        if not (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
+            raise PoisonError(f"it is of type {kind}, not {self.arrow}")
+        items, make, begin, found = self.item.values(array.flatten()), self.make, 0, list[Any]()
+        for length in (
+            array.value_lengths().to_pylist() if not types.is_fixed_size_list(kind) else _fixed(array)
+        ):
+            found.append(None if length is None else make(items[begin : begin + length]))
+            begin += length or 0
+        return found
+
+
+@dataclass(frozen=True)
+class Mapped(Column):
+    """Maps.
+
+    Attributes:
+        key: of their entries.
+        item: of their entries.
+    """
+
+    key: Column
+    item: Column
+
+    @property
+    def arrow(self) -> DataType:
+        """See `Column`."""
+        return pa.map_(self.key.arrow, self.item.arrow)
+
+    def array(self, values: Sequence[Any]) -> Array:
+        """See `Column`."""
+        if not all(value is None or isinstance(value, Mapping) for value in values):
+            raise TypeError(f"a column of type {self.arrow} takes dicts")
+        keys = self.key.array(_flat(values))
+        items = self.item.array(_flat([None if value is None else value.values() for value in values]))
+        return pa.MapArray.from_arrays(_offsets(values), keys, items)
+
+    def values(self, array: Array) -> list[Any]:
+        """See `Column`."""
+        if types.is_null(array.type):
+            return [None] * len(array)
+        if not types.is_map(array.type):
+            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+        keys, items = self.key.values(array.keys), self.item.values(array.items)
+        found = list[Any]()
+        for (begin, end), present in zip(
+            pairwise(array.offsets.to_pylist()), array.is_valid().to_pylist(), strict=True
+        ):
+            entries = zip(keys[begin:end], items[begin:end], strict=True)
+            found.append(dict(entries) if present else None)
+        return found
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field of a row.
+
+    Attributes:
+        name: its name.
+        column: its column.
+        of: takes an object, returns what it has in this field.
+        nullable: whether that may be None.
+        optional: whether a row can be made without it.
+    """
+
+    name: str
+    column: Column
+    of: Callable[[Any], Any]
+    nullable: bool = True
+    optional: bool = False
+
+
+Make = Callable[[Sequence[str], Sequence[list[Any]]], list[Any]]
+"""Takes names of fields, and a list with the contents of each: at least one; returns objects."""
+
+
+@dataclass(frozen=True)
+class Rows(Column):
+    """Rows of fields: batches, and columns of structs.
+
+    Attributes:
+        title: what a row is, for error texts.
+        parts: its fields.
+        make: makes objects of columns.
+    """
+
+    title: str
+    parts: tuple[Part, ...]
+    make: Make
+
+    @property
+    def arrow(self) -> DataType:
+        """See `Column`."""
+        return pa.struct(self.fields)
+
+    @property
+    def fields(self) -> list[Any]:
+        """Their fields, as Arrow declares them."""
+        return [pa.field(part.name, part.column.arrow, part.nullable) for part in self.parts]
+
+    def batch(self, values: Sequence[Any]) -> Any:  # noqa: ANN401 - a record batch
+        """The record batch of some objects.
+
+        Raises:
+            PoisonError: a field cannot be in its column.
+        """
+        arrays = [self._of_part(part, values, 0) for part in self.parts]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(self.fields))
+
+    def array(self, values: Sequence[Any]) -> Array:
+        """See `Column`."""
+        absent = [value is None for value in values]
+        arrays = [self._of_part(part, values, sum(absent)) for part in self.parts]
+        return pa.StructArray.from_arrays(
+            arrays, fields=self.fields, mask=pa.array(absent) if any(absent) else None
+        )
+
+    def _of_part(self, part: Part, values: Sequence[Any], absent: int) -> Array:
+        """A field of objects, of which some may be absent."""
+        of = part.of
+        try:
+            if absent:
+                found = [None if value is None else of(value) for value in values]
+            else:
+                found = list(map(of, values))
+            array = part.column.array(found)
+        except PoisonError as error:
+            raise PoisonError(f"{part.name}.{error}") from error
+        except Exception as error:
+            raise PoisonError(f"{part.name} of {self.title}: {error}") from error
+        if not part.nullable and array.null_count > absent:
+            raise PoisonError(f"{part.name} of {self.title}: it is null, or missing")
+        return array
+
+    def rows(self, names: Sequence[str], arrays: Sequence[Array], count: int) -> list[Any]:
+        """The objects that some columns make.
+
+        Args:
+            names: of the columns.
+            arrays: the columns.
+            count: rows of them.
+
+        Raises:
+            PoisonError: there is a column too many, or too few, or one is of another type, or null where that cannot be.
+        """
+        known = {part.name: part for part in self.parts}
+        if len(set(names)) < len(names) or not known.keys() >= set(names):
+            wrong = [name for name in names if name not in known or names.count(name) > 1]
+            raise PoisonError(
+                f"{self.title} has {', '.join(known)}, and no {', '.join(dict.fromkeys(wrong))}"
+            )
+        if missing := [part.name for part in self.parts if not part.optional and part.name not in names]:
+            raise PoisonError(f"there is no column {', '.join(missing)}, which {self.title} needs")
+        if not names:
+            raise PoisonError(f"there is no column; {self.title} has {', '.join(known)}")
+        given = dict(zip(names, arrays, strict=True))
+        present = [name for name in known if name in given]
+        columns = [self._contents(known[name], given[name], count) for name in present]
+        return self.make(present, columns)
+
+    def _contents(self, part: Part, array: Array, count: int) -> list[Any]:
+        try:
+            found = part.column.values(array)
+        except PoisonError as error:
+            raise PoisonError(f"column {part.name!r} of {self.title}: {error}") from error
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise PoisonError(f"column {part.name!r} of {self.title}: {error}") from error
+        if not part.nullable and array.null_count:
+            raise PoisonError(f"column {part.name!r} of {self.title} is null, which it cannot be")
+        if len(found) != count:
+            raise AssertionError("columns of a batch are of one length")
+        return found
+
+    def values(self, array: Array) -> list[Any]:
+        """See `Column`."""
+        if types.is_null(array.type):
+            return [None] * len(array)
+        if not types.is_struct(array.type):
+            raise PoisonError(f"it is of type {array.type}, not {self.arrow}")
+        present = array.is_valid()
+        whole = array.filter(present) if array.null_count else array
+        made = (
+            self.rows([field.name for field in array.type], whole.flatten(), len(whole)) if len(whole) else []
+        )
+        if not array.null_count:
+            return made
+        each = iter(made)
+        return [next(each) if one else None for one in present.to_pylist()]
+
+
+def _is_listed(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _flat(values: Sequence[Any]) -> list[Any]:
+    return list(chain.from_iterable(value for value in values if value is not None))
+
+
+def _offsets(values: Sequence[Any]) -> Array:
+    ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
+    starts = [None if value is None else end for value, end in zip(values, ends, strict=False)]
+    return pa.array([*starts, ends[-1]], pa.int32())
+
+
+def _fixed(array: Array) -> list[int | None]:
+    return [array.type.list_size if one else None for one in array.is_valid().to_pylist()]

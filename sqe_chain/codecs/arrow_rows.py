@@ -1,0 +1,259 @@
+"""The columns of a type: of a struct, a dataclass, a protobuf message, a plain value, or of dicts by a schema of Arrow."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import types
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from enum import Enum
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+import pyarrow as pa
+from google.protobuf import message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+from pyarrow import types as arrow_types
+
+from sqe_chain.codecs.arrow_columns import Column, Leaf, Listed, Mapped, Part, Rows, python_type_of
+from sqe_chain.errors import ConfigurationError
+
+VALUE: Final = "value"
+"""The column of values that have no fields."""
+_LEAVES: Final[Mapping[object, Leaf]] = {
+    bool: Leaf(pa.bool_(), bool),
+    int: Leaf(pa.int64(), int),
+    float: Leaf(pa.float64(), float),
+    str: Leaf(pa.string(), str),
+    bytes: Leaf(pa.binary(), bytes),
+    datetime: Leaf(pa.timestamp("us", tz="UTC"), datetime),
+    date: Leaf(pa.date32(), date),
+    time: Leaf(pa.time64("us"), time),
+    timedelta: Leaf(pa.duration("us"), timedelta),
+    uuid.UUID: Leaf(pa.string(), str, str, uuid.UUID),
+}
+_NUMBERS: Final[Mapping[int, Leaf]] = {
+    FieldDescriptor.CPPTYPE_INT32: Leaf(pa.int32(), int),
+    FieldDescriptor.CPPTYPE_INT64: Leaf(pa.int64(), int),
+    FieldDescriptor.CPPTYPE_UINT32: Leaf(pa.uint32(), int),
+    FieldDescriptor.CPPTYPE_UINT64: Leaf(pa.uint64(), int),
+    FieldDescriptor.CPPTYPE_FLOAT: Leaf(pa.float32(), float),
+    FieldDescriptor.CPPTYPE_DOUBLE: Leaf(pa.float64(), float),
+    FieldDescriptor.CPPTYPE_BOOL: Leaf(pa.bool_(), bool),
+    FieldDescriptor.CPPTYPE_ENUM: Leaf(pa.int32(), int),
+}
+_NAME_IT: Final = "name its columns with a pyarrow.schema"
+
+
+def rows_of(of: type | Any, only: Sequence[str] | None = None) -> Rows:  # noqa: ANN401 - a schema of Arrow
+    """The columns of values.
+
+    Args:
+        of: their type; or a `pyarrow.Schema`, for dicts and for objects of any type.
+        only: names of the fields that become columns, in this order; None: all. The others need no type.
+
+    Raises:
+        ConfigurationError: a field has no type that a column could have.
+    """
+    if isinstance(of, pa.Schema):
+        return _of_schema(of)
+    if only is None or of in _LEAVES:
+        return _of_type(of, ())
+    known = _names_of(of)
+    if missing := [name for name in only if name not in known]:
+        raise ConfigurationError(f"{of.__qualname__} has no field {missing[0]!r}; it has {', '.join(known)}")
+    return _of_type(of, (), tuple(dict.fromkeys(only)))
+
+
+def _of_type(of: type, outer: tuple[type, ...], only: Sequence[str] | None = None) -> Rows:
+    if of in outer:
+        raise ConfigurationError(f"{of.__qualname__} is in itself, and columns are not: {_NAME_IT}")
+    if of in _LEAVES:
+        return Rows(of.__qualname__, (Part(VALUE, _LEAVES[of], _itself, nullable=False),), _first)
+    names = _names_of(of) if only is None else only
+    return (_of_message if issubclass(of, Message) else _of_record)(of, names, (*outer, of))
+
+
+def _names_of(of: type) -> Sequence[str]:
+    """The fields of a type."""
+    if issubclass(of, Message):
+        return list(of.DESCRIPTOR.fields_by_name)
+    if dataclasses.is_dataclass(of):
+        return [field.name for field in dataclasses.fields(of)]
+    names: Sequence[str] = getattr(of, "__struct_fields__", ())
+    if not names:
+        raise ConfigurationError(f"the fields of {of.__qualname__} are not known: {_NAME_IT}")
+    return names
+
+
+def _itself(value: object) -> object:
+    return value
+
+
+def _first(_: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
+    return columns[0]
+
+
+# --- structs and dataclasses ----------------------------------------------------------------------------------
+
+
+def _of_record(of: type, names: Sequence[str], outer: tuple[type, ...]) -> Rows:
+    try:
+        hints = get_type_hints(of, include_extras=True)
+    except Exception as error:  # a hint may be any expression
+        raise ConfigurationError(f"the types of {of.__qualname__} cannot be read: {error}") from error
+    given = inspect.signature(of).parameters
+    parts = []
+    for name in names:
+        column, nullable = _of_hint(hints[name], f"{of.__qualname__}.{name}", outer)
+        optional = name not in given or given[name].default is not inspect.Parameter.empty
+        parts.append(Part(name, column, attrgetter(name), nullable, optional))
+    return Rows(of.__qualname__, tuple(parts), _maker(of, given))
+
+
+def _maker(of: Callable[..., Any], given: Mapping[str, inspect.Parameter]) -> Callable[..., list[Any]]:
+    plain = [one.name for one in given.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+
+    def make(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
+        if list(names) == plain[: len(names)]:
+            return list(map(of, *columns))
+        return [of(**dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
+
+    return make
+
+
+def _of_hint(hint: object, where: str, outer: tuple[type, ...]) -> tuple[Column, bool]:
+    """The column of a field, and whether it may be null."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _of_hint(arguments[0], where, outer)
+    others = [one for one in arguments if one is not type(None)]
+    if origin in (Union, types.UnionType) and len(others) == 1:
+        return _of_hint(others[0], where, outer)[0], True
+    if origin is Literal:
+        return _of_choices(arguments, where), None in arguments
+    column = (
+        _of_class(hint, where, outer) if isinstance(hint, type) else _of_many(origin, arguments, where, outer)
+    )
+    if column is None:
+        shown = hint.__qualname__ if isinstance(hint, type) else str(hint)
+        raise ConfigurationError(f"{where} is {shown}, which says no type of a column: {_NAME_IT}")
+    return column, False
+
+
+def _of_class(kind: type, where: str, outer: tuple[type, ...]) -> Column | None:
+    if issubclass(kind, Enum):
+        leaf = _of_choices([one.value for one in kind], where)
+        return dataclasses.replace(leaf, into=attrgetter("value"), out_of=kind)
+    if issubclass(kind, Message) or dataclasses.is_dataclass(kind) or hasattr(kind, "__struct_fields__"):
+        return _of_type(kind, outer)
+    return _LEAVES.get(kind)
+
+
+def _of_many(origin: object, arguments: Sequence[Any], where: str, outer: tuple[type, ...]) -> Column | None:
+    if origin in (list, Sequence) or (origin is tuple and arguments[-1] is Ellipsis):
+        return Listed(_item(arguments[0], where, outer), tuple if origin is tuple else list)
+    if origin in (dict, Mapping):
+        return Mapped(_item(arguments[0], where, outer), _item(arguments[1], where, outer))
+    return None
+
+
+def _item(hint: object, where: str, outer: tuple[type, ...]) -> Column:
+    return _of_hint(hint, where, outer)[0]
+
+
+def _of_choices(choices: Sequence[object], where: str) -> Leaf:
+    kinds = {type(one) for one in choices if one is not None}
+    if len(kinds) != 1 or not kinds <= {int, str}:
+        raise ConfigurationError(
+            f"{where} is one of {list(choices)}, which are not all text or all int: {_NAME_IT}"
+        )
+    return _LEAVES[kinds.pop()]
+
+
+# --- protobuf -------------------------------------------------------------------------------------------------
+
+
+def _of_message(of: type[Message], names: Sequence[str], outer: tuple[type, ...]) -> Rows:
+    known: Any = of.DESCRIPTOR.fields_by_name
+    parts = [Part(name, *_of_field(known[name], outer), optional=True) for name in names]
+    return Rows(of.DESCRIPTOR.full_name, tuple(parts), _message_maker(of))
+
+
+def _message_maker(of: type[Message]) -> Callable[..., list[Any]]:
+    def make(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
+        return [
+            of(**{name: one for name, one in zip(names, row, strict=True) if one is not None})
+            for row in zip(*columns, strict=True)
+        ]
+
+    return make
+
+
+def _of_field(field: Any, outer: tuple[type, ...]) -> tuple[Column, Callable[[Any], Any]]:  # noqa: ANN401 - protobuf's description of a field
+    """The column of a field, and what reads it; unset is null where that can be known."""
+    name, column = field.name, _content(field, outer)
+    if isinstance(column, Mapped):
+        return column, lambda message: dict(getattr(message, name))
+    if field.is_repeated:
+        return Listed(column), lambda message: list(getattr(message, name))
+    if field.has_presence:
+        return column, lambda message: getattr(message, name) if message.HasField(name) else None
+    return column, attrgetter(name)
+
+
+def _content(field: Any, outer: tuple[type, ...]) -> Column:  # noqa: ANN401 - protobuf's description of a field
+    if field.message_type is not None:
+        if field.message_type.GetOptions().map_entry:
+            key, item = (
+                _content(field.message_type.fields_by_name[name], outer) for name in ("key", "value")
+            )
+            return Mapped(key, item)
+        return _of_type(message_factory.GetMessageClass(field.message_type), outer)
+    if field.type == FieldDescriptor.TYPE_BYTES:
+        return _LEAVES[bytes]
+    return _NUMBERS.get(field.cpp_type, _LEAVES[str])
+
+
+# --- schemas of Arrow -----------------------------------------------------------------------------------------
+
+
+def _of_schema(schema: Any) -> Rows:  # noqa: ANN401 - of Arrow
+    if len(set(schema.names)) < len(schema.names):
+        raise ConfigurationError(f"the schema has columns of the same name: {', '.join(schema.names)}")
+    return _of_fields(list(schema), "the schema")
+
+
+def _of_fields(fields: Sequence[Any], title: str) -> Rows:
+    parts = [
+        Part(field.name, _of_arrow(field.type, field.name), _reader(field.name), field.nullable)
+        for field in fields
+    ]
+    return Rows(title, tuple(parts), _dicts)
+
+
+def _dicts(names: Sequence[str], columns: Sequence[list[Any]]) -> list[Any]:
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _reader(name: str) -> Callable[[Any], Any]:
+    def read(value: Any) -> Any:  # noqa: ANN401 - any object
+        return value.get(name) if isinstance(value, Mapping) else getattr(value, name)
+
+    return read
+
+
+def _of_arrow(arrow: Any, name: str) -> Column:  # noqa: ANN401 - a type of Arrow
+    if arrow_types.is_map(arrow):
+        return Mapped(_of_arrow(arrow.key_type, name), _of_arrow(arrow.item_type, name))
+    if arrow_types.is_list(arrow):
+        return Listed(_of_arrow(arrow.value_type, name))
+    if arrow_types.is_struct(arrow):
+        return _of_fields(list(arrow), name)
+    python_type = python_type_of(arrow)
+    if python_type is None:
+        raise ConfigurationError(f"column {name!r} is of type {arrow}, which values of Python do not have")
+    return Leaf(arrow, python_type)

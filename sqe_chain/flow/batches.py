@@ -1,0 +1,218 @@
+"""Steps over whole batches, for functions that think in columns: `Stream.map_batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+
+from sqe_chain.codecs import codec_for
+from sqe_chain.errors import ConfigurationError, FlowError
+from sqe_chain.flow.declaration import caller_line, check_callable, wants_context
+from sqe_chain.flow.functions import Made, UserFunction, Value
+from sqe_chain.flow.nodes import Node
+
+if TYPE_CHECKING:
+    from sqe_chain.codecs.arrow_columns import Rows
+    from sqe_chain.flow.stream import Stream
+
+BatchFunction = Callable[[Any], Any]
+"""``pyarrow.RecordBatch -> pyarrow.RecordBatch | pyarrow.Table``; pyarrow is published without types."""
+
+
+class Schema(Protocol):
+    """A `pyarrow.Schema`."""
+
+    @property
+    def names(self) -> list[str]:
+        """Of its columns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MapBatchesNode(Node):
+    """A function over batches of values.
+
+    Attributes:
+        function: ``record batch -> record batch``.
+        takes: type of the values that it takes, or a schema of Arrow.
+        columns: the fields that become columns; None: all.
+        gives: type of the values that it gives, or a schema of Arrow for dicts.
+        row_column: the column that says which row an output row comes from; empty: one row each.
+    """
+
+    word = "map_batches"
+
+    function: UserFunction
+    takes: Any
+    columns: tuple[str, ...] | None
+    gives: Any
+    row_column: str
+
+    @property
+    def functions(self) -> tuple[UserFunction, ...]:
+        """See `Node`."""
+        return (self.function,)
+
+    @property
+    def maker(self) -> UserFunction | None:
+        """See `Node`."""
+        return self.function
+
+    @property
+    def label(self) -> tuple[str, str]:
+        """See `Node`."""
+        return self.word, self.title
+
+    @property
+    def title(self) -> str:
+        """The function's name; empty if it has none."""
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        return "" if name == "<lambda>" else name
+
+    @property
+    def python_type(self) -> type:
+        """The type of the values that it gives."""
+        return self.gives if isinstance(self.gives, type) else dict
+
+    def rows(self) -> tuple[Rows, Rows]:
+        """The columns of the values that it takes, and of those that it gives.
+
+        Raises:
+            ConfigurationError: a type says no columns.
+        """
+        from sqe_chain.codecs.arrow_rows import rows_of  # noqa: PLC0415 - it needs pyarrow
+
+        return rows_of(self.takes, self.columns), rows_of(self.gives)
+
+
+class BatchSteps(Generic[Value]):
+    """Steps of a stream that take whole batches."""
+
+    __slots__ = ()
+
+    def _value_type(self) -> type | None:
+        raise NotImplementedError
+
+    def _after_stage(self) -> bool:
+        raise NotImplementedError
+
+    def _batched(self, where: str, **fields: Any) -> Stream[Any]:  # noqa: ANN401 - those of the node
+        raise NotImplementedError
+
+    @overload
+    def map_batches(
+        self,
+        function: BatchFunction,
+        schema: type[Made],
+        *,
+        columns: Sequence[str] | type[Any] | Schema | None = None,
+        index: str | None = None,
+    ) -> Stream[Made]: ...
+
+    @overload
+    def map_batches(
+        self,
+        function: BatchFunction,
+        schema: Schema,
+        *,
+        columns: Sequence[str] | type[Any] | Schema | None = None,
+        index: str | None = None,
+    ) -> Stream[dict[str, Any]]: ...
+
+    def map_batches(
+        self,
+        function: BatchFunction,
+        schema: type[Any] | Schema,
+        *,
+        columns: Sequence[str] | type[Any] | Schema | None = None,
+        index: str | None = None,
+    ) -> Stream[Any]:
+        """As `map`, but for many values at once, as columns of Arrow; with `index`, as `flat_map` and `filter`.
+
+        The function takes a `pyarrow.RecordBatch` with a column for each field of the values and a row for each value, and
+        returns one whose rows become values. Which values are in a batch depends on how the log is read, and is not the same
+        when a batch is done again: **a row of the result may depend on its own row alone**, not on the rows beside it, nor
+        on how many they are. Then each value keeps its chain, position and place in the order, as by `map`.
+
+        If the function fails, or does not give what it should, the batch is halved until the rows are found for which it
+        does so alone; their inputs are poison, and all others go on.
+
+        Args:
+            function: ``pyarrow.RecordBatch -> pyarrow.RecordBatch``, or a `pyarrow.Table`; it must not change anything.
+            schema: what its rows become: a struct, a dataclass, a protobuf message, str, bytes, int, float or bool (one column,
+                ``value``); or a `pyarrow.Schema`, and they become dicts. Columns are known by their names; one may be absent if
+                its field has a default. Integers and floats of other widths, and other types of text, become those of the
+                schema if no value is lost.
+            columns: names of the fields that it takes, by default all; or the type of the values where the stream does not know
+                it, as after `map`; or a `pyarrow.Schema`, for dicts and all else. What a dict does not have is null.
+            index: the column that says for each row of the result, from which row of the batch it comes: integers from 0 on
+                that never fall. A row may give none, one or many. Without it there is one for each, in their order.
+
+        Raises:
+            FlowError: pyarrow is missing, a type says no columns, there is no codec for what is given, or it follows a stage.
+
+        Source: `mapInArrow` of Spark, with rows that know where they come from.
+        """
+        where = caller_line()
+        check_callable("map_batches", function, where)
+        if wants_context(function, 1, where):
+            raise FlowError(f"{where}: the function of map_batches takes a batch, and no context")
+        if index is not None and (not isinstance(index, str) or not index):
+            raise FlowError(f"{where}: index={index!r}; the name of a column")
+        if self._after_stage():
+            raise FlowError(
+                f"{where}: map_batches cannot follow a stage, which gives its results one by one: use map or flat_map, or "
+                "publish them and read them in another flow"
+            )
+        if find_spec("pyarrow") is None:
+            raise FlowError(
+                f"{where}: map_batches needs the package 'pyarrow': pip install 'sqe-chain[arrow]'"
+            )
+        if not isinstance(schema, type) and not _is_schema(schema):
+            raise FlowError(f"{where}: schema={schema!r}; a type, or a pyarrow.Schema")
+        takes, names = _taken(columns, self._value_type(), where)
+        node = MapBatchesNode(0, where, (), function, takes, names, schema, index or "")
+        try:
+            codec_for(node.python_type)
+            _, given = node.rows()
+        except ConfigurationError as error:
+            raise FlowError(f"{where}: map_batches: {error}") from error
+        if index in {part.name for part in given.parts}:
+            raise FlowError(
+                f"{where}: index={index!r} is a field of {given.title}: give the column another name"
+            )
+        fields = {"function": function, "takes": takes, "columns": names, "gives": schema}
+        return self._batched(where, **fields, row_column=index or "")
+
+
+def _taken(columns: object, known: type | None, where: str) -> tuple[Any, tuple[str, ...] | None]:
+    """What columns are made of, and which of its fields; None: all.
+
+    Args:
+        columns: as the user gave it.
+        known: type of the values; None: it is not known.
+        where: file and line of the declaration.
+
+    Raises:
+        FlowError: it is neither names, nor a type, nor a schema; or nothing says the types of columns.
+    """
+    if isinstance(columns, type) or _is_schema(columns):
+        return columns, None
+    names = None
+    if columns is not None:
+        names = tuple(columns) if isinstance(columns, Sequence) and not isinstance(columns, str) else ()
+        if not names or not all(isinstance(one, str) for one in names):
+            raise FlowError(f"{where}: columns={columns!r}; names of fields, a type, or a pyarrow.Schema")
+    if known is None:
+        raise FlowError(
+            f"{where}: the type of the values is not known here: say columns=, a type or a pyarrow.Schema"
+        )
+    return known, names
+
+
+def _is_schema(found: object) -> bool:
+    import pyarrow as pa  # noqa: PLC0415 - only needed for functions over batches
+
+    return isinstance(found, pa.Schema)

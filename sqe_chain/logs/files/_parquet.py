@@ -1,0 +1,115 @@
+"""Rows of Parquet files, from any row on: whole row groups before it are not read."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from sqe_chain.errors import ChangedFile, ConfigurationError, UnreadableFile
+
+if TYPE_CHECKING:
+    from sqe_chain.logs.files._content import FixedFile
+
+_ROWS: Final = 1_000
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ParquetRows:
+    """The rows of a Parquet file, as JSON objects.
+
+    Times of nanoseconds are cut to microseconds. What JSON has no form for is text, as msgspec writes it: times in ISO 8601, bytes in
+    base64, decimals as they are printed; NaN and infinity become null.
+
+    Args:
+        path: of the file, for errors.
+        file: its bytes.
+
+    Attributes:
+        count: how many rows it has.
+
+    Raises:
+        UnreadableFile: it is no Parquet, or cut off.
+        ConfigurationError: pyarrow is not installed.
+    """
+
+    def __init__(self, path: str, file: FixedFile) -> None:
+        try:
+            import pyarrow as pa  # noqa: PLC0415 - only who reads Parquet needs it
+            import pyarrow.parquet as pq  # noqa: PLC0415 - the same
+        except ModuleNotFoundError as error:
+            raise ConfigurationError(
+                f"{path}: Parquet needs the package 'pyarrow': pip install 'sqe-chain[files]'"
+            ) from error
+        self._path, self._file, self._errors = path, file, (pa.ArrowException, OSError, ValueError)
+        try:
+            self._parquet = pq.ParquetFile(file, pre_buffer=False)
+            self._schema = _in_microseconds(self._parquet.schema_arrow, pa)
+        except self._errors as error:
+            raise self._unreadable(error) from error
+        groups = [
+            self._parquet.metadata.row_group(number).num_rows
+            for number in range(self._parquet.num_row_groups)
+        ]
+        self._begins = [0, *accumulate(groups)]
+        self.count: int = self._begins[-1]
+
+    def rows_from(self, start: int) -> Iterator[bytes]:
+        """The rows from this one on.
+
+        Raises:
+            UnreadableFile: a part of it is damaged.
+            ChangedFile: it was changed since it was looked at.
+        """
+        group = bisect_right(self._begins, start) - 1
+        skip = start - self._begins[group]
+        try:
+            groups = range(group, self._parquet.num_row_groups)
+            for batch in self._parquet.iter_batches(_ROWS, row_groups=list(groups), use_threads=False):
+                if skip >= batch.num_rows:
+                    skip -= batch.num_rows
+                    continue
+                part = batch.slice(skip)
+                skip = 0
+                if part.schema != self._schema:
+                    part = part.cast(self._schema, safe=False)
+                yield from map(_as_json, part.to_pylist(maps_as_pydicts="strict"))
+        except self._errors as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: BaseException) -> UnreadableFile | ChangedFile:
+        if self._file.failure is not None:
+            return self._file.failure
+        return UnreadableFile(
+            f"{self._path}: no Parquet, or cut off: {str(error).rstrip('.')}. Write it again, under another name, and rename"
+        )
+
+
+def _as_json(row: dict[str, Any]) -> bytes:
+    try:
+        return _encode(row)
+    except (TypeError, ValueError):  # the poison policy gets to see what it is
+        return repr(row).encode(errors="backslashreplace")
+
+
+def _in_microseconds(schema: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """The schema with microseconds for nanoseconds, of which Python knows nothing."""
+    return pa.schema([field.with_type(_coarser(field.type, pa)) for field in schema])
+
+
+def _coarser(kind: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    if getattr(kind, "unit", "") == "ns":
+        if pa.types.is_timestamp(kind):
+            return pa.timestamp("us", kind.tz)
+        return pa.duration("us") if pa.types.is_duration(kind) else pa.time64("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_coarser(field.type, pa)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _coarser(kind.item_type, pa))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        made = pa.large_list if pa.types.is_large_list(kind) else pa.list_
+        return made(kind.value_field.with_type(_coarser(kind.value_type, pa)))
+    return kind

@@ -1,0 +1,109 @@
+"""What the protocol needs of a place outside the store into which a stage writes its rows: a table.
+
+Two systems cannot be written in one atomic step. So one of them decides, and the other one is written again until it says the
+same: the sealed plan decides what is written, the sink finds by plan and state partition whether it has it, and the stage's
+header in the store says, after that, that nobody has to ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from sqe_chain.ports.store import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class SinkState:
+    """What a sink holds.
+
+    Attributes:
+        epoch: the largest epoch of a run that has claimed it; 0: none has.
+        plans: numbers of the plans whose rows it holds as the last of a state partition.
+    """
+
+    epoch: int = 0
+    plans: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SinkClaim:
+    """A run that takes over a sink.
+
+    Attributes:
+        flow: name of the flow under which the stage's rows are stored.
+        stage: its name.
+        epoch: of the run; larger than `Sink.look` has said.
+        run_id: its random name.
+        plans: number -> id of the plans whose rows it holds as the last of a state partition, as far as they are known.
+        known: state partition -> what the store keeps of the last flush (`Sink.flush` has returned it); None: nothing.
+    """
+
+    flow: str
+    stage: str
+    epoch: int
+    run_id: str
+    plans: Mapping[int, str]
+    known: Mapping[int, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """The rows of one state partition and one sealed plan.
+
+    Attributes:
+        flow: see `SinkClaim`.
+        stage: see there.
+        part: the state partition.
+        epoch: of the run that flushes.
+        run_id: its random name.
+        number: number of the plan.
+        plan_id: its id.
+        rows: what the stage has put into its table: the same in every attempt.
+        known: what the store keeps of the flush before; None: there was none.
+    """
+
+    flow: str
+    stage: str
+    part: int
+    epoch: int
+    run_id: str
+    number: int
+    plan_id: str
+    rows: Rows
+    known: bytes | None
+
+
+class Sink(Protocol):
+    """A place outside the store. Its calls may be repeated: after a lost reply, and by another run after a crash."""
+
+    def look(self, flow: str, stage: str, parts: range) -> SinkState:
+        """What it holds of a stage.
+
+        Raises:
+            Unavailable: it does not answer.
+        """
+
+    def claim(self, claim: SinkClaim) -> None:
+        """Create what is missing, and shut out older runs: from now on a flush of theirs adds nothing.
+
+        Raises:
+            Superseded: a newer run has claimed it.
+            TableInconsistent: it does not hold what the store says was flushed, or more.
+            TableAltered: another program has written to it, or changed it.
+            Unavailable: it does not answer.
+        """
+
+    def flush(self, flush: Flush) -> tuple[int, bytes]:
+        """Add the rows, all at once, unless they are there already. When it returns they stay, whatever crashes.
+
+        Returns:
+            How many rows it has added now; and what the store shall keep, for the next flush.
+
+        Raises:
+            Superseded: a newer run has claimed it; nothing was added.
+            TableInconsistent: see `claim`.
+            TableAltered: see there.
+            Unavailable: no answer; call again.
+        """

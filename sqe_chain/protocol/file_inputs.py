@@ -1,0 +1,194 @@
+"""Files as inputs: which of them enter, which are read to their ends, and how much is still to come. Pure.
+
+A file is a topic with one partition and its content's hash for an id. Plans list only the files that are being read: a few at a time
+enter, in the order of their paths, and those that are read to their ends leave. What remains of them is their hash, by which a plan
+knows that it need not read them again. Flows that go by event time take all files at once, because what enters later would be late,
+and keep them, because event time is looked up in all partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from sqe_chain.errors import ConfigurationError, PoisonError
+from sqe_chain.flow import Flow
+from sqe_chain.ports import TopicInfo
+from sqe_chain.ports.files import HASH_DIGITS
+from sqe_chain.protocol.cutting import Part
+from sqe_chain.protocol.events import FilesSeen
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.settings import Settings
+
+Infos = Mapping[str, TopicInfo]
+_ALL = "files"
+"""Where a partition's number stands for topics: the lag of a source's files is told as one number."""
+
+
+def files_in(infos: Iterable[TopicInfo]) -> dict[str, tuple[str, int]]:
+    """What a plan keeps of files; see `Plan.files`."""
+    return {info.name: (info.label, info.records) for info in infos if info.records >= 0}
+
+
+def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
+    """The contents that are read to their ends, with more of them; see `Plan.finished`."""
+    found = dict(finished)
+    for topic in sorted(topics):
+        name, _, digits = topic.rpartition(".")
+        found[name] = found.get(name, "") + digits
+    return found
+
+
+def new_files(flow: Flow, last: Plan, infos: Infos) -> list[TopicInfo]:
+    """The files of which nothing was read, in the order of their paths; empty ones are none.
+
+    Args:
+        flow: the flow.
+        last: the last plan.
+        infos: the flow's topics.
+    """
+    known = (
+        last.files.keys()
+        | {f"{name}.{digits}" for name, text in last.finished.items() for digits in _hashes(text)}
+        if flow.file_sources()
+        else set[str]()
+    )
+    return [info for topic, info in infos.items() if info.records > 0 and topic not in known]
+
+
+def seen_files(flow: Flow, last: Plan, infos: Infos) -> FilesSeen:
+    """Which files there are, and how much of them is not read.
+
+    Args:
+        flow: the flow.
+        last: the last plan.
+        infos: the flow's topics.
+    """
+    there = [info for info in infos.values() if info.records > 0]
+    new = new_files(flow, last, infos)
+    read = last.read_files()
+    begun = [planned for planned in last.ranges if planned.topic in last.files.keys() - read]
+    rows_left = sum(info.records for info in new) + sum(last.files[one.topic][1] - one.stop for one in begun)
+    return FilesSeen(len(there), len(new) + len(begun), sum(info.records for info in there), rows_left)
+
+
+def entering_files(flow: Flow, last: Plan, infos: Infos, settings: Settings) -> list[TopicInfo]:
+    """The files that enter with the next plan.
+
+    Args:
+        flow: the flow.
+        last: the last plan.
+        infos: the flow's topics.
+        settings: how many files are read at the same time, and which are not read at all.
+    """
+    found, most = new_files(flow, last, infos), settings.open_files
+    if settings.abandon:
+        found = [info for info in found if not info.topic_id.hex().startswith(settings.abandon)]
+    if flow.by_time:
+        return found
+    begun = len(last.files) - len(last.read_files() | gone_files(last, infos))
+    # Each time takes a plan of its own, so not for every file that is done.
+    return found[: most - begun] if begun <= most // 2 else []
+
+
+def leaving_files(flow: Flow, last: Plan) -> frozenset[str]:
+    """The files that plans after this one do not list any more: topics."""
+    return frozenset() if flow.by_time else last.read_files()
+
+
+def gone_files(last: Plan, infos: Infos) -> frozenset[str]:
+    """The files that are gone before a row of them was read: topics. They leave, and nobody misses them."""
+    return frozenset(
+        planned.topic
+        for planned in last.ranges
+        if planned.topic in last.files and planned.stop == 0 and planned.topic not in infos
+    )
+
+
+def unneeded_files(last: Plan) -> frozenset[str]:
+    """The files that may be gone after a plan, once it is finished: nothing of them was read, or all. Topics."""
+    return last.read_files() | {one.topic for one in last.ranges if one.topic in last.files and one.stop == 0}
+
+
+def abandoned_files(last: Plan, abandon: Sequence[str]) -> frozenset[str]:
+    """The files of which the rest is not to be read: topics.
+
+    Args:
+        last: the last plan.
+        abandon: see `Settings.abandon`.
+    """
+    wanted = tuple(abandon)
+    return (
+        frozenset(topic for topic in last.files if topic.rpartition(".")[2].startswith(wanted))
+        if wanted
+        else frozenset()
+    )
+
+
+def abandonment_text(last: Plan, topics: Iterable[str]) -> str:
+    """The text of the notice that files are abandoned."""
+    stops = {planned.topic: planned.stop for planned in last.ranges}
+    found = [
+        f"{last.files[topic][0]} ({topic.rpartition('.')[2]}) after {stops[topic]:,} of {last.files[topic][1]:,} rows"
+        for topic in sorted(topics)
+    ]
+    return f"abandoned: {', '.join(found)}. What was read of them stays counted, the rest of these contents is never read"
+
+
+def check_no_files(flow: Flow) -> None:
+    """Check that a flow reads no files: these cannot be read again from an earlier place.
+
+    Raises:
+        ConfigurationError: it does.
+    """
+    if flow.file_sources():
+        raise ConfigurationError(
+            f"flow {flow.name!r} reads files, and plans keep of those that are done nothing but their hashes: it cannot be folded again, "
+            "or rewound. Load the files with a flow of another name (its states begin empty, and its readers count all that it publishes as new)"
+        )
+
+
+def named_by_file(error: PoisonError, last: Plan) -> PoisonError:
+    """An error about a row, with the path of its file and the row's number; any other one as it is."""
+    known = last.files.get(error.topic or "")
+    if known is None or error.offset is None:
+        return error
+    named = type(error)(f"{known[0]}, row {error.offset}: {error}")
+    return named.at(error.topic, error.partition, error.offset)
+
+
+def without_files(part: Part, topics: frozenset[str]) -> Part:
+    """A batch without files that are read to their ends."""
+    if not topics:
+        return part
+    return replace(
+        part,
+        ranges=tuple(planned for planned in part.ranges if planned.topic not in topics),
+        stops={tp: stop for tp, stop in part.stops.items() if tp[0] not in topics},
+    )
+
+
+def with_files(flow: Flow, lags: Mapping[str, int], waiting: Iterable[TopicInfo]) -> dict[str, int]:
+    """The lag of each partition; that of all files of a source as one number, with files that have not entered yet.
+
+    Args:
+        flow: the flow.
+        lags: "topic/partition" -> records that are not read.
+        waiting: files that have not entered.
+    """
+    found: dict[str, int] = {}
+    for name, lag in lags.items():
+        topic = name.rpartition("/")[0]
+        declared = flow.declared_topic(topic)
+        own = name if declared == topic else f"{declared}/{_ALL}"
+        found[own] = found.get(own, 0) + lag
+    for info in waiting:
+        own = f"{flow.declared_topic(info.name)}/{_ALL}"
+        found[own] = found.get(own, 0) + info.records
+    return found
+
+
+@lru_cache(maxsize=16)
+def _hashes(text: str) -> frozenset[str]:
+    return frozenset(text[at : at + HASH_DIGITS] for at in range(0, len(text), HASH_DIGITS))

@@ -1,0 +1,84 @@
+"""Step 1 for sinks: a run claims them after it has stamped all headers, and before it reads anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from sqe_chain.errors import ConfigurationError, Superseded
+from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import StageNode
+from sqe_chain.ports import SinkClaim
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.segment.flushing import FLUSHED
+from sqe_chain.segment.states import Claim
+
+
+def claim_sinks(env: Environment, mine: Claim, last: Plan, fetch: Callable[[int], Plan | None]) -> None:
+    """Claim the sinks of all stages, also of those that the last plan does not know yet.
+
+    Args:
+        env: the flow and its ports.
+        mine: this run.
+        last: the last plan.
+        fetch: gives a plan by its number; None when it is not kept any more.
+
+    Raises:
+        ChainError: as `Sink.claim`.
+    """
+    stored_in = last.layout.stored_in()
+    for stage in env.flow.stages():
+        if env.ports.sink(stage) is not None:
+            flow = stored_in.get(stage.name, env.flow.name)
+            # Repeated as one: a claim that was made is made again.
+            env.retry.call("claim a table", partial(_claim, env, stage, flow, mine, fetch))
+
+
+def sink_epochs(env: Environment) -> list[int]:
+    """The largest epochs that sinks know: a store that was restored must not give one out again.
+
+    Raises:
+        ChainError: as `Sink.look`.
+    """
+    found = []
+    for stage in env.flow.stages():
+        sink = env.ports.sink(stage)
+        if sink is not None:
+            look = partial(sink.look, env.flow.name, stage.name, env.flow.cells(stage))
+            found.append(env.retry.call("look at a table", look).epoch)
+    return found
+
+
+def check_no_sinks(flow: Flow, what: str) -> None:
+    """Check that no stage writes into a sink, which cannot be taken back.
+
+    Args:
+        flow: the flow.
+        what: what is to be done.
+
+    Raises:
+        ConfigurationError: one does.
+    """
+    for stage in flow.stages():
+        if stage.stage_kind.sink is not None:
+            raise ConfigurationError(
+                f"{stage.declared_at}: {what} is not possible for flow {flow.name!r}: the rows that stage {stage.name!r} has written stay "
+                "where they are. Read the topics again with another flow, into another table"
+            )
+
+
+def _claim(
+    env: Environment, stage: StageNode, flow: str, mine: Claim, fetch: Callable[[int], Plan | None]
+) -> None:
+    sink, store, cells = env.ports.sink(stage), env.ports.store(stage), env.flow.cells(stage)
+    if sink is None:
+        return
+    state = sink.look(flow, stage.name, cells)
+    if state.epoch > mine.epoch:
+        raise Superseded(
+            f"flow {env.flow.name!r}: a run with epoch {state.epoch} has claimed the table of stage {stage.name!r}, this one has {mine.epoch}"
+        )
+    known = {cell: store.read(flow, stage.name, cell, [FLUSHED])[1][0] for cell in cells}
+    plans = {number: plan.plan_id for number in state.plans if (plan := fetch(number)) is not None}
+    sink.claim(SinkClaim(flow, stage.name, mine.epoch, mine.run_id, plans, known))

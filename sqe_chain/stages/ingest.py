@@ -1,0 +1,130 @@
+"""Ingest: the rows of a batch go into a table, all at once, at the end of the batch and only there.
+
+Source: FiloDB's ingestion, in which memtables are flushed exactly at the end of a microbatch, so that a replay fills the same
+memtables and writes the same chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
+from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageWork
+from sqe_chain.flow.units import Unit, UnitRun, number
+from sqe_chain.ports import Sink
+from sqe_chain.tables.schema import TableSchema
+
+if TYPE_CHECKING:
+    from sqe_chain.tables.memtable import Memtable
+
+
+@dataclass(frozen=True)
+class IngestKind(StageKind):
+    """The kind of `Stream.ingest`.
+
+    Attributes:
+        table: name of the table.
+        schema: its columns and keys.
+        address: where it lives.
+        options: for delta-rs.
+        version: of the table, from 0.
+        replaces: rows are meant to replace what is there.
+        max_row_bytes: largest row.
+    """
+
+    name = "ingest"
+    called = "table"
+    needs_key = True
+    needs = NOTHING
+    reversible = True
+    may_be_last = True
+
+    table: str
+    schema: TableSchema
+    address: str
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    version: int = 0
+    replaces: bool = False
+    max_row_bytes: int = 16 * 1024 * 1024
+
+    @property
+    def sink(self) -> Sink:
+        """See `StageKind`.
+
+        Raises:
+            ConfigurationError: a package is missing.
+        """
+        try:
+            from sqe_chain.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
+            from sqe_chain.tables.sink import TableSink  # noqa: PLC0415 - a driver
+        except ImportError as error:
+            raise ConfigurationError(
+                f"table {self.table!r}: {error}; install sqe-chain with its tables: pip install 'sqe-chain[tables]'"
+            ) from error
+        directory = TableDirectory(self.address, self.options)
+        return TableSink(directory, self.schema, self.table, self.version, self.replaces)
+
+    def check(self, where: str, *, dead_letters: bool) -> None:
+        """See `StageKind`."""
+        del dead_letters
+        if type(self.max_row_bytes) is not int or self.max_row_bytes < 1:
+            raise FlowError(f"{where}: max_row_bytes={self.max_row_bytes!r}; a whole number, 1 or more")
+
+    def start(self, task: StageTask) -> Ingest:
+        """See `StageKind`."""
+        from sqe_chain.tables.memtable import Memtable  # noqa: PLC0415 - needs pyarrow
+
+        def memtable() -> Memtable:
+            return Memtable(
+                self.schema, table=self.table, version=self.version, max_row_bytes=self.max_row_bytes
+            )
+
+        return Ingest(task, memtable(), memtable())
+
+
+class Ingest(StageWork):
+    """One table's work on one state partition in one batch.
+
+    Args:
+        task: what it is given.
+        memtable: gathers the rows; empty.
+        trial: another one, for rows of inputs on trial.
+    """
+
+    def __init__(self, task: StageTask, memtable: Memtable, trial: Memtable) -> None:
+        self._task = task
+        self._memtable = memtable
+        self._trial = trial
+
+    def apply(self, units: Sequence[Unit]) -> None:
+        """See `StageWork`. A row that the table does not take leaves out its input, whole."""
+        run = UnitRun.of(units, timed=False)
+        suspects = self._task.suspects
+        if suspects:
+            tried = {index for index in range(len(run)) if run.origin(index).order in suspects}
+            for index in sorted(tried):
+                self._add(self._trial, run.chosen([index]))
+            self._trial.clear()
+            run = run.chosen([index for index in range(len(run)) if index not in tried])
+        self._add(self._memtable, run)
+
+    def _add(self, memtable: Memtable, run: UnitRun) -> None:
+        def failed(index: int, error: PoisonError) -> None:
+            self._task.failed(run.origin(index), error)
+
+        if run.values:
+            memtable.ingest_all(run.values, failed)
+
+    def finish(self) -> None:
+        """See `StageWork`: the flush. What it gives is written in step 6, once the plan is sealed."""
+        from sqe_chain.tables.arrow import ROWS_OF_A_PLAN  # noqa: PLC0415 - needs pyarrow
+        from sqe_chain.tables.files import files_of  # noqa: PLC0415 - needs pyarrow
+
+        if not self._memtable.rows:
+            return
+        flushed = self._memtable.flush(self._task.number * ROWS_OF_A_PLAN)
+        self._memtable.clear()
+        for index, file in enumerate(files_of(flushed)):
+            self._task.table.put(number(index), file.packed())

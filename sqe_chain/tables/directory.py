@@ -1,0 +1,395 @@
+"""Where a table lives: a Delta Lake table in a local directory, or at an address of an object store. The only user of delta-rs.
+
+What the rest relies on: a commit happens as a whole or not at all, it carries *markers* (Delta's application transactions: a
+name and a number, kept as long as the table), and it fails if another commit has set one of its markers since the snapshot was
+taken on which it was decided.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+
+from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.tables.arrow import PARTITION
+from sqe_chain.tables.chunk import ChunkInfo
+from sqe_chain.tables.files import chunk_id_in, chunks_in
+
+MARK: Final = "sqe-chain"
+"""In the commits of this library."""
+HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
+"""What other programs may do: it changes no rows."""
+_TRIES: Final = 100
+_DRAFT: Final = ".part"
+
+
+class Conflict(Exception):
+    """Another commit has set one of the markers, or has removed one of the files, since the snapshot was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file of a table.
+
+    Attributes:
+        path: from the table's directory on.
+        size: bytes.
+        part: state partition.
+        statistics: of its columns, as Delta's log has them: numRecords, minValues, maxValues, nullCount.
+    """
+
+    path: str
+    size: int
+    part: int
+    statistics: str
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return int(json.loads(self.statistics)["numRecords"])
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A table at one version. It stays as it is, whatever is committed later."""
+
+    _table: Any
+
+    @property
+    def version(self) -> int:
+        """Number of the commit."""
+        return int(self._table.version())
+
+    @property
+    def table_id(self) -> str:
+        """Another one for each table that was ever created."""
+        return str(self._table.metadata().id)
+
+    @property
+    def description(self) -> str:
+        """What was given at its creation."""
+        return str(self._table.metadata().description or "")
+
+    @property
+    def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """What readers see, as an Arrow schema."""
+        return pa.schema(self._table.schema().to_arrow())
+
+    def marker(self, name: str) -> int | None:
+        """The number under a marker; None: it was never set."""
+        found: int | None = self._table.transaction_version(name)
+        return found
+
+    def files(self) -> list[StoredFile]:
+        """The files that make up the table, in the order of their paths."""
+        rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        found = [
+            StoredFile(
+                row["path"],
+                row["size_bytes"],
+                int((row["partition"] or {}).get(PARTITION) or 0),
+                json.dumps(
+                    {
+                        "numRecords": row["num_records"],
+                        "minValues": row["min"] or {},
+                        "maxValues": row["max"] or {},
+                        "nullCount": row["null_count"] or {},
+                    },
+                    default=str,
+                ),
+            )
+            for row in rows
+        ]
+        return sorted(found, key=lambda one: one.path)
+
+    def foreign_file(self) -> str | None:
+        """The path of a file that this library has not written; None: there is none."""
+        for path in pa.table(self._table.get_add_actions(flatten=False)).column("path").to_pylist():
+            try:
+                chunk_id_in(path)
+            except ValueError:
+                return str(path)
+        return None
+
+    def foreign_commit(self, since: int) -> str | None:
+        """A commit of another program after a version, in words; None: there is none that is still known of."""
+        if since >= self.version:
+            return None
+        for commit in self._table.history(self.version - since):
+            if MARK not in commit and commit.get("operation") not in HARMLESS:
+                return f"version {commit.get('version')}: {commit.get('operation')} by {commit.get('engineInfo', 'an unknown program')}"
+        return None
+
+
+class TableDirectory:
+    """One table. An address: it can be pickled, and opens what it needs where it is used.
+
+    Args:
+        address: a local directory, or a URL that delta-rs understands (``s3://…``, ``abfss://…``, ``gs://…``).
+        options: for delta-rs, such as logins of the object store.
+    """
+
+    def __init__(self, address: str, options: Mapping[str, str] | None = None) -> None:
+        self.address = address
+        self._options = dict(options or {})
+
+    def __repr__(self) -> str:
+        return f"table {self.address}"
+
+    @property
+    def local(self) -> Path | None:
+        """Its directory; None: it is elsewhere."""
+        return None if "://" in self.address else Path(self.address)
+
+    def snapshot(self) -> Snapshot | None:
+        """The newest version; None: there is no table.
+
+        Raises:
+            Unavailable: no answer.
+            TableAltered: a program has made it into something that this library cannot write.
+        """
+        with self._mapped():
+            try:
+                return Snapshot(DeltaTable(self.address, storage_options=self._options or None))
+            except TableNotFoundError:
+                return None
+
+    def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
+        """Create the table, if it is not there."""
+        with self._mapped():
+            DeltaTable.create(
+                self.address,
+                schema,
+                mode="ignore",
+                partition_by=[PARTITION],
+                name=name,
+                description=description,
+                storage_options=self._options or None,
+                commit_properties=CommitProperties(custom_metadata={MARK: "create"}),
+            )
+        self._settle(0)
+        local = self.local
+        if local is not None:
+            with self._mapped():
+                _sync_directory(local)
+                _sync_directory(local.parent)
+
+    def add_columns(self, snapshot: Snapshot, columns: Sequence[Any]) -> None:
+        """Add columns, which are null in the rows that are there.
+
+        Args:
+            snapshot: on which it was decided.
+            columns: Arrow fields.
+
+        Raises:
+            Conflict: somebody has changed the columns since.
+        """
+        from deltalake import Schema  # noqa: PLC0415 - only here
+
+        fields = Schema.from_arrow(pa.schema(columns)).fields
+        properties = CommitProperties(custom_metadata={MARK: "columns"}, max_commit_retries=_TRIES)
+        with self._mapped():
+            snapshot._table.alter.add_columns(fields, commit_properties=properties)  # noqa: SLF001 - of this module
+        self._settle(snapshot.version)
+
+    def put(self, path: str, data: bytes) -> None:
+        """Write a file that no commit names yet; it is there as a whole or not at all. One that is there stays.
+
+        Raises:
+            Unavailable: it could not be written, or perhaps it was; call again.
+        """
+        local = self.local
+        with self._mapped():
+            if local is None:
+                files, root = self._files()
+                with files.open_output_stream(f"{root}{path}") as out:
+                    out.write(data)
+                return
+            target = local / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            draft = target.with_name(f".{uuid4().hex}{_DRAFT}")
+            try:
+                with draft.open("xb") as out:
+                    out.write(data)
+                    out.flush()
+                    os.fsync(out.fileno())
+                try:
+                    os.link(
+                        draft, target
+                    )  # unlike a rename it never replaces a file, which a reader may have open
+                except FileExistsError:
+                    return
+            finally:
+                draft.unlink(missing_ok=True)
+            _sync_directory(target.parent)
+            _sync_directory(local)
+
+    def chunks(self, path: str) -> tuple[list[ChunkInfo], int] | None:
+        """The chunks in a file, from its footer, and its size in bytes; None: there is no whole file."""
+        files, root = self._files()
+        with self._mapped():
+            info = files.get_file_info(f"{root}{path}")
+            if info.type != pafs.FileType.File:
+                return None
+            try:
+                with files.open_input_file(f"{root}{path}") as file:
+                    return chunks_in(pq.read_metadata(file)), int(info.size)
+            except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
+                return None
+
+    def commit(
+        self,
+        snapshot: Snapshot,
+        markers: Mapping[str, int],
+        added: Sequence[StoredFile] = (),
+        removed: Sequence[StoredFile] = (),
+        *,
+        what: str,
+    ) -> int:
+        """Add and remove files and set markers, all in one step. When it returns it stays, whatever crashes.
+
+        Args:
+            snapshot: on which it was decided.
+            markers: to set.
+            added: files that were `put`.
+            removed: files of the snapshot.
+            what: what is done, for the table's history.
+
+        Returns:
+            A version at or after the commit.
+
+        Raises:
+            Conflict: nothing was done.
+            Unavailable: it is not known whether it was done.
+        """
+        now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
+        actions: list[Any] = [
+            AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, not removed, one.statistics)
+            for one in added
+        ]
+        actions += [
+            RemoveAction(one.path, False, now_ms, one.size, {PARTITION: str(one.part)})  # noqa: FBT003 - the same rows come back
+            for one in removed
+        ]
+        transactions = [Transaction(name, number) for name, number in markers.items()]
+        table = snapshot._table  # noqa: SLF001 - of this module
+        before = snapshot.version
+        with self._mapped():
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                partition_by=[PARTITION],
+                commit_properties=CommitProperties(
+                    custom_metadata={MARK: what}, max_commit_retries=_TRIES, app_transactions=transactions
+                ),
+            )
+        self._settle(before + 1)
+        return int(table.version())
+
+    def vacuum(self, retain_hours: int) -> list[str]:
+        """Delete files that no version of the last hours needs; returns their paths.
+
+        Raises:
+            ConfigurationError: less than an hour: a flush at work has files that no version names yet.
+        """
+        if type(retain_hours) is not int or retain_hours < 1:
+            raise ConfigurationError(f"{self}: retain_hours={retain_hours!r}; whole hours, 1 or more")
+        found = self.snapshot()
+        if found is None:
+            return []
+        with self._mapped():
+            gone = found._table.vacuum(  # noqa: SLF001 - of this module
+                retain_hours,
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=True,  # also what was written and never committed, by who crashed and was superseded
+                commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
+            )
+            gone += self._drop_drafts(retain_hours)
+        return list(gone)
+
+    def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
+        """A file of the table, for reading."""
+        files, root = self._files()
+        with self._mapped():
+            return files.open_input_file(f"{root}{path}")
+
+    def uri(self, path: str) -> str:
+        """The address of one of its files."""
+        return f"{self.address.rstrip('/')}/{path}"
+
+    # ------------------------------------------------------------------ small parts
+
+    def _files(self) -> tuple[Any, str]:
+        local = self.local
+        if local is not None:
+            return pafs.LocalFileSystem(), f"{local}/"
+        return pafs.PyFileSystem(DeltaStorageHandler(self.address, self._options or None)), ""
+
+    def _drop_drafts(self, retain_hours: int) -> list[str]:
+        """Delete what crashed while it wrote: delta-rs does not look at hidden files."""
+        local = self.local
+        before = time.time() - retain_hours * 3_600
+        old = [
+            draft
+            for draft in (local.glob(f"{PARTITION}=*/.*{_DRAFT}") if local is not None else ())
+            if draft.stat().st_mtime < before
+        ]
+        for draft in old:
+            draft.unlink(missing_ok=True)
+        return [str(draft) for draft in old]
+
+    def _settle(self, since: int) -> None:
+        """Make sure that commits after a version survive a loss of power: delta-rs leaves that to the file system."""
+        local = self.local
+        if local is None:
+            return
+        log = local / "_delta_log"
+        with self._mapped():
+            number = since
+            while (entry := log / f"{number:020d}.json").exists() or number <= since:
+                if entry.exists():
+                    with entry.open("rb") as file:
+                        os.fsync(file.fileno())
+                number += 1
+            _sync_directory(log)
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except CommitFailedError as error:
+            raise Conflict(f"{self}: {error}") from error
+        except DeltaProtocolError as error:
+            raise TableAltered(
+                f"{self}: another program has made it into a table that this library cannot write: {error}; restore it, "
+                "or ingest into another table"
+            ) from error
+        except PermissionError as error:
+            raise ConfigurationError(f"{self}: {error}; the service needs to read and write there") from error
+        except (DeltaError, OSError) as error:
+            raise Unavailable(f"{self}: {type(error).__name__}: {error}") from error
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

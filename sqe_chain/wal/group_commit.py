@@ -1,0 +1,262 @@
+"""Group commit: what many callers append is written and synced together.
+
+Nobody waits for others to come: whoever appends first writes at once, and what comes while the disk syncs is the next group.
+So groups are as large as the load makes them. One thread at a time writes: a caller that has to wait anyway does it itself if
+nobody does, which saves waking another thread; everything else is written by a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from itertools import count
+from threading import Condition, Lock, Thread, current_thread, main_thread
+from typing import Final
+
+from sqe_chain.errors import LogClosed, LogFull, LogLocked, LogUnwritable, RecordTooLarge, WriteAheadLogError
+from sqe_chain.wal.group import Group, Pending, Receipt, WaitingFuture, wake
+from sqe_chain.wal.log import WriteAheadLog
+from sqe_chain.wal.record import Record
+from sqe_chain.wal.segment import GROUP_OVERHEAD
+from sqe_chain.wal.tail import Appended
+
+_WAITING_GROUPS: Final = 4
+"""Groups that may wait for the disk, in memory."""
+
+
+class GroupCommit:
+    """Takes records from any number of threads and event loops.
+
+    Args:
+        log: the log; from now on nobody else appends to it.
+        on_durable: called after each group.
+    """
+
+    def __init__(self, log: WriteAheadLog, *, on_durable: Callable[[], None]) -> None:
+        self._log, self._on_durable = log, on_durable
+        self._most_records, self._most_bytes = log.limits.group_records, log.limits.group_bytes
+        self._process = os.getpid()
+        self._numbers = count(log.end)
+        self._writing = Lock()  # held while a group is written
+        lock = Lock()  # guards everything below
+        self._changed, self._room = Condition(lock), Condition(lock)
+        self._groups: deque[Group] = deque()
+        self._pending_bytes = 0
+        self._waiting = 0
+        self._room_futures: list[WaitingFuture] = []
+        self._closing = False
+        self._thread = Thread(target=self._run, name="sqe-chain wal commit", daemon=True)
+        self._thread.start()
+
+    # Handing records over.
+
+    def append(self, records: Sequence[Record], timeout_s: float) -> list[Receipt]:
+        """Append records, together or not at all, and return when they are durable.
+
+        Raises:
+            LogUnwritable: the disk is full or fails.
+            RecordTooLarge, LogFull, LogClosed, LogLocked: see `submit`.
+        """
+        group, first = self._put(self._framed(records), timeout_s)
+        # Not in the main thread: a signal may raise an exception there at any moment, and others wait for the group.
+        if current_thread() is not main_thread() and self._writing.acquire(blocking=False):
+            try:
+                self._write(until=group)
+            finally:
+                self._writing.release()
+        self._go_on()
+        group.ended.wait()
+        return group.receipts(first, first + len(records))
+
+    def submit(self, record: Record, timeout_s: float) -> Pending:
+        """Hand over a record; wait for room if there is none.
+
+        Raises:
+            RecordTooLarge: it is too large, or several together are too many for a group.
+            LogFull: no room in time.
+            LogClosed, LogLocked: this object cannot be used any more.
+        """
+        group, first = self._put(self._framed((record,)), timeout_s)
+        self._go_on()
+        return Pending(self, group, first)
+
+    async def append_async(self, records: Sequence[Record], timeout_s: float) -> list[Receipt]:
+        """`append` in asyncio."""
+        framed = self._framed(records)
+        size = sum(len(frame) for frame, _ in framed)
+        group, first = await self._put_async(framed, size, timeout_s)
+        if not group.ended.is_set():
+            await self.ended(group)
+        return group.receipts(first, first + len(framed))
+
+    async def _put_async(
+        self, framed: list[tuple[bytes, int]], size: int, timeout_s: float
+    ) -> tuple[Group, int]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while True:
+            with self._changed:  # held for microseconds
+                full = self._refusal(len(framed), size)
+                if full is None:
+                    self._changed.notify()
+                    return self._add(framed, size)
+                left = deadline - loop.time()
+                if left <= 0:
+                    raise full
+                future: asyncio.Future[None] = loop.create_future()
+                self._room_futures.append((loop, future))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(future, left)
+
+    async def ended(self, group: Group) -> None:
+        """Wait in asyncio until a group is durable, or refused."""
+        loop = asyncio.get_running_loop()
+        with self._changed:
+            if group.ended.is_set():
+                return
+            future: asyncio.Future[None] = loop.create_future()
+            group.futures.append((loop, future))
+        await future
+
+    def _framed(self, records: Sequence[Record]) -> list[tuple[bytes, int]]:
+        """Frames and partitions: made by the caller, while others are written."""
+        if os.getpid() != self._process:
+            raise LogLocked(
+                f"The write-ahead log in {self._log.files.where} was opened by process {self._process}, of which this one is a fork: "
+                "open a log of its own in each process, after the fork"
+            )
+        return self._log.framed(records, self._numbers)
+
+    def _put(self, framed: list[tuple[bytes, int]], timeout_s: float) -> tuple[Group, int]:
+        size = sum(len(frame) for frame, _ in framed)
+        with self._changed:
+            full = self._refusal(len(framed), size)
+            if full is not None:
+                self._wait_for_room(full, len(framed), size, timeout_s)
+            return self._add(framed, size)
+
+    def _wait_for_room(self, full: LogFull | None, records: int, size: int, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        while full is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise full
+            self._waiting += 1
+            self._room.wait(left)
+            self._waiting -= 1
+            full = self._refusal(records, size)
+
+    def _refusal(self, records: int, size: int) -> LogFull | None:
+        """Why records cannot be taken now; None: they can."""
+        if self._closing:
+            raise LogClosed(f"The write-ahead log in {self._log.files.where} is closed.")
+        if records > 1 and (records > self._most_records or size > self._most_bytes):
+            raise RecordTooLarge(
+                f"{records:,} records of {size:,} bytes at once; at most {self._most_records:,} (group_records) and "
+                f"{self._most_bytes:,} bytes (group_bytes), because they are written together or not at all: send fewer at once"
+            ).at(self._log.topic)
+        if self._pending_bytes + size + GROUP_OVERHEAD > self._log.room():
+            return self._log.full()
+        if len(self._groups) >= _WAITING_GROUPS and not self._fits(self._groups[-1], records, size):
+            return LogFull(
+                f"The disk of the write-ahead log in {self._log.files.where} does not keep up: {self._pending_bytes:,} bytes wait "
+                "for it. Try again later"
+            ).at(self._log.topic)
+        return None
+
+    def _fits(self, group: Group, records: int, size: int) -> bool:
+        return len(group.records) + records <= self._most_records and group.size + size <= self._most_bytes
+
+    def _add(self, framed: list[tuple[bytes, int]], size: int) -> tuple[Group, int]:
+        group = self._groups[-1] if self._groups else None
+        if group is None or not self._fits(group, len(framed), size):
+            group = Group()
+            self._groups.append(group)
+        first = len(group.records)
+        group.records += framed
+        group.size += size
+        group.reserved += size + GROUP_OVERHEAD
+        self._pending_bytes += size + GROUP_OVERHEAD
+        return group, first
+
+    # Writing.
+
+    def _go_on(self) -> None:
+        """Wake the thread if there is something to write.
+
+        Called after `_writing` was released, or could not be had: whoever holds it comes here afterwards, and sees what was
+        added before.
+        """
+        if self._groups:
+            with self._changed:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._groups:
+                    if self._closing:
+                        return
+                    self._changed.wait()
+            with self._writing:
+                self._write(until=None)
+
+    def _write(self, until: Group | None) -> None:
+        """Write groups in their order, until one has ended; None: one group. `_writing` is held."""
+        while until is None or not until.ended.is_set():
+            with self._changed:
+                if not self._groups:
+                    return
+                group = self._groups.popleft()
+            try:
+                frames, partitions = zip(*group.records, strict=True)
+                found = self._log.append_frames(frames, partitions)
+            except WriteAheadLogError as error:
+                self._end(group, error)
+            except Exception as error:  # noqa: BLE001 - a bug: whoever waits must not wait for ever
+                self._end(
+                    group,
+                    LogUnwritable(f"Writing the write-ahead log failed: {type(error).__name__}: {error}"),
+                )
+            else:
+                self._end(group, found)
+                self._on_durable()
+            if until is None:
+                return
+
+    def _end(self, group: Group, found: Appended | WriteAheadLogError) -> None:
+        with self._changed:
+            group.end(found)
+            self._pending_bytes -= group.reserved
+            futures, group.futures = group.futures, []
+            futures += self._take_room_futures()
+        if futures:
+            wake(futures)
+
+    def room_freed(self) -> None:
+        """Something was deleted: whoever waits for room may look again."""
+        with self._changed:
+            futures = self._take_room_futures()
+        wake(futures)
+
+    def _take_room_futures(self) -> list[WaitingFuture]:
+        if self._waiting:
+            self._room.notify_all()
+        futures, self._room_futures = self._room_futures, []
+        return futures
+
+    def close(self) -> None:
+        """Take no more records, and return when all that were handed over are written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+            self._room.notify_all()
+            futures, self._room_futures = self._room_futures, []
+        wake(futures)
+        self._thread.join()
+        with self._writing:  # a caller may be writing
+            self._write(until=None)

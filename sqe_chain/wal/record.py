@@ -1,0 +1,162 @@
+"""One record of a write-ahead log, and its bytes.
+
+A record's frame, little-endian: its size (4 bytes, of the fields up to the checksum), partition (4), time in
+milliseconds (8), size of the key (4, -1 for a null key), size of the value (4, -1 for null), number of headers (2); then
+key, value, and each header (size of its name 2, of its content 4, -1 for null; name, content); then the CRC-32 of all
+that.
+
+    >>> frame = encode(Record(b"3 screws", key=b"robot-7", timestamp_ms=5), partition=1)
+    >>> decode(frame, 0)
+    (1, Record(value=b'3 screws', key=b'robot-7', headers=None, timestamp_ms=5), 45)
+    >>> decode(frame.replace(b"3", b"4"), 0) is None
+    True
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - the name of an exception class
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+from sqe_chain.errors import RecordTooLarge
+
+if TYPE_CHECKING:
+    from sqe_chain.ports import Headers
+
+_FIXED: Final = Struct("<IIqiiH")
+_HEADER: Final = Struct("<Hi")
+_CRC: Final = Struct("<I")
+_FIXED_SIZE: Final = _FIXED.size
+_pack_fixed, _pack_crc = _FIXED.pack, _CRC.pack
+_MOST_HEADERS: Final = 0xFFFF
+_LONGEST_NAME: Final = 0xFFFF
+
+FRAME_OVERHEAD: Final = _FIXED.size + _CRC.size
+"""Bytes of a frame beside key, value and headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is appended.
+
+    Attributes:
+        value: None is a tombstone.
+        key: decides the partition; None: a null key.
+        headers: Kafka headers; names that begin with `sqe-wal-` are the log's own.
+        timestamp_ms: event time, milliseconds since 1970.
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    timestamp_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record in the log.
+
+    Attributes:
+        offset: its place in the log, from 0; numbers are given once.
+        epoch: of the segment that it was appended to; never falls.
+        partition: of the topic.
+        sequence: how many records of the log came before it for this partition.
+        record: what was appended.
+    """
+
+    offset: int
+    epoch: int
+    partition: int
+    sequence: int
+    record: Record
+
+
+def encode(record: Record, partition: int) -> bytes:
+    """The frame of a record.
+
+    Args:
+        record: the record.
+        partition: 0 or more.
+
+    Raises:
+        RecordTooLarge: too many headers, a name too long, or more than 2 GiB.
+        ValueError: the time does not fit into 64 bits.
+    """
+    key, value, headers = record.key, record.value, record.headers
+    packed = _packed(headers) if headers else b""
+    key_size = -1 if key is None else len(key)
+    value_size = -1 if value is None else len(value)
+    size = _FIXED_SIZE + len(packed)
+    if key:
+        size += key_size
+    if value:
+        size += value_size
+    if size >> 31:
+        raise RecordTooLarge(f"a record of {size:,} bytes; a frame has less than 2 GiB")
+    count = len(headers) if headers else 0
+    try:
+        fixed = _pack_fixed(size, partition, record.timestamp_ms, key_size, value_size, count)
+    except StructError as error:
+        raise ValueError(f"timestamp_ms={record.timestamp_ms} does not fit into 64 bits") from error
+    content = b"".join((fixed, key or b"", value or b"", packed))
+    return content + _pack_crc(crc32(content))
+
+
+def decode(frames: bytes, at: int) -> tuple[int, Record, int] | None:
+    """The frame that begins at a byte: partition, record, and where the next frame begins.
+
+    Returns:
+        None: the checksum does not match, or the frame does not end within these bytes.
+    """
+    if len(frames) - at < FRAME_OVERHEAD:
+        return None
+    size, partition, timestamp_ms, key_size, value_size, count = _FIXED.unpack_from(frames, at)
+    end = at + size
+    if size < _FIXED.size or end + _CRC.size > len(frames):
+        return None
+    if crc32(memoryview(frames)[at:end]) != _CRC.unpack_from(frames, end)[0]:
+        return None
+    at += _FIXED.size
+    key = value = headers = None
+    if key_size >= 0:
+        key = frames[at : at + key_size]
+        at += key_size
+    if value_size >= 0:
+        value = frames[at : at + value_size]
+        at += value_size
+    if count:
+        headers = _unpacked(frames, at, count)
+    return partition, Record(value, key, headers, timestamp_ms), end + _CRC.size
+
+
+def _packed(headers: Headers) -> bytes:
+    if len(headers) > _MOST_HEADERS:
+        raise RecordTooLarge(f"a record with {len(headers):,} headers; at most {_MOST_HEADERS:,}")
+    parts = []
+    for name, content in headers:
+        encoded = name.encode()
+        if len(encoded) > _LONGEST_NAME:
+            raise RecordTooLarge(
+                f"a header's name of {len(encoded):,} bytes as UTF-8; at most {_LONGEST_NAME:,}"
+            )
+        parts += [
+            _HEADER.pack(len(encoded), -1 if content is None else len(content)),
+            encoded,
+            content or b"",
+        ]
+    return b"".join(parts)
+
+
+def _unpacked(frames: bytes, at: int, count: int) -> Headers:
+    headers: Headers = []
+    for _ in range(count):
+        name_size, content_size = _HEADER.unpack_from(frames, at)
+        at += _HEADER.size
+        name = frames[at : at + name_size].decode()
+        at += name_size
+        content = None if content_size < 0 else frames[at : at + content_size]
+        at += max(content_size, 0)
+        headers.append((name, content))
+    return headers

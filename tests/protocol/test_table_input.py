@@ -1,0 +1,159 @@
+"""Goal: what is no row of a table goes to the poison policy by its name, whole, and nothing half written becomes visible."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sqe_chain.errors import RowTooLarge, RowWithoutKey, TableAltered
+from sqe_chain.flow import Flow
+from sqe_chain.tables.reading import open_table
+from sqe_chain.testing import Rehearsal
+from tests.support.table_flows import Reading, TablePipeline, table_flow
+
+
+def test_under_stop_a_row_without_key_stops_by_its_name(tmp_path: Path) -> None:
+    found = TablePipeline(tmp_path)
+    found.service.feed("readings.raw", Reading(None, 1), key="r1")
+    with pytest.raises(RowWithoutKey, match="column 'robot' is null"):
+        found.service.run_until_caught_up()
+
+
+def test_a_row_too_large_stops_by_its_name(tmp_path: Path) -> None:
+    found = TablePipeline(tmp_path, max_row_bytes=100)
+    found.service.feed("readings.raw", Reading("r" * 200, 1), key="r1")
+    with pytest.raises(RowTooLarge, match=r"column 'robot'"):
+        found.service.run_until_caught_up()
+    assert found.table.files() == []
+
+
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_dead_letters_name_what_was_wrong(tmp_path: Path, partitions: int) -> None:
+    found = TablePipeline(tmp_path, partitions=partitions, poison="dead_letter", max_row_bytes=100)
+    found.feed()
+    for wrong in (Reading(None, 1), Reading("r" * 200, 1)):
+        found.service.feed("readings.raw", wrong, key="r1")
+    found.service.feed("readings.raw", b'{"robot": "r1", "at_ms": "late"}', key="r1")
+    found.feed()
+    found.service.run_until_caught_up()
+    found.check()
+    letters = found.service.log.records("readings-to-table.dead-letters")
+    errors = [dict(letter.headers() or [])["sqe-error"] or b"" for letter in letters]
+    assert sorted(errors) == [b"RowTooLarge", b"RowWithoutKey", b"ValidationError"]
+
+
+class Batch(msgspec.Struct):
+    readings: list[Reading]
+
+
+def test_an_input_counts_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    """One input gives rows to several state partitions, and one row of it is too large."""
+    flow = Flow("batches", state_partitions=3, poison="skip")
+    readings = flow.source("raw", Batch, codec="json", raw=True).flat_map(lambda batch: batch.readings)
+    readings.ingest(
+        "readings",
+        partition_key="robot",
+        row_key="at_ms",
+        payload=Reading,
+        at=str(tmp_path),
+        max_row_bytes=100,
+    )
+    service = Rehearsal(flow)
+    good = [Reading(f"r{number}", 1) for number in range(6)]
+    service.feed("raw", Batch(good))
+    service.feed("raw", Batch([Reading(f"r{number}", 2) for number in range(6)] + [Reading("x" * 200, 2)]))
+    service.feed("raw", Batch([Reading("r1", 3)]))
+    service.run_until_caught_up()
+    rows = open_table(str(tmp_path / "readings")).read()
+    assert sorted(zip(rows["robot"].to_pylist(), rows["at_ms"].to_pylist(), strict=True)) == sorted(
+        [(one.robot, 1) for one in good] + [("r1", 3)]
+    )
+
+
+def test_replays_of_a_republisher_do_not_get_as_far_as_the_table(tmp_path: Path) -> None:
+    first = Flow("republish")
+    first.source("raw", Reading, codec="json", raw=True).to("readings.enveloped", partitions=2)
+    front = Rehearsal(first)
+    second = Flow("to-table", state_partitions=2)
+    source = second.source("readings.enveloped", Reading, codec="json")
+    source.ingest("readings", partition_key="robot", row_key="at_ms", at=str(tmp_path))
+    service = Rehearsal(second, partitions={"readings.enveloped": 2}, log=front.log)
+    for number in range(20):
+        front.feed("raw", Reading(f"r{number % 3}", number), key=f"r{number % 3}")
+    front.run_until_caught_up()
+    service.run_until_caught_up()
+    front.rewind({("raw", 0): 5})
+    front.run_until_caught_up()
+    service.run_until_caught_up()
+    table = open_table(str(tmp_path / "readings"))
+    assert sum(chunk.rows for chunk in table.chunks()) == 20
+
+
+def test_a_table_after_an_aggregate(tmp_path: Path) -> None:
+    """Two levels: the table is persisted first, and a crash between the two loses nothing."""
+
+    class Total(msgspec.Struct):
+        robot: str = ""
+        at_ms: int = 0
+        bar: float = 0.0
+
+    def add(total: Any, one: Reading) -> list[Reading]:
+        total.robot, total.bar, total.at_ms = one.robot, total.bar + one.bar, one.at_ms
+        return [Reading(one.robot, one.at_ms, total.bar)]
+
+    def flow_of(at: Path) -> Flow:
+        flow = Flow("totals", state_partitions=2)
+        source = flow.source("readings.raw", Reading, codec="json", raw=True)
+        totals = source.aggregate("totals", key=lambda one: one.robot or "", state=Total, fold=add)
+        totals.ingest("readings", partition_key="robot", row_key="at_ms", payload=Reading, at=str(at))
+        return flow
+
+    for call in range(0, 60, 3):
+        at = tmp_path / str(call)
+        service = Rehearsal(flow_of(at), partitions={"readings.raw": 2})
+        expected: dict[tuple[str, int], float] = {}
+        sums: dict[str, float] = {}
+        for number in range(12):
+            robot = f"r{number % 4}"
+            sums[robot] = sums.get(robot, 0.0) + number
+            expected[robot, number] = sums[robot]
+            service.feed("readings.raw", Reading(robot, number, float(number)), key=robot)
+            if number == 6:
+                service.run_until_caught_up()
+                service.crash_at_call(call, "after")
+        service.run_until_caught_up()
+        rows = open_table(str(at / "readings")).read().to_pylist()
+        assert {(row["robot"], row["at_ms"]): row["bar"] for row in rows} == expected
+
+
+def test_a_table_that_is_altered_while_the_service_runs_stops_it(tmp_path: Path) -> None:
+    from deltalake import DeltaTable  # noqa: PLC0415 - another program
+
+    found = TablePipeline(tmp_path)
+    found.feed()
+    found.service.run_until_caught_up()
+    DeltaTable(str(tmp_path / "readings")).delete("at_ms = 1")
+    found.feed()
+    with pytest.raises(TableAltered, match="DELETE by delta-rs"):
+        found.service.run_until_caught_up()
+
+
+def test_a_declaration_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    from sqe_chain.errors import FlowError  # noqa: PLC0415 - only here
+
+    with pytest.raises(
+        FlowError, match=r"test_table_input.py:.*key column 'nothing'|table_flows.py:.*key column 'nothing'"
+    ):
+        table_flow(tmp_path, row_key="nothing")
+    flow = Flow("unknown")
+    mapped = flow.source("raw", Reading, codec="json", raw=True).map(lambda one: {"a": one.at_ms, "b": 1})
+    with pytest.raises(FlowError, match="give columns="):
+        mapped.ingest("t", partition_key="a", row_key="b", at=str(tmp_path))
+    mapped.ingest("t", partition_key="a", row_key="b", columns={"a": "int64", "b": "int64"}, at=str(tmp_path))
+    service = Rehearsal(flow)
+    service.feed("raw", Reading("r", 7))
+    service.run_until_caught_up()
+    assert open_table(str(tmp_path / "t")).read().to_pylist() == [{"a": 7, "b": 1}]

@@ -1,0 +1,229 @@
+"""Goal: whatever happens at whatever point, a table holds each row of each sealed plan exactly once.
+
+Method: a flow into a Delta table on disk, with the real protocol and segment code; broker and store in memory. One thing happens
+at each call of broker, store and table in turn, and between each file and each commit: the process dies, before the call or when
+it has taken effect; there is no answer; another run takes over, and the first one wakes up as a zombie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqe_chain.errors import ConfigurationError, Superseded, TableInconsistent
+from sqe_chain.ports import Flush, Sink, StateStore
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.segment.flushing import FLUSHED
+from sqe_chain.segment.states import Transition, persist
+from sqe_chain.testing import Crash
+from tests.support.table_flows import TablePipeline
+
+Act = Callable[[TablePipeline, int], None]
+
+
+def begun(at: Path, state_partitions: int) -> TablePipeline:
+    found = TablePipeline(at, state_partitions=state_partitions)
+    found.feed()
+    found.service.run_until_caught_up()
+    found.feed()
+    return found
+
+
+def at_every_point(at: Path, state_partitions: int, act: Act, *, restart: bool) -> int:
+    number = 0
+    while True:
+        found = begun(at / str(number), state_partitions)
+        if restart:
+            found.service.service = None
+        act(found, number)
+        found.service.run_until_caught_up()
+        beyond = bool(found.service.script.injected)
+        found.service.cancel()
+        found.service.run_until_caught_up()
+        found.check()
+        if beyond:
+            return number
+        number += 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("state_partitions", "restart"),
+    [
+        pytest.param(2, False, id="in-place"),
+        pytest.param(2, True, id="in-place-from-start"),
+        pytest.param(3, True, id="shuffled-from-start"),
+    ],
+)
+def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str, restart: bool) -> None:
+    def crash(found: TablePipeline, number: int) -> None:
+        found.service.crash_at_call(number, "before" if when == "before" else "after")
+
+    assert at_every_point(tmp_path, state_partitions, crash, restart=restart) > 20
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_no_answer_at_every_call_of_the_table(tmp_path: Path, when: str) -> None:
+    def outage(found: TablePipeline, number: int) -> None:
+        found.service.outage("table", at=number, when="before" if when == "before" else "after")
+
+    assert at_every_point(tmp_path, 2, outage, restart=True) >= 12
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_zombie_at_every_call_of_the_table_adds_nothing(tmp_path: Path, when: str) -> None:
+    superseded = 0
+
+    def pause(found: TablePipeline, number: int) -> None:
+        def others() -> None:
+            run = found.service.service
+            found.service.service = None
+            found.service.start()
+            found.feed(3)
+            found.service.batch()
+            found.service.service = run
+
+        nonlocal superseded
+        if found.service.service is None:
+            found.service.start()
+        found.service.meanwhile(others, of="table", at=number, when="before" if when == "before" else "after")
+        try:
+            while found.service.batch():
+                pass
+        except Superseded:
+            superseded += 1
+            found.service.service = None
+
+    points = at_every_point(tmp_path, 2, pause, restart=False)
+    assert superseded == points >= 6
+
+
+def test_two_crashes_in_a_row(tmp_path: Path) -> None:
+    for first in range(0, 12, 2):
+        for second in range(6):
+            found = begun(tmp_path / f"{first}-{second}", 2)
+            found.service.crash_at_call(first, "after", of="table")
+            found.service.run_until_crash()
+            found.service.crash_at_call(second, "after", of="table")
+            found.service.run_until_caught_up()
+            found.service.cancel()
+            found.service.run_until_caught_up()
+            found.check()
+
+
+def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> None:
+    once, again = begun(tmp_path / "once", 2), begun(tmp_path / "again", 2)
+    once.service.run_until_caught_up()
+    writes = len(again.service.script.written)
+    again.service.crash_at_call(
+        3, "before", of="table", writes=True
+    )  # the second commit: its file is written
+    again.service.run_until_crash()
+    again.service.run_until_caught_up()
+    again.check()
+    puts = [one for one in again.service.script.written[writes:] if one.endswith(": put")]
+    assert len(puts) == 2, "one for each state partition: the redo has skipped them"
+    names = [sorted(Path(file).name for file in found.table.files()) for found in (once, again)]
+    contents = [sorted(Path(file).read_bytes() for file in found.table.files()) for found in (once, again)]
+    assert [name.rpartition("-")[2] for name in names[0]] == [name.rpartition("-")[2] for name in names[1]]
+    assert contents[0] == contents[1]
+
+
+def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
+    """The files of the plan that is redone are gone, so nothing can be told by them: the table's markers decide."""
+    for call in range(8):
+        found = begun(tmp_path / str(call), 2)
+        found.service.crash_at_call(call, "after", of="table")
+        found.service.run_until_crash()
+        found.table.compact()
+        found.service.run_until_caught_up()
+        found.check()
+
+
+def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    before = len(found.table.files())
+    found.service.crash(step=4, when="before")
+    with pytest.raises(Crash):
+        found.service.batch()
+    assert len(found.table.files()) == before
+    assert not [file for file in tmp_path.rglob("*.parquet") if str(file) not in found.table.files()]
+
+
+def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    with pytest.raises(ConfigurationError, match="to fold again is not possible"):
+        found.service.rebuild()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_every_call_of_the_table_while_it_is_created(tmp_path: Path, when: str) -> None:
+    for number in range(40):
+        found = TablePipeline(tmp_path / str(number))
+        found.feed()
+        found.service.crash_at_call(number, "before" if when == "before" else "after", of="table")
+        found.service.run_until_caught_up()
+        found.check()
+        if not found.service.crashes:
+            assert number > 8
+            return
+    raise AssertionError("the first batch has more calls than that")
+
+
+def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    copies = found.service.copy_stores()
+    found.service.run_until_caught_up()
+    rows = found.rows()
+    found.service.service = None
+    found.service.roll_back(copies)
+    with pytest.raises(TableInconsistent, match="does not know"):
+        found.service.start()
+    with pytest.raises(TableInconsistent, match="does not know"):
+        found.service.start(Settings(accept_rollback=True, allow_weak_durability=True, takeover=True))
+    assert found.rows() == rows
+
+
+def test_headers_that_a_store_lost_are_redone_and_add_nothing(tmp_path: Path) -> None:
+    found = begun(tmp_path, 2)
+    copies = found.service.copy_stores()
+    for _ in range(3):
+        found.service.run_until_caught_up()
+        found.feed(6)
+    found.service.run_until_caught_up()
+    found.service.service = None
+    found.service.roll_back(copies, stage="readings")
+    found.service.run_until_caught_up()
+    found.check()
+    found.feed(6)
+    found.service.run_until_caught_up()
+    found.check()
+
+
+def test_written_the_other_way_round_a_crash_loses_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why the table comes before the header: the same crashes, with the header first."""
+
+    def header_first(sink: Sink, store: StateStore, transition: Transition, *rest: Any) -> int:
+        plan_id, stage, part, rows, before = rest
+        flow, claim = transition.store_flow(stage), transition.claim
+        _, (known,), _ = store.read(flow, stage, part, [FLUSHED])
+        persist(store, transition, plan_id, stage, part, [], before)
+        number = transition.before_number + 1
+        flush = Flush(flow, stage, part, claim.epoch, claim.run_id, number, plan_id, rows, known)
+        return sink.flush(flush)[0]
+
+    monkeypatch.setattr("sqe_chain.engines.task.flush", header_first)
+    lost = 0
+    for number in range(6):
+        found = TablePipeline(tmp_path / str(number))
+        found.feed()
+        found.service.start()
+        found.service.crash_at_call(number, "after", of="table")
+        found.service.run_until_caught_up()
+        lost += found.rows() != found.expected
+    assert lost > 0

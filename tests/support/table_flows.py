@@ -1,0 +1,79 @@
+"""Flows that end in a table, and what the table must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from sqe_chain.flow import Flow
+from sqe_chain.tables.reading import Table, open_table
+from sqe_chain.testing import Rehearsal
+
+
+class Reading(msgspec.Struct):
+    """What a robot has measured."""
+
+    robot: str | None
+    at_ms: int
+    bar: float = 0.0
+
+
+def table_flow(at: Path, *, state_partitions: int = 2, poison: Any = "stop", **settings: Any) -> Flow:
+    """A flow from one raw topic into the table `readings`."""
+    flow = Flow("readings-to-table", state_partitions=state_partitions, poison=poison)
+    source = flow.source("readings.raw", Reading, codec="json", raw=True)
+    settings = {"partition_key": "robot", "row_key": "at_ms"} | settings
+    source.ingest("readings", at=str(at), **settings)
+    return flow
+
+
+class TablePipeline:
+    """One such flow as a rehearsal, and what was fed to it."""
+
+    def __init__(
+        self, at: Path, *, partitions: int = 2, flow: Callable[..., Flow] = table_flow, **settings: Any
+    ) -> None:
+        self.at = at
+        self.service = Rehearsal(flow(at, **settings), partitions={"readings.raw": partitions})
+        self.expected: dict[tuple[str, int], float] = {}
+        self.fed = 0
+        self._random = Random(17)
+
+    @property
+    def table(self) -> Table:
+        return open_table(str(self.at / "readings"))
+
+    def feed(self, count: int = 12, robots: int = 5, times: int = 6) -> None:
+        """Feed readings; rows of one robot come in one order, for one robot's messages have one key."""
+        for _ in range(count):
+            robot = f"r{self._random.randrange(robots)}"
+            one = Reading(robot, self._random.randrange(times), float(self.fed))
+            self.service.feed("readings.raw", one, key=robot)
+            self.expected[robot, one.at_ms] = one.bar
+            self.fed += 1
+
+    def rows(self) -> dict[tuple[str, int], float]:
+        found = self.table.read().to_pylist()
+        rows = {(row["robot"], row["at_ms"]): row["bar"] for row in found}
+        assert len(rows) == len(found)
+        return rows
+
+    def check(self) -> None:
+        """The table holds the latest row of each key, and each flushed row is there once."""
+        assert self.rows() == self.expected
+        self.check_once()
+
+    def check_once(self) -> None:
+        """No row was added twice: sequence numbers are different."""
+        import pyarrow.parquet as pq  # noqa: PLC0415 - only here
+
+        numbers = [
+            (Path(file).parent.name, number)
+            for file in self.table.files()
+            for number in pq.read_table(file, columns=["_sqe_sequence"])["_sqe_sequence"].to_pylist()
+        ]
+        assert len(numbers) == len(set(numbers))

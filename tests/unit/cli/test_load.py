@@ -1,0 +1,52 @@
+"""The progress of a load: what it shows follows from events alone."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from sqe_chain.cli import load
+from sqe_chain.protocol.events import Committed, FilesSeen, Notice
+
+
+def committed(inputs: int, excluded: int = 0) -> Committed:
+    return Committed(
+        inputs=inputs,
+        replays=0,
+        excluded=excluded,
+        outputs=0,
+        lag=0,
+        lag_by_partition={},
+        event_time_ms=-1,
+        batch_ms=1,
+    )
+
+
+def test_a_terminal_shows_rows_files_and_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(load, "ERR", Console(file=screen, force_terminal=True, width=160, color_system=None))
+    found = load.Loading()
+    with found.shown():
+        found.looked(2_500_000)
+        found.event(FilesSeen(files=3, files_left=2, rows=100, rows_left=60))
+        found.event(committed(25, excluded=2))
+        found.event(Notice("a [file] is left out"))
+        found.event(committed(5))
+    text = screen.getvalue()
+    assert "a [file] is left out" in text
+    assert "70%" in text
+    assert "rows 70/100  files 1/3  2.5 MB" in text
+    assert found.result() == {"files": 3, "rows": 100, "read": 30, "left_out": 2, "left": 30}
+
+
+def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(load, "ERR", Console(file=screen, force_terminal=False))
+    found = load.Loading()
+    with found.shown():
+        found.looked(1)
+        found.event(Notice("said by a line of its own"))
+    assert screen.getvalue() == ""
+    assert found.result() == {"files": 0, "rows": 0, "read": 0, "left_out": 0, "left": 0}

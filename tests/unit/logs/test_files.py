@@ -1,0 +1,368 @@
+"""Files as rows with offsets: what a row is in each format, from any row on, and what becomes of files that are damaged or change."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import pickle
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sqe_chain.errors import ChangedFile, ConfigurationError, GapError, UnreadableFile
+from sqe_chain.logs.files import Csv, FileLoad, FileRows, FilesLog, FileSource, NoLog
+from sqe_chain.logs.files import _log as module
+from sqe_chain.logs.files import _text as text_rows
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.ports import Bounds, Commit, Range
+from tests.support.file_flows import rows_of, write
+
+NAMES = ("a.csv", "a.csv.gz", "a.jsonl", "a.ndjson.gz", "a.jsonl.zst", "a.parquet")
+
+
+def decoded(rows: FileRows, start: int = 0, stop: int | None = None) -> list[Any]:
+    return [row.decode() for row in rows.read(start, stop)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_read_from_any_offset_on(tmp_path: Path, name: str) -> None:
+    made = rows_of(1, 10_000)
+    path = write(tmp_path / name, made)
+    wanted: list[Any] = (
+        [{key: str(one) for key, one in row.items()} for row in made] if "csv" in name else list(made)
+    )
+    rows = FileRows(path)
+    assert (rows.count, rows.size) == (10_000, path.stat().st_size)
+    assert rows.topic_id == hashlib.sha256(path.read_bytes()).digest()[:16]
+    for start, stop in (
+        (0, 3),
+        (3, 4_500),
+        (4_500, 4_501),
+        (4_096, 4_097),
+        (9_999, 10_000),
+        (2, 5),
+        (7, None),
+    ):
+        found = list(rows.read(start, stop))
+        assert [row.offset for row in found] == list(range(start, stop or 10_000))
+        assert [row.decode() for row in found] == wanted[start:stop], (start, stop)
+    assert list(rows.read(10_000)) == []
+    rows.close()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_second_read_goes_on_where_the_first_has_ended(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = FileRows(write(tmp_path / name, rows_of(0, 3_000)))
+    opened = 0
+    was = FileRows._open
+
+    def count(self: FileRows, *arguments: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        return was(self, *arguments)
+
+    monkeypatch.setattr(FileRows, "_open", count)
+    found = [row.offset for start in range(0, 3_000, 500) for row in rows.read(start, start + 500)]
+    assert found == list(range(3_000))
+    assert opened == 1
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_what_is_read_is_what_was_hashed_whatever_the_time_of_the_last_change_says(
+    tmp_path: Path, name: str
+) -> None:
+    """Blocks have checksums: a change that keeps size and time is noticed where it is read, before any row of it is given."""
+    made = [{"robot": f"r{number:0100}", "screws": number} for number in range(30_000)]
+    path = write(tmp_path / name, made)
+    if name == "a.parquet":
+        table = pa.Table.from_pylist(made)
+        pq.write_table(table, path, compression="none", use_dictionary=False, row_group_size=5_000)
+    assert path.stat().st_size > 3 << 20
+    rows = FileRows(path)
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[5 * len(content) // 6] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    found: list[Any] = []
+    with pytest.raises(ChangedFile, match=r"bytes .* are others now"):
+        found.extend(row.decode() for row in rows.read())
+    plain = made if name != "a.csv" else [{key: str(one) for key, one in row.items()} for row in made]
+    assert found == plain[: len(found)]
+
+
+def append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b'{"robot": "r1", "screws": 1}\n')
+
+
+def rewrite_after(path: Path) -> None:
+    path.write_bytes(path.read_bytes())
+    os.utime(path, ns=(1, 1))
+
+
+@pytest.mark.parametrize("change", [append, rewrite_after, Path.unlink])
+def test_a_file_that_was_changed_is_noticed_at_the_next_read_and_at_the_end_of_one(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    path = write(tmp_path / "a.jsonl", rows_of(0, 10))
+    rows = FileRows(path)
+    begun = rows.read(0, 5)
+    next(begun)
+    change(path)
+    if change is not Path.unlink:  # an open file stays what it is when its name is removed
+        with pytest.raises(ChangedFile, match=r"a\.jsonl"):
+            list(begun)
+    with pytest.raises(ChangedFile, match=r"a\.jsonl"):
+        list(rows.read(7))
+
+
+@pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.zst", "a.parquet"])
+def test_a_file_that_was_cut_off_is_named_at_the_first_look(tmp_path: Path, name: str) -> None:
+    path = write(tmp_path / name, rows_of(0, 500))
+    content = path.read_bytes()
+    for size in (len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:size])
+        with pytest.raises(UnreadableFile, match=rf"{name}: .*cut off"):
+            FileRows(path)
+
+
+def test_a_damaged_page_of_parquet_is_named_and_the_rows_before_it_are_given(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", rows_of(0, 40))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3 : len(content) // 3 + 40] = bytes(40)
+    path.write_bytes(content)
+    with pytest.raises(UnreadableFile, match=r"a\.parquet"):
+        list(FileRows(path).read())
+
+
+def test_csv_as_rfc_4180_says_and_more(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'\xef\xbb\xbfa,b\r\n1,"x ""y"", z\r\nnext"\r\n\r\n,\r\n"",last')
+    rows = FileRows(path)
+    assert decoded(rows) == [{"a": "1", "b": 'x "y", z\r\nnext'}, {"a": "", "b": ""}, {"a": "", "b": "last"}]
+    assert decoded(rows, 1) == decoded(rows)[1:]
+    path.write_text("1;'a;b'\n2;c\\;d\n")
+    other = FileRows(path, csv=Csv(delimiter=";", quote="'", escape="\\", columns=("n", "t")))
+    assert decoded(other) == [{"n": "1", "t": "a;b"}, {"n": "2", "t": "c;d"}]
+    path.write_bytes("name\nJürgen\n".encode("latin-1"))
+    assert decoded(FileRows(path, csv=Csv(encoding="latin-1"))) == [{"name": "Jürgen"}]
+    assert [row.value for row in FileRows(path).read()] == [b"J\xfcrgen"]
+
+
+def test_rows_with_another_number_of_fields_are_lists_and_harm_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1\n2,3\n4,5,6\n")
+    assert decoded(FileRows(path)) == [["1"], {"a": "2", "b": "3"}, ["4", "5", "6"]]
+
+
+def test_files_without_rows_have_none(tmp_path: Path) -> None:
+    for name, text in (("a.csv", ""), ("b.csv", "a,b\n"), ("c.jsonl", "\n \n"), ("d.jsonl.gz", "")):
+        path = tmp_path / name
+        path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
+        assert FileRows(path).count == 0, name
+
+
+def test_rows_that_never_end_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_rows, "MAX_ROW_BYTES", 1_000)
+    path = tmp_path / "a.csv"
+    path.write_text('a\n1\n"' + "2\n" * 1_000)
+    with pytest.raises(UnreadableFile, match=r"a\.csv: the row at byte 4 is longer than"):
+        FileRows(path)
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("1\n" + "2" * 1_001)
+    with pytest.raises(UnreadableFile, match=r"a\.jsonl: the row at byte 2 is longer than"):
+        FileRows(lines)
+
+
+def test_names_of_columns_must_be_there_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,a\n1,2,3\n")
+    with pytest.raises(UnreadableFile, match="names 'a' several times"):
+        FileRows(path)
+    path.write_bytes(b"a,\xff\n1,2\n")
+    with pytest.raises(UnreadableFile, match="are not utf-8"):
+        FileRows(path)
+
+
+def test_types_of_parquet_become_json(tmp_path: Path) -> None:
+    moment = datetime(2026, 11, 23, 6, 0, 0, 123456, tzinfo=UTC)
+    table = pa.table(
+        {
+            "ns": pa.array([1_700_000_000_123_456_789], pa.timestamp("ns", "UTC")),
+            "us": pa.array([moment], pa.timestamp("us", "UTC")),
+            "money": pa.array([Decimal("12.50")], pa.decimal128(9, 2)),
+            "data": pa.array([b"\x00\xff"], pa.binary()),
+            "nan": pa.array([float("nan")]),
+            "none": pa.array([None], pa.int64()),
+            "big": pa.array([2**63 - 1]),
+            "parts": pa.array(
+                [[{"n": 1, "at": 5}]], pa.list_(pa.struct([("n", pa.int8()), ("at", pa.timestamp("ns"))]))
+            ),
+            "map": pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int32())),
+            "word": pa.array(["x"]).dictionary_encode(),
+        }
+    )
+    path = tmp_path / "a.parquet"
+    pq.write_table(table, path)
+    assert decoded(FileRows(path)) == [
+        {
+            "ns": "2023-11-14T22:13:20.123456Z",
+            "us": "2026-11-23T06:00:00.123456Z",
+            "money": "12.50",
+            "data": "AP8=",
+            "nan": None,
+            "none": None,
+            "big": 2**63 - 1,
+            "parts": [{"n": 1, "at": "1970-01-01T00:00:00"}],
+            "map": {"k": 1},
+            "word": "x",
+        }
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.parquet.gz"])
+def test_names_that_do_not_say_a_format_are_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("x")
+    with pytest.raises(ConfigurationError, match=name):
+        FileRows(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"delimiter": ""},
+        {"delimiter": ",,"},
+        {"quote": "\n"},
+        {"encoding": "utf-16"},
+        {"encoding": "none"},
+        {"columns": ("a", "a")},
+    ],
+)
+def test_csv_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        Csv(**wrong)
+
+
+def test_a_load_counts_each_row_of_each_content_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", rows_of(0, 6))
+    load, total = FileLoad(), 0
+    reading = load.read(FileRows(path))
+    for _ in range(3):
+        total += int(next(reading).decode()["screws"])
+    load.accept(FileRows(path).topic_id, 2)
+    kept = json.loads(json.dumps(load.to_json()))
+    copy = path.rename(tmp_path / "b.csv")
+    again = FileLoad.from_json(kept)
+    assert again == load
+    total += sum(int(row.decode()["screws"]) for row in again.read(FileRows(copy)))
+    assert total == sum(row["screws"] for row in rows_of(0, 6))
+    assert list(again.read(FileRows(copy))) == []
+    with pytest.raises(GapError, match="row 8 comes after row 5"):
+        again.accept(FileRows(copy).topic_id, 8)
+    for wrong in ("", "[]", '{"ab": 1}', f'{{"{"0" * 32}": -1}}', f'{{"{"0" * 32}": true}}'):
+        with pytest.raises(ConfigurationError):
+            FileLoad.from_json(wrong)
+
+
+def log_of(tmp_path: Path, base: MemoryLog | NoLog | None = None, **more: Any) -> FilesLog:
+    source = FileSource("rows", (str(tmp_path / "**/*.csv"),), "csv")
+    return FilesLog({"rows": source}, base or NoLog(), **more)
+
+
+def test_files_are_topics_in_the_order_of_their_paths_beside_another_log(tmp_path: Path) -> None:
+    base = MemoryLog("files beside")
+    base.create_topic("other", 1)
+    base.append("other", 0, b"x")
+    (tmp_path / "deep").mkdir()
+    for name, number in (("b.csv", 0), ("a.csv", 1), ("deep/c.csv", 2), ("z-copy.csv", 0)):
+        write(tmp_path / name, rows_of(number, 3))
+    looked: list[int] = []
+    log = log_of(tmp_path, base, looked=looked.append)
+    infos = log.describe(["rows", "other"])
+    assert [info.label and Path(info.label).name for info in infos.values()] == [
+        "a.csv",
+        "b.csv",
+        "c.csv",
+        "",
+    ]
+    log.describe(["rows"])
+    assert len(looked) == 4, "each file is looked at once, as long as it stays as it is"
+    (topic, info), *_ = infos.items()
+    assert topic == f"rows.{info.topic_id.hex()}"
+    tps = [(topic, 0), ("other", 0)]
+    assert log.bounds(tps) == {(topic, 0): Bounds(0, 3), ("other", 0): Bounds(0, 1)}
+    assert log.topic_ids([topic, "other"]) == {topic: info.topic_id, "other": infos["other"].topic_id}
+    ranges = [Range("other", infos["other"].topic_id, 0, 0, 1), Range(topic, info.topic_id, 0, 1, 3)]
+    for found in (log, pickle.loads(pickle.dumps(log))):  # noqa: S301 - our own
+        assert [[one.value() for one in block] for block in found.read_all(ranges)] == [
+            [b"x"],
+            [b'{"robot":"r1","screws":"1002"}', b'{"robot":"r2","screws":"1003"}'],
+        ]
+    log.commit("group", {(topic, 0): Commit(3), ("other", 0): Commit(1)})
+    assert log.committed("group", tps) == {("other", 0): Commit(1)}
+
+
+def test_a_file_that_is_gone_is_named_by_its_content(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", rows_of(0, 3))
+    log = log_of(tmp_path)
+    (topic,) = log.describe(["rows"])
+    path.unlink()
+    assert log.describe(["rows", topic]) == {}
+    with pytest.raises(ChangedFile, match=topic):
+        log.bounds([(topic, 0)])
+
+
+def test_a_bad_file_stops_or_is_left_out_with_one_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "a.csv", rows_of(0, 3))
+    (tmp_path / "b.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(UnreadableFile, match=r"b\.csv"):
+        log_of(tmp_path).describe(["rows"])
+    log = log_of(tmp_path, skip_bad=True)
+    for _ in range(3):
+        assert len(log.describe(["rows"])) == 1
+    assert caplog.text.count("b.csv") == 1
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_of_many_files_only_some_stay_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPEN", 2)
+    for number in range(5):
+        write(tmp_path / f"{number}.csv", rows_of(number, 30))
+    log = log_of(tmp_path)
+    infos = list(log.describe(["rows"]).values())
+    before = open_descriptors()
+    for start in range(0, 30, 10):
+        for info in infos:
+            part = Range(info.name, info.topic_id, 0, start, start + 10)
+            assert [one.offset() for block in log.read(part) for one in block] == list(
+                range(start, start + 10)
+            )
+            assert open_descriptors() <= before + 2
+    assert open_descriptors() == before
+
+
+def test_a_path_with_brackets_is_a_path_if_there_is_such_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "a[1].csv", rows_of(0, 2))
+    log = FilesLog({"rows": FileSource("rows", (str(path),), "csv")}, NoLog())
+    assert [info.label for info in log.describe(["rows"]).values()] == [str(path)]
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    log = FilesLog({"rows": FileSource("rows", (str(tmp_path),), "csv")}, NoLog())
+    with pytest.raises(ConfigurationError, match="is a folder; name its files"):
+        log.describe(["rows"])

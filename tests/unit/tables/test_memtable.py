@@ -1,0 +1,263 @@
+"""Goal: a memtable gives the same chunks for the same rows, whatever way they came, and takes nothing that is not a row.
+
+Method: plain objects, one record at a time with explicit offsets, and in blocks; against sorted dicts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from sqe_chain.errors import FlowError, PoisonError, RowOfAnotherType, RowTooLarge, RowWithoutKey
+from sqe_chain.tables import Column, TableSchema
+from sqe_chain.tables.files import TableFile, chunk_id_in, chunks_in, file_of, files_of, name_of
+from sqe_chain.tables.memtable import Memtable
+
+
+class Row(msgspec.Struct):
+    robot: str | None
+    at: int | None
+    bar: float | None = None
+    note: str | None = None
+    good: bool = True
+
+
+SCHEMA = TableSchema.of(Row, partition_key="robot", row_key="at")
+
+
+def rows(seed: int, count: int = 3_000) -> list[Row]:
+    random = Random(seed)
+    return [
+        Row(
+            f"r{random.randrange(7)}",
+            random.randrange(400),
+            random.choice([None, random.random()]),
+            random.choice([None, "é", "x" * 9]),
+            random.random() < 0.5,
+        )
+        for _ in range(count)
+    ]
+
+
+def raise_it(index: int, error: PoisonError) -> None:
+    raise AssertionError(index) from error
+
+
+def test_the_last_row_of_each_key_is_kept_in_the_order_of_keys() -> None:
+    found = Memtable(SCHEMA)
+    expected: dict[Any, Any] = {}
+    for offset, row in enumerate(rows(1)):
+        found.ingest(row, offset=offset + 100)
+        expected[row.robot, row.at] = (row.bar, row.note, row.good, offset)
+    flushed = found.flush(first_sequence=0)
+    got = [tuple(one.values()) for one in flushed.data.to_pylist()]
+    assert got == [(*key, *expected[key]) for key in sorted(expected)]
+    assert (found.min_offset, found.max_offset) == (100, 3_099)
+    assert flushed.replaced == 3_000 - len(expected)
+    starts = [(one.name.partition_key, one.start_key, one.end_key, one.rows) for one in flushed.chunks]
+    for key, start, end, count in starts:
+        own = sorted(at for robot, at in expected if robot == key.decode())
+        assert (start, end, count) == ((own[0],), (own[-1],), len(own))
+
+
+@pytest.mark.parametrize("size", [1, 7, 1_000, 3_000])
+def test_blocks_and_single_rows_give_the_same_chunks_and_the_same_bytes(size: int) -> None:
+    single, blocks = Memtable(SCHEMA, table="t"), Memtable(SCHEMA, table="t")
+    values = rows(2)
+    for value in values:
+        single.ingest(value)
+    for begin in range(0, len(values), size):
+        blocks.ingest_all(values[begin : begin + size], raise_it)
+    one, other = single.flush(5), blocks.flush(5)
+    assert one.chunks == other.chunks
+    assert [file.data for file in files_of(one)] == [file.data for file in files_of(other)]
+
+
+def test_a_chunk_is_the_same_whatever_lies_beside_it() -> None:
+    values = rows(3)
+    everything, alone = Memtable(SCHEMA), Memtable(SCHEMA)
+    everything.ingest_all(values, raise_it)
+    alone.ingest_all([value for value in values if value.robot == "r4"], raise_it)
+    (chunk,) = alone.flush().chunks
+    assert chunk in everything.flush().chunks
+
+
+def test_its_state_can_be_loaded() -> None:
+    found = Memtable(SCHEMA)
+    for offset, row in enumerate(rows(4, 1_500)):
+        found.ingest(row, offset=offset)
+    again = Memtable.load(SCHEMA, found.state())
+    assert (again.rows, again.min_offset, again.max_offset) == (1_500, 0, 1_499)
+    assert again.flush().chunks == found.flush().chunks
+    for memtable in (found, again):
+        memtable.ingest(Row("r1", 1, 0.5))
+    assert again.flush().chunks == found.flush().chunks
+
+
+def test_a_state_of_another_schema_and_other_bytes_are_refused() -> None:
+    other = TableSchema.of(Row, partition_key="robot", row_key="at", columns=["robot", "at"])
+    for state in (Memtable(other).state(), b"", b"nothing", Memtable(SCHEMA).state()[:40]):
+        with pytest.raises(ValueError, match="state"):
+            Memtable.load(SCHEMA, state)
+
+
+def test_clear_forgets_everything() -> None:
+    found = Memtable(SCHEMA)
+    found.ingest(Row("r1", 1), offset=3)
+    found.clear()
+    assert (found.rows, found.min_offset, found.flush().chunks) == (0, None, [])
+
+
+@dataclasses.dataclass
+class Everything:
+    key: bytes
+    day: dt.date
+    at: dt.datetime
+    flag: bool
+    small: int
+    exact: Decimal
+    many: list[int]
+    texts: list[str] | None
+
+
+EVERYTHING = TableSchema.of(
+    Everything,
+    partition_key="key",
+    row_key=("day", "at"),
+    columns=[
+        "key",
+        "day",
+        "at",
+        "flag",
+        Column("small", "int32"),
+        Column("exact", "decimal(10,2)"),
+        "many",
+        "texts",
+    ],
+)
+
+
+def everything(**other: Any) -> Everything:
+    noon = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
+    cells: dict[str, Any] = {"key": b"k", "day": noon.date(), "at": noon, "flag": True, "small": 1}
+    cells |= {"exact": Decimal("1.25"), "many": [1], "texts": None}
+    return Everything(**(cells | other))
+
+
+def test_all_types_of_columns_come_back_as_they_were() -> None:
+    found = Memtable(EVERYTHING)
+    values = [everything(), everything(key=b"l", texts=["a", "b"], many=[])]
+    found.ingest_all(values, raise_it)
+    flushed = found.flush()
+    got = [{k: v for k, v in one.items() if k != "_sqe_sequence"} for one in flushed.data.to_pylist()]
+    assert [Everything(**one) for one in got] == values
+    assert flushed.chunks[0].start_key == ("2026-01-02", 1_767_355_200_000_000)
+    assert flushed.chunks[0].minimum["exact"] == "1.25"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"key": None}, RowWithoutKey),
+        ({"at": None}, RowWithoutKey),
+        ({"key": "text"}, RowOfAnotherType),
+        ({"flag": 1}, RowOfAnotherType),
+        ({"small": True}, RowOfAnotherType),
+        ({"small": 1.0}, RowOfAnotherType),
+        ({"small": 2**31}, RowOfAnotherType),
+        ({"exact": Decimal("1.255")}, RowOfAnotherType),
+        ({"exact": 1.5}, RowOfAnotherType),
+        ({"many": [1, "2"]}, RowOfAnotherType),
+        ({"many": "12"}, RowOfAnotherType),
+        ({"texts": ["\ud800"]}, RowOfAnotherType),
+        ({"at": dt.datetime(2026, 1, 2)}, RowOfAnotherType),  # noqa: DTZ001 - that is the point
+        ({"day": dt.datetime(2026, 1, 2, tzinfo=dt.UTC)}, RowOfAnotherType),
+        ({"texts": ["x" * 2_000]}, RowTooLarge),
+    ],
+)
+def test_what_is_no_row_is_refused_by_its_name_and_leaves_nothing_behind(
+    wrong: dict[str, object], name: type[PoisonError]
+) -> None:
+    single, blocks = Memtable(EVERYTHING, max_row_bytes=1_000), Memtable(EVERYTHING, max_row_bytes=1_000)
+    bad = everything(**wrong)
+    with pytest.raises(name) as raised:
+        single.ingest(bad)
+    (column,) = wrong
+    assert repr(column) in str(raised.value)
+    failed: list[tuple[int, PoisonError]] = []
+    blocks.ingest_all(
+        [everything(), bad, everything(key=b"z")], lambda index, error: failed.append((index, error))
+    )
+    assert [(index, type(error)) for index, error in failed] == [(1, name)]
+    assert (single.rows, blocks.rows) == (0, 2)
+
+
+def test_values_of_another_type_are_refused() -> None:
+    failed: list[int] = []
+    found = Memtable(SCHEMA)
+    found.ingest_all([Row("r", 1), everything()], lambda index, _error: failed.append(index))
+    assert failed == [1]
+
+
+def test_nan_has_no_bounds_and_equals_itself() -> None:
+    first, second = Memtable(SCHEMA), Memtable(SCHEMA)
+    for found in (first, second):
+        found.ingest(Row("r", 1, math.nan))
+    assert first.flush().chunks == second.flush().chunks
+    assert "bar" not in first.flush().chunks[0].minimum
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partition_key": "nothing", "row_key": "at"},
+        {"partition_key": "robot", "row_key": ()},
+        {"partition_key": "robot", "row_key": "robot"},
+        {"partition_key": "bar", "row_key": "at"},
+        {"partition_key": "robot", "row_key": "at", "columns": ["robot"]},
+        {"partition_key": "robot", "row_key": "at", "columns": {"robot": "string", "at": "int63"}},
+        {
+            "partition_key": "robot",
+            "row_key": "at",
+            "columns": {"robot": "string", "at": "int64", "_sqe_x": "int64"},
+        },
+        {
+            "partition_key": "robot",
+            "row_key": "at",
+            "columns": {"robot": "string", "at": "int64", "AT": "int64"},
+        },
+        {"partition_key": "robot", "row_key": "at", "columns": []},
+    ],
+)
+def test_schemas_that_cannot_be_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(FlowError):
+        TableSchema.of(Row, **settings)
+
+
+def test_files_say_what_is_in_them() -> None:
+    import io  # noqa: PLC0415 - only here
+
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only here
+
+    found = Memtable(SCHEMA)
+    found.ingest_all(rows(5), raise_it)
+    flushed = found.flush()
+    (file,) = files_of(flushed)
+    assert TableFile.unpacked(file.packed()) == file
+    assert chunks_in(pq.read_metadata(io.BytesIO(file.data))) == flushed.chunks
+    assert file_of(flushed.data, flushed.chunks).data == file.data
+    several = files_of(flushed, rows_of_a_file=800)
+    assert len(several) > 1
+    assert sum(one.rows for one in several) == flushed.data.num_rows
+    assert [chunk for one in several for chunk in one.chunks] == flushed.chunks
+    own = "000000000007-9c1185a5c5e9fc54-00003"
+    assert chunk_id_in(f"_sqe_partition=3/{name_of(own, 2, file.digest)}") == own
+    with pytest.raises(ValueError, match="part-0"):
+        chunk_id_in("part-00000-uuid.parquet")

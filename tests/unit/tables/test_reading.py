@@ -1,0 +1,238 @@
+"""Goal: readers get the latest row of each key, while flushes and compactions go on, and read no more than they have to.
+
+Method: a table on disk, filled flush by flush; what DuckDB, Polars and pyarrow find is compared with a dict.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import msgspec
+import polars as pl
+import pytest
+from deltalake import DeltaTable
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.partitioner import partition_of
+from sqe_chain.ports import Flush, SinkClaim
+from sqe_chain.tables import TableSchema, compacting
+from sqe_chain.tables.arrow import ROWS_OF_A_PLAN
+from sqe_chain.tables.directory import TableDirectory
+from sqe_chain.tables.files import files_of
+from sqe_chain.tables.memtable import Memtable
+from sqe_chain.tables.reading import Table, open_table
+from sqe_chain.tables.sink import TableSink
+
+PARTS = 4
+USED = len({partition_of(f"r{number}".encode(), PARTS) for number in range(9)})
+START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+class Row(msgspec.Struct):
+    robot: str
+    at: dt.datetime
+    bar: float
+    flag: bool = True
+
+
+class Written:
+    """A table, and what it must hold."""
+
+    def __init__(self, at: Path) -> None:
+        self.address = str(at / "t")
+        schema = TableSchema.of(Row, partition_key="robot", row_key="at")
+        self.sink = TableSink(TableDirectory(self.address), schema, "t")
+        self.sink.claim(SinkClaim("f", "t", 1, "run", {}, dict.fromkeys(range(PARTS))))
+        self.known: dict[int, bytes | None] = {}
+        self.expected: dict[tuple[str, dt.datetime], float] = {}
+        self.number = 0
+
+    def flush(self, rows: list[Row]) -> None:
+        self.number += 1
+        memtables = [Memtable(self.sink.schema, table="t") for _ in range(PARTS)]
+        for row in rows:
+            memtables[partition_of(row.robot.encode(), PARTS)].ingest(row)
+            self.expected[row.robot, row.at] = row.bar
+        for part, memtable in enumerate(memtables):
+            files = files_of(memtable.flush(self.number * ROWS_OF_A_PLAN))
+            if files:
+                content = [(bytes([index]), file.packed()) for index, file in enumerate(files)]
+                known = self.known.get(part)
+                flush = Flush("f", "t", part, 1, "run", self.number, f"{self.number:032x}", content, known)
+                _, self.known[part] = self.sink.flush(flush)
+
+    @property
+    def table(self) -> Table:
+        return open_table(self.address)
+
+    def check(self) -> None:
+        assert as_dict(self.table.read()) == self.expected
+
+
+def as_dict(rows: Any) -> dict[tuple[str, dt.datetime], float]:
+    found = {(row["robot"], row["at"]): row["bar"] for row in rows.to_pylist()}
+    assert len(found) == rows.num_rows
+    return found
+
+
+def filled(at: Path, flushes: int = 6, seed: int = 3) -> Written:
+    found, random = Written(at), Random(seed)
+    for number in range(flushes):
+        minutes = [random.randrange(number * 20, number * 20 + 40) for _ in range(60)]
+        found.flush(
+            [
+                Row(f"r{random.randrange(9)}", START + dt.timedelta(minutes=minute), random.random())
+                for minute in minutes
+            ]
+        )
+    return found
+
+
+def test_the_latest_row_of_each_key_is_found(tmp_path: Path) -> None:
+    found = filled(tmp_path)
+    found.check()
+    rows = found.table.read(columns=["bar", "robot"])
+    assert rows.column_names == ["bar", "robot"]
+    assert sorted(rows["bar"].to_pylist()) == sorted(found.expected.values())
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_partition_key_and_a_range_of_row_keys(tmp_path: Path, *, compacted: bool) -> None:
+    found = filled(tmp_path)
+    if compacted:
+        found.table.compact()
+    low, high = START + dt.timedelta(minutes=30), START + dt.timedelta(minutes=50)
+    scan = found.table.scan("r4", row_key=(low, high))
+    wanted = {key: bar for key, bar in found.expected.items() if key[0] == "r4" and low <= key[1] <= high}
+    assert as_dict(scan.rows) == wanted
+    assert wanted
+    assert scan.files + scan.files_left_out == len(found.table.files())
+    other_parts = [
+        file for file in found.table.files() if f"_sqe_partition={partition_of(b'r4', PARTS)}/" not in file
+    ]
+    assert scan.files_left_out >= len(other_parts)
+    if not compacted:  # the flushes of other times, too
+        assert scan.files <= 3 < len(found.table.files()) - len(other_parts)
+
+
+def test_row_groups_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqe_chain.tables.files.ROW_GROUP", 10)
+    found = filled(tmp_path, flushes=1)
+    scan = found.table.scan("r4")
+    assert scan.row_groups < scan.row_groups + scan.row_groups_left_out
+    assert scan.rows_read <= 20 < len(found.expected)
+    assert as_dict(scan.rows) == {key: bar for key, bar in found.expected.items() if key[0] == "r4"}
+
+
+def test_an_older_version_of_a_row_is_never_found_by_its_value(tmp_path: Path) -> None:
+    found = Written(tmp_path)
+    found.flush([Row("r1", START, 1.0), Row("r2", START, 1.0)])
+    found.flush([Row("r1", START, 5.0)])
+    assert as_dict(found.table.read(where={"bar": (None, 2.0)})) == {("r2", START): 1.0}
+    assert as_dict(found.table.read(where={"bar": (2.0, None), "at": (START, START)})) == {("r1", START): 5.0}
+
+
+def test_wrong_names_are_refused(tmp_path: Path) -> None:
+    table = filled(tmp_path, 1).table
+    wrongs: list[dict[str, Any]] = [
+        {"columns": ["nothing"]},
+        {"where": {"nothing": (1, 2)}},
+        {"partition_key": ("a", "b")},
+    ]
+    for wrong in wrongs:
+        with pytest.raises(ConfigurationError):
+            table.read(**wrong)
+    with pytest.raises(ConfigurationError, match="there is no table"):
+        open_table(str(tmp_path / "nothing"))
+    with pytest.raises(ConfigurationError, match="retain_hours"):
+        table.vacuum(retain_hours=0)
+
+
+def test_duckdb_polars_and_pyarrow_find_the_same(tmp_path: Path) -> None:
+    found = filled(tmp_path)
+    delta = DeltaTable(found.address)
+    t = delta.to_pyarrow_dataset()
+    assert t.count_rows() > len(found.expected), "with rows that were replaced"
+    rows = duckdb.execute(found.table.latest_sql("t")).fetchall()
+    assert {(robot, at.astimezone(dt.UTC)): bar for robot, at, bar, _ in rows} == found.expected
+    lazy = pl.scan_delta(found.address).sort("_sqe_sequence").unique(["robot", "at"], keep="last")
+    assert {(row["robot"], row["at"]): row["bar"] for row in lazy.collect().to_dicts()} == found.expected
+    del t
+
+
+def test_compaction_merges_files_and_keeps_the_latest_rows(tmp_path: Path) -> None:
+    found = filled(tmp_path)
+    before = len(found.table.files())
+    done = found.table.compact()
+    assert (done.files_before, done.files_after) == (before, USED)
+    assert before > 3 * USED
+    assert done.rows_left_out > 0
+    found.check()
+    assert DeltaTable(found.address).to_pyarrow_dataset().count_rows() == len(found.expected)
+    assert found.table.compact().files_after == USED
+    chunks = found.table.chunks("r4")
+    assert [chunk.rows for chunk in chunks] == [len([key for key in found.expected if key[0] == "r4"])]
+    assert chunks[0].compacted is not None
+    found.flush([Row("r4", START, 9.0)])
+    found.check()
+    found.table.compact()
+    found.check()
+
+
+def test_a_reader_of_an_older_version_goes_on_while_files_are_merged(tmp_path: Path) -> None:
+    found = filled(tmp_path)
+    before = DeltaTable(found.address)
+    count = before.to_pyarrow_dataset().count_rows()
+    found.table.compact()
+    assert before.to_pyarrow_dataset().count_rows() == count
+
+
+def test_a_flush_during_a_compaction_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = filled(tmp_path)
+    between(
+        monkeypatch, lambda: found.flush([Row(f"r{number}", START, float(number)) for number in range(9)])
+    )
+    found.table.compact()
+    found.check()
+
+
+def test_of_two_compactions_at_once_one_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = filled(tmp_path)
+    between(monkeypatch, lambda: open_table(found.address).compact())
+    found.table.compact()
+    found.check()
+    assert DeltaTable(found.address).to_pyarrow_dataset().count_rows() == len(found.expected)
+
+
+def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = filled(tmp_path)
+    files = found.table.files()
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    between(monkeypatch, crash)
+    with pytest.raises(KeyboardInterrupt):
+        found.table.compact()
+    assert found.table.files() == files
+    found.check()
+    assert found.table.compact().files_after == USED
+    found.check()
+
+
+def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do it once, after a compaction has written its first files and before it commits them."""
+    put = compacting._put
+
+    def put_then_act(*arguments: Any) -> Any:
+        found = put(*arguments)
+        monkeypatch.setattr(compacting, "_put", put)
+        act()
+        return found
+
+    monkeypatch.setattr(compacting, "_put", put_then_act)

@@ -1,0 +1,302 @@
+"""Goal: a table takes each flush once, from its owner only, and whatever does not fit together stops by its name.
+
+Method: a sink on a Delta table on disk; runs, plans and state partitions are made up.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent
+from sqe_chain.ports import Flush, SinkClaim, SinkState
+from sqe_chain.tables import TableSchema
+from sqe_chain.tables.directory import Conflict, TableDirectory
+from sqe_chain.tables.files import files_of
+from sqe_chain.tables.memtable import Memtable
+from sqe_chain.tables.reading import open_table
+from sqe_chain.tables.sink import TableSink
+
+
+class Row(msgspec.Struct):
+    robot: str
+    at: int
+    bar: float = 0.0
+
+
+class Wider(Row):
+    note: str | None = None
+
+
+class Narrower(msgspec.Struct):
+    robot: str
+    at: int
+
+
+class Otherwise(msgspec.Struct):
+    robot: str
+    at: int
+    bar: str = ""
+
+
+def sink_of(at: Path, row: type = Row, **keys: Any) -> TableSink:
+    keys = {"partition_key": "robot", "row_key": "at"} | keys
+    return TableSink(TableDirectory(str(at / "t")), TableSchema.of(row, **keys), "t")
+
+
+def claimed(at: Path, epoch: int = 1, row: type = Row, **other: Any) -> TableSink:
+    found = sink_of(at, row)
+    found.claim(claim_of(epoch, **other))
+    return found
+
+
+def claim_of(epoch: int, **other: Any) -> SinkClaim:
+    given: dict[str, Any] = {"flow": "f", "stage": "t", "plans": {}, "known": {0: None, 1: None}} | other
+    return SinkClaim(epoch=epoch, run_id=given.pop("run_id", f"run-{epoch}"), **given)
+
+
+def flush_of(
+    sink: TableSink, number: int, *, epoch: int = 1, known: bytes | None = None, **other: Any
+) -> Flush:
+    memtable = Memtable(sink.schema, table="t")
+    for at in range(4):
+        memtable.ingest(sink.schema.payload("r1", at))  # type: ignore[misc]
+    rows = [(b"0", file.packed()) for file in files_of(memtable.flush(number << 31))]
+    given: dict[str, Any] = {"part": 0, "plan_id": f"{number:032x}", "run_id": f"run-{epoch}"} | other
+    return Flush("f", "t", epoch=epoch, number=number, rows=rows, known=known, **given)
+
+
+def test_a_flush_is_added_once(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    first = flush_of(sink, 3)
+    added, known = sink.flush(first)
+    assert (added, json.loads(known)["plan"]) == (4, 3)
+    assert sink.flush(first)[0] == 0
+    assert sink.look("f", "t", range(2)) == SinkState(1, frozenset({3}))
+    assert sink.flush(flush_of(sink, 5, known=known))[0] == 4
+    assert open_table(str(tmp_path / "t")).read().num_rows == 4
+    assert len(open_table(str(tmp_path / "t")).files()) == 2
+
+
+def test_a_file_that_is_there_is_not_written_again_and_never_replaced(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    flush = flush_of(sink, 3)
+    path = sink._put(flush, files_of_rows(flush))[0].path
+    file = tmp_path / "t" / path
+    before = file.stat()
+    sink.flush(flush)
+    assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+
+def files_of_rows(flush: Flush) -> list[Any]:
+    from sqe_chain.tables.files import TableFile  # noqa: PLC0415 - only here
+
+    return [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
+
+
+def test_an_older_run_adds_nothing(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    flush = flush_of(sink, 3)
+    claimed(tmp_path, 2)
+    with pytest.raises(Superseded):
+        sink.flush(flush)
+    with pytest.raises(Superseded):
+        sink.claim(claim_of(1))
+    with pytest.raises(Superseded):
+        sink.claim(claim_of(2, run_id="another"))
+    assert open_table(str(tmp_path / "t")).files() == []
+
+
+def test_an_older_run_that_looked_before_the_claim_adds_nothing(tmp_path: Path) -> None:
+    """The window between look and commit: the table itself refuses."""
+    sink = claimed(tmp_path)
+    snapshot = sink.directory.snapshot()
+    assert snapshot is not None
+    claimed(tmp_path, 2)
+    with pytest.raises(Conflict):
+        sink.directory.commit(snapshot, {"sqe-chain/f/t/0": 3, "sqe-chain/f/t/0/epoch": 1}, what="late")
+
+
+def test_other_state_partitions_do_not_get_in_each_others_way(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    snapshot = sink.directory.snapshot()
+    assert snapshot is not None
+    sink.flush(flush_of(sink, 3, part=1))
+    sink.directory.commit(snapshot, {"sqe-chain/f/t/0": 3}, what="beside it")
+    latest = sink.directory.snapshot()
+    assert latest is not None
+    assert [latest.marker(f"sqe-chain/f/t/{part}") for part in (0, 1)] == [3, 3]
+
+
+def test_another_plan_of_the_same_number_stops(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    sink.flush(flush_of(sink, 3))
+    with pytest.raises(TableInconsistent, match="two histories"):
+        sink.flush(flush_of(sink, 3, plan_id="f" * 32))
+
+
+def test_a_table_that_went_back_in_time_stops(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    shutil.copytree(tmp_path / "t", tmp_path / "backup")
+    _, later = sink.flush(flush_of(sink, 4, known=known))
+    shutil.rmtree(tmp_path / "t")
+    shutil.copytree(tmp_path / "backup", tmp_path / "t")
+    with pytest.raises(TableInconsistent, match="went back in time"):
+        sink.flush(flush_of(sink, 5, known=later))
+    with pytest.raises(TableInconsistent, match="went back in time"):
+        sink.claim(claim_of(2, known={0: later, 1: None}))
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(TableInconsistent, match="table is gone"):
+        sink.flush(flush_of(sink, 5, known=later))
+    with pytest.raises(TableInconsistent, match="there is no table"):
+        sink.claim(claim_of(2, known={0: later, 1: None}))
+    sink.claim(claim_of(2))  # a new flow
+    with pytest.raises(TableInconsistent, match="another table"):
+        sink.flush(flush_of(sink, 5, epoch=2, known=later))
+
+
+def test_a_store_that_went_back_in_time_stops(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    sink.flush(flush_of(sink, 4, known=known))
+    with pytest.raises(TableInconsistent, match="does not know"):
+        sink.claim(claim_of(2, known={0: known, 1: None}))
+    with pytest.raises(TableInconsistent, match="does not know"):
+        sink.claim(claim_of(2, plans={4: "f" * 32}, known={0: known, 1: None}))
+    sink.claim(
+        claim_of(2, plans={4: f"{4:032x}"}, known={0: known, 1: None})
+    )  # the crash between table and header
+    assert sink.flush(flush_of(sink, 4, epoch=2, known=known))[0] == 0
+    # The store lost acknowledged headers, and does plans of the same history again.
+    assert sink.flush(flush_of(sink, 3, epoch=2, known=None))[0] == 0
+
+
+def append_elsewhere(at: Path) -> None:
+    schema = pa.schema(DeltaTable(str(at / "t")).schema().to_arrow())
+    rows = pa.Table.from_pylist([{"robot": "r9", "at": 1, "_sqe_partition": 0}], schema=schema)
+    write_deltalake(str(at / "t"), rows, mode="append")
+
+
+def delete_elsewhere(at: Path) -> None:
+    DeltaTable(str(at / "t")).delete("at = 1")
+
+
+def delete_files_elsewhere(at: Path) -> None:
+    DeltaTable(str(at / "t")).delete()
+
+
+def optimize_elsewhere(at: Path) -> None:
+    sink = sink_of(at)
+    state = json.loads(sink.flush(flush_of(sink, 4, known=_known_of(at)))[1])
+    assert state["plan"] == 4
+    assert DeltaTable(str(at / "t")).optimize.compact()["numFilesAdded"] == 1
+
+
+def add_a_column_elsewhere(at: Path) -> None:
+    from deltalake import Field  # noqa: PLC0415 - only here
+    from deltalake.schema import PrimitiveType  # noqa: PLC0415 - only here
+
+    DeltaTable(str(at / "t")).alter.add_columns([Field("other", PrimitiveType("string"))])
+
+
+def _known_of(at: Path, number: int = 3) -> bytes:
+    table = DeltaTable(str(at / "t"))
+    return json.dumps({"plan": number, "table": str(table.metadata().id), "version": 2}).encode()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [append_elsewhere, delete_elsewhere, delete_files_elsewhere, optimize_elsewhere, add_a_column_elsewhere],
+)
+@pytest.mark.parametrize("at_claim", [True, False])
+def test_a_table_that_another_program_has_written_to_stops(
+    tmp_path: Path, elsewhere: Callable[[Path], None], at_claim: bool
+) -> None:
+    sink = claimed(tmp_path)
+    sink.flush(flush_of(sink, 3))
+    elsewhere(tmp_path)
+    number = DeltaTable(str(tmp_path / "t")).transaction_version("sqe-chain/f/t/0")
+    known = _known_of(tmp_path, number or 0)
+    files = len(DeltaTable(str(tmp_path / "t")).file_uris())
+    claim, flush = claim_of(2, known={0: known, 1: None}), flush_of(sink, 9, known=known)
+    act: Callable[[], object] = (lambda: sink.claim(claim)) if at_claim else (lambda: sink.flush(flush))
+    with pytest.raises(TableAltered) as raised:
+        act()
+    assert "another program" in str(raised.value)
+    assert len(DeltaTable(str(tmp_path / "t")).file_uris()) == files
+
+
+def test_maintenance_of_our_own_and_vacuum_are_no_alteration(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    _, known = sink.flush(flush_of(sink, 4, known=known))
+    table = open_table(str(tmp_path / "t"))
+    assert table.compact().files_after == 1
+    DeltaTable(str(tmp_path / "t")).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.vacuum()
+    sink.flush(flush_of(sink, 5, known=known))
+    assert table.read().num_rows == 4
+
+
+def test_a_table_of_another_program_is_not_touched(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "t"), pa.table({"x": [1]}))
+    with pytest.raises(TableAltered, match="has not created"):
+        claimed(tmp_path)
+    with pytest.raises(ConfigurationError, match="has not created"):
+        open_table(str(tmp_path / "t"))
+
+
+def test_two_stages_do_not_share_a_table(tmp_path: Path) -> None:
+    claimed(tmp_path)
+    with pytest.raises(TableAltered, match="directory of its own"):
+        claimed(tmp_path, flow="another")
+
+
+def test_columns_can_be_added(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    wider = sink_of(tmp_path, Wider)
+    wider.claim(claim_of(2, known={0: known, 1: None}))
+    wider.claim(claim_of(3, known={0: known, 1: None}))
+    wider.flush(flush_of(wider, 4, epoch=3, known=known))
+    table = open_table(str(tmp_path / "t"))
+    assert table.schema().names == ["robot", "at", "bar", "note"]
+    assert {row["note"] for row in table.read().to_pylist()} == {None}
+    assert table.compact().files_after == 1
+    with pytest.raises(Superseded):
+        sink.flush(flush_of(sink, 5, known=known))
+
+
+@pytest.mark.parametrize(
+    ("row", "what"), [(Narrower, "does not declare: bar"), (Otherwise, "column 'bar' is double")]
+)
+def test_columns_keep_their_type_and_are_not_taken_away(tmp_path: Path, row: type, what: str) -> None:
+    claimed(tmp_path)
+    with pytest.raises(TableAltered, match=what):
+        claimed(tmp_path, 2, row)
+
+
+def test_keys_are_permanent(tmp_path: Path) -> None:
+    claimed(tmp_path)
+    with pytest.raises(TableAltered, match="keys are permanent"):
+        sink_of(tmp_path, partition_key="at", row_key="robot").claim(claim_of(2))
+
+
+def test_a_half_written_file_is_no_file(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    flush = flush_of(sink, 3)
+    (file,) = files_of_rows(flush)
+    assert sink.directory.chunks("_sqe_partition=0/nothing.parquet") is None
+    torn = tmp_path / "t" / "_sqe_partition=0" / "torn.parquet"
+    torn.parent.mkdir()
+    torn.write_bytes(file.data[:-20])
+    assert sink.directory.chunks("_sqe_partition=0/torn.parquet") is None

@@ -1,0 +1,310 @@
+"""Goal: threads and coroutines append side by side, in order and exactly. Method: in one process, on a broker in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sqe_chain.errors import (
+    ConfigurationError,
+    LogClosed,
+    LogFull,
+    LogLocked,
+    LogUnwritable,
+    OutputTooLarge,
+    PartitionsMismatch,
+    RecordTooLarge,
+    Unavailable,
+)
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Record
+from tests.support.waiting import PATIENCE_S, eventually
+from tests.support.wal_faults import SMALL, TOPIC, Faults, FaultyBroker, counted, key_of, new_broker
+
+SMALL_LOG = Limits(8_192, 1_024, 1_024, 10, 1_024)
+
+
+def producer(
+    where: Any, broker: Any, *, limits: Limits = SMALL, timeout_s: float = PATIENCE_S, partitions: int = 2
+) -> DurableProducer:
+    return DurableProducer(
+        where, TOPIC, partitions=partitions, kafka=broker, limits=limits, timeout_s=timeout_s
+    )
+
+
+def test_threads_append_side_by_side(tmp_path: Path) -> None:
+    broker = new_broker("wal-threads")
+
+    def send(first: int) -> list[int]:
+        return [
+            one.append(b"%d" % number, key=b"thread %d" % first).offset for number in range(first, 400, 8)
+        ]
+
+    with producer(tmp_path, broker) as one:
+        with ThreadPoolExecutor(8) as pool:
+            offsets = list(pool.map(send, range(8)))
+        one.flush(timeout_s=PATIENCE_S)
+        assert one.status.waiting == 0
+    assert sorted(chain.from_iterable(offsets)) == list(range(400))
+    assert all(numbers == sorted(numbers) for numbers in offsets)
+    found = counted(broker)
+    assert sorted(found) == list(range(400))
+    for first in range(8):
+        assert [number for number in found if number % 8 == first] == list(range(first, 400, 8))
+
+
+def test_coroutines_append_side_by_side(tmp_path: Path) -> None:
+    broker = new_broker("wal-coroutines")
+
+    async def send() -> list[int]:
+        with producer(tmp_path, broker) as one:
+            receipts = await asyncio.gather(
+                *(one.append_async(b"%d" % number, key=key_of(number)) for number in range(500))
+            )
+            one.flush(timeout_s=PATIENCE_S)
+        return [receipt.offset for receipt in receipts]
+
+    assert sorted(asyncio.run(send())) == list(range(500))
+    assert sorted(counted(broker)) == list(range(500))
+
+
+def test_records_are_handed_over_without_waiting() -> None:
+    broker = new_broker("wal-submit")
+    with producer(MemoryFiles(), broker) as one:
+        pending = [one.submit(b"%d" % number) for number in range(50)]
+        receipts = [each.result() for each in pending]
+        assert all(each.done for each in pending)
+        one.flush(timeout_s=PATIENCE_S)
+    assert [receipt.offset for receipt in receipts] == list(range(50))
+    assert {receipt.partition for receipt in receipts} == {0, 1}, "records without a key are spread"
+    by_partition = {p: [r.sequence for r in receipts if r.partition == p] for p in (0, 1)}
+    assert by_partition == {0: list(range(25)), 1: list(range(25))}
+
+
+def test_several_records_are_written_together_or_not_at_all() -> None:
+    with producer(MemoryFiles(), new_broker("wal-many")) as one:
+        receipts = one.append_many([Record(b"%d" % number, b"key") for number in range(5)])
+        assert [receipt.offset for receipt in receipts] == list(range(5))
+        assert one.append_many([]) == []
+        with pytest.raises(RecordTooLarge, match="together or not at all"):
+            one.append_many([Record(bytes(500))] * 3)
+        assert [r.offset for r in asyncio.run(one.append_many_async([Record(b"x"), Record(b"y")]))] == [5, 6]
+        (group,) = {entry.epoch for entry in one.log.read(0)}
+        assert group == receipts[0].epoch
+
+
+def test_records_that_wait_are_published_by_the_next_run() -> None:
+    files, broker = MemoryFiles(), MemoryLog("wal-topic-missing")
+    broker.clear()
+    with producer(files, broker) as one:
+        one.append(b"0", key=b"key")
+        eventually(lambda: one.status.error is not None, "the missing topic is told")
+        assert isinstance(one.status.error, ConfigurationError)
+        assert "Topic robot.raw does not exist" in str(one.status.error)
+        with pytest.raises(Unavailable, match=r"1 records .* does not exist"):
+            one.flush(timeout_s=0)
+        one.close(timeout_s=0)
+    broker.create_topic(TOPIC, 2)
+    with producer(files, broker) as one:
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == [0]
+
+
+def test_a_topic_with_too_few_partitions_is_told() -> None:
+    broker = MemoryLog("wal-few-partitions")
+    broker.clear()
+    broker.create_topic(TOPIC, 1)
+    with producer(MemoryFiles(), broker) as one:
+        one.append(b"0")
+        eventually(lambda: isinstance(one.status.error, PartitionsMismatch), "it is told")
+        broker.grow(TOPIC, 3)
+        one.flush(timeout_s=PATIENCE_S)
+        assert one.status.error is None
+
+
+def test_kafka_away_and_back() -> None:
+    broker = new_broker("wal-away")
+    with producer(MemoryFiles(), broker) as one:
+        broker.set_down(down=True)
+        for number in range(30):
+            one.append(b"%d" % number, key=b"key")
+        eventually(lambda: isinstance(one.status.error, Unavailable), "it is told")
+        assert one.status.waiting == 30
+        broker.set_down(down=False)
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == list(range(30))
+
+
+def test_a_broker_that_fails_in_the_middle_doubles_nothing() -> None:
+    broker = new_broker("wal-fails")
+    faults = Faults(dict.fromkeys(range(1, 40, 3), "refused half"))
+    with producer(MemoryFiles(), FaultyBroker(broker, faults)) as one:
+        for number in range(30):
+            one.append(b"%d" % number, key=key_of(number))
+        one.flush(timeout_s=PATIENCE_S)
+    assert len(broker.records(TOPIC)) > 30
+    assert sorted(counted(broker)) == list(range(30))
+
+
+def test_too_large_for_the_topic_waits_and_is_told() -> None:
+    broker = new_broker("wal-large")
+    broker.configure(TOPIC, max_message_bytes=300)
+    with producer(MemoryFiles(), broker, partitions=1) as one:
+        one.append(b"0", key=b"key")
+        large = one.append(b"1".zfill(500), key=b"key")
+        one.append(b"2", key=b"key")
+        eventually(lambda: isinstance(one.status.error, OutputTooLarge), "it is told")
+        assert f"offset {large.offset} of the write-ahead log" in str(one.status.error)
+        assert one.status.published == 1
+        broker.configure(TOPIC, max_message_bytes=3_000)
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == [0, 1, 2]
+
+
+LARGE: Any = {"key": b"key", "headers": [("h", bytes(200))]}
+"""Where the log is full for one such record, it is for the next one."""
+
+
+def fill(one: DurableProducer) -> int:
+    """Append until the log is full; returns how many records were acknowledged."""
+    count = 0
+    while True:
+        try:
+            one.append(b"%d" % count, **LARGE, timeout_s=0)
+        except LogFull as error:
+            if "records wait for Kafka" in str(error):
+                return count
+        else:
+            count += 1
+
+
+def test_back_pressure_raises_or_waits() -> None:
+    broker = new_broker("wal-full")
+    broker.set_down(down=True)
+    with producer(MemoryFiles(), broker, limits=SMALL_LOG) as one:
+        count = fill(one)
+        assert count > 10
+        assert one.status.used_bytes <= one.status.max_bytes == 8_192
+        waiting = threading.Thread(target=lambda: one.append(b"%d" % count, **LARGE))
+        waiting.start()
+
+        async def wait() -> None:
+            with pytest.raises(LogFull):
+                await one.append_async(b"", **LARGE, timeout_s=0.01)
+            last = one.append_async(b"%d" % (count + 1), **LARGE)
+            await asyncio.wait_for(asyncio.gather(up(), last), PATIENCE_S)
+
+        async def up() -> None:
+            broker.set_down(down=False)
+
+        asyncio.run(wait())
+        waiting.join(PATIENCE_S)
+        assert not waiting.is_alive()
+        one.flush(timeout_s=PATIENCE_S)
+    assert sorted(counted(broker)) == list(range(count + 2))
+
+
+def test_a_full_disk_is_told_to_everyone_who_waits() -> None:
+    class FullDisk(MemoryFiles):
+        full = False
+
+        def append(self, name: str, data: bytes) -> None:
+            if self.full:
+                super().append(name, data[:7])
+                raise OSError(28, "No space left on device")
+            super().append(name, data)
+
+    disk, broker = FullDisk(), new_broker("wal-disk-full")
+    with producer(disk, broker) as one:
+        one.append(b"0", key=b"key")
+        disk.full = True
+        pending = [one.submit(b"no", key=b"key") for _ in range(3)]
+        for each in pending:
+            with pytest.raises(LogUnwritable, match="No space left on device"):
+                each.result()
+        with pytest.raises(LogUnwritable):
+            asyncio.run(one.append_async(b"no", key=b"key"))
+        disk.full = False
+        assert one.append(b"1", key=b"key").offset == 1
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == [0, 1]
+
+
+def test_a_closed_producer_takes_nothing() -> None:
+    one = producer(MemoryFiles(), new_broker("wal-closed"))
+    one.append(b"0")
+    one.close()
+    one.close()
+    with pytest.raises(LogClosed):
+        one.append(b"1")
+    with pytest.raises(LogClosed):
+        asyncio.run(one.append_async(b"1"))
+
+
+def test_who_waits_for_room_is_told_that_the_log_was_closed() -> None:
+    broker = new_broker("wal-closed-while-waiting")
+    broker.set_down(down=True)
+    one = producer(MemoryFiles(), broker, limits=SMALL_LOG)
+    fill(one)
+    told: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            one.append(b"1", **LARGE)
+        except LogClosed as error:
+            told.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    eventually(lambda: one._commit._waiting == 1, "it waits")
+    one.close(timeout_s=0)
+    waiting.join(PATIENCE_S)
+    assert len(told) == 1
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded, use of fork:DeprecationWarning")
+def test_a_fork_cannot_append() -> None:
+    with producer(MemoryFiles(), new_broker("wal-fork")) as one:
+        one.append(b"0")
+        child = os.fork()
+        if child == 0:
+            try:
+                one.append(b"1")
+            except LogLocked:
+                os._exit(7)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def test_a_callers_mistake_stops_nobody() -> None:
+    broker = new_broker("wal-mistakes")
+    mistakes: list[dict[str, Any]] = [
+        {"value": "text"}, {"value": b"", "key": 7}, {"value": b"", "headers": [("h", "text")]}, {"value": b"", "timestamp_ms": 1 << 70},
+    ]  # fmt: skip
+    with producer(MemoryFiles(), broker) as one:
+        for mistake in mistakes:
+            with pytest.raises(Exception, match=r".") as caught:
+                one.append(**mistake)
+            assert not isinstance(caught.value, LogUnwritable)
+        assert one.append(b"0").offset == 0
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == [0]
+
+
+def test_settings_go_with_an_address_only() -> None:
+    with pytest.raises(ConfigurationError, match="goes with an address"):
+        DurableProducer(MemoryFiles(), TOPIC, partitions=1, kafka=MemoryLog("x"), config={"a": "b"})
+
+
+def test_an_error_while_opening_releases_the_directory(tmp_path: Path) -> None:
+    producer(tmp_path, new_broker("wal-release")).close()
+    with pytest.raises(PartitionsMismatch):
+        producer(tmp_path, new_broker("wal-release"), partitions=3)
+    producer(LocalFiles(tmp_path), new_broker("wal-release")).close()
