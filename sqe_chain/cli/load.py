@@ -24,6 +24,7 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
     AbandonOption,
+    CreateTopicsOption,
     EngineOption,
     FilesOption,
     FlowArgument,
@@ -154,16 +155,7 @@ def load(  # noqa: PLR0913 - each is an option of the command
         bool,
         typer.Option("--close-windows", help="At the end close all windows and publish their final results."),
     ] = False,
-    create_topics: Annotated[
-        int | None,
-        typer.Option(
-            "--create-topics",
-            metavar="N",
-            min=0,
-            envvar="SQE_CHAIN_CREATE_TOPICS",
-            help="Create missing topics: outputs with the partitions that the flow declares, inputs with N.",
-        ),
-    ] = None,
+    create_topics: CreateTopicsOption = None,
     takeover: TakeoverOption = False,
     allow_weak_durability: WeakOption = False,
     max_records: Annotated[

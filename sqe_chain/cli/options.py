@@ -78,6 +78,17 @@ StoreOption = Annotated[
 TakeoverOption = Annotated[
     bool, typer.Option("--takeover", help="Do not wait for a run that seems alive; it is fenced off.")
 ]
+CreateTopicsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--create-topics",
+        metavar="N",
+        min=0,
+        envvar="SQE_CHAIN_CREATE_TOPICS",
+        help="Create missing topics: outputs with the partitions that the flow declares, inputs with N "
+        "(0: inputs must exist).",
+    ),
+]
 EngineOption = Annotated[
     Literal["spark", "inprocess"],
     typer.Option(

@@ -12,6 +12,7 @@ from sqe_chain.cli.loading import load_flow
 from sqe_chain.cli.options import (
     DEFAULTS,
     AbandonOption,
+    CreateTopicsOption,
     EngineOption,
     FilesOption,
     FlowArgument,
@@ -80,17 +81,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             "belongs before their end is late.",
         ),
     ] = False,
-    create_topics: Annotated[
-        int | None,
-        typer.Option(
-            "--create-topics",
-            metavar="N",
-            min=0,
-            envvar="SQE_CHAIN_CREATE_TOPICS",
-            help="Create missing topics: outputs with the partitions that the flow declares, inputs with N "
-            "(0: inputs must exist).",
-        ),
-    ] = None,
+    create_topics: CreateTopicsOption = None,
     takeover: Annotated[
         bool, typer.Option("--takeover", help="Claim the flow although another run seems alive.")
     ] = False,

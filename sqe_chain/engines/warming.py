@@ -42,6 +42,11 @@ def warm_up(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> 
         ChainError: something does not answer, or is wrong. The first batch will find it, too.
     """
     run_made_up_records()
+    open_connections(flow, log, stores)
+
+
+def open_connections(flow: Flow, log: Log, stores: Callable[[StageNode], StateStore]) -> None:
+    """The part that makes connections, for reading, publishing and persisting; arguments and errors as `warm_up`."""
     read_last_records(flow, log)
     connect(flow, log, stores)
 

@@ -11,7 +11,7 @@ from sqe_chain.engines import task
 from sqe_chain.engines.ahead import ahead
 from sqe_chain.engines.packing import PackedFlow
 from sqe_chain.engines.units import Key, Packed, UnitPacker, merged
-from sqe_chain.engines.warming import connect, read_last_records, run_made_up_records
+from sqe_chain.engines.warming import open_connections, run_made_up_records
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Log, Output, StateStore
@@ -134,8 +134,7 @@ class Tasks:
         Raises:
             ChainError: something does not answer, or is wrong. The first batch will find it, too.
         """
-        read_last_records(self._flow, self._setup.log)
-        connect(self._flow, self._setup.log, self._setup.store)
+        open_connections(self._flow, self._setup.log, self._setup.store)
 
     def process(self, job: Job, assigned: Sequence[Sequence[Portion]]) -> Done:
         """Run level 0, and level 1 if in place.
