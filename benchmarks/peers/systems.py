@@ -158,6 +158,10 @@ DECLARED: Mapping[Workload, str] = MappingProxyType({Workload.FOLD: "declared_fo
 """The same, with aggregates that are declared instead of folded."""
 
 
+BATCHES: Mapping[Workload, str] = MappingProxyType({Workload.FLAT_MAP: "batches"})
+"""The same, with a function over columns (`map_batches`)."""
+
+
 @dataclass(frozen=True)
 class SqeChain(System):
     """A variant of ours: `sqe-chain run` with the default settings.
@@ -226,11 +230,13 @@ SYSTEMS: tuple[System, ...] = (
     SqeChain("sqe-json", JSON),
     SqeChain("sqe-envelopes", ENVELOPES),
     SqeChain("sqe-declared", JSON, (), DECLARED),
+    SqeChain("sqe-batches", JSON, (), BATCHES),
     SqeChain("sqe-json-inprocess", JSON, IN_PROCESS),
     SqeChain("sqe-envelopes-inprocess", ENVELOPES, IN_PROCESS),
     SqeChain("sqe-declared-inprocess", JSON, IN_PROCESS, DECLARED),
     SqeChain("sqe-json-workers2", JSON, TWO_WORKERS),
     SqeChain("sqe-envelopes-workers2", ENVELOPES, TWO_WORKERS),
     SqeChain("sqe-declared-workers2", JSON, TWO_WORKERS, DECLARED),
+    SqeChain("sqe-batches-workers2", JSON, TWO_WORKERS, BATCHES),
 )
 """Everyone, in the order of each round."""
