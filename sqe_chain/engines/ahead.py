@@ -1,11 +1,8 @@
-"""Reads the ranges of a small batch at the same time: one after the other they would mostly wait for brokers."""
+"""Reads the ranges of a small batch together: one after the other they would mostly wait for brokers."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 from sqe_chain.ports import Log, Message, Range
 from sqe_chain.segment.results import Portion
@@ -15,35 +12,24 @@ Blocks = Iterable[Sequence[Message]]
 SMALL_RECORDS = 2_000
 """A batch of at most so many records is small: its records are all kept in memory before the first is looked at."""
 
-_READERS = 8
-
 
 def ahead(log: Log, portions: Sequence[Portion]) -> Callable[[Range], Blocks]:
-    """A function like `log.read`, which begins at once to read small batches.
+    """A function like `log.read`, which reads all ranges of a small batch with the first one.
 
     Args:
-        log: where the records are; several threads read from it.
+        log: where the records are.
         portions: what will be read.
     """
     wanted = [portion.read for portion in portions if portion.read.start < portion.read.stop]
     records = sum(one.stop - one.start for one in wanted)
-    if len(wanted) <= 1 or records > SMALL_RECORDS:
+    if records > SMALL_RECORDS:
         return log.read
-    pool = _pool(os.getpid())
-    begun = {one: pool.submit(_all, log, one) for one in wanted}
+    found: dict[Range, Sequence[Message]] = {}
 
     def read(one: Range) -> Blocks:
-        found = begun.pop(one, None)
-        return log.read(one) if found is None else found.result()
+        if not found:
+            found.update(zip(wanted, log.read_all(wanted), strict=True))
+        block = found.get(one)
+        return [block] if block else []
 
     return read
-
-
-def _all(log: Log, wanted: Range) -> Sequence[Sequence[Message]]:
-    return list(log.read(wanted))
-
-
-@cache
-def _pool(_pid: int) -> ThreadPoolExecutor:
-    """The threads of this process: those of its parent do not exist here."""
-    return ThreadPoolExecutor(_READERS, "sqe-chain read")

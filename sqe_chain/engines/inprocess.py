@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from sqe_chain.engines.ahead import ahead
-from sqe_chain.engines.task import Applied, apply, collecting_rarely, own_sink, publish, publish_blocks
+from sqe_chain.engines.task import Applied, apply_all, collecting_rarely, own_sink, publish, publish_blocks
 from sqe_chain.engines.warming import warm_up
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
@@ -24,7 +24,7 @@ class InProcessEngine:
         flow: the flow.
         log: where to read and publish.
         stores: the store of a stage.
-        threads: read the partitions of a small batch at the same time.
+        threads: read the partitions of a small batch, and write changed states, at the same time.
         sinks: where a stage writes its rows, if not into the store; by default what its kind says.
     """
 
@@ -68,12 +68,11 @@ class InProcessEngine:
         """Write the changed states of one level."""
         if self._job is None:
             return 0
-        rows = 0
-        for states in self._states:
-            if states.level == level:
-                store = self._stores(self._flow.stage_at(states.stage))
-                rows += apply(self._flow, self._job, store, states, Applied(plan_id, before), self._sinks)
-        return rows
+        states = [one for one in self._states if one.level == level]
+        applied = Applied(plan_id, before)
+        return apply_all(
+            self._flow, self._job, self._stores, states, applied, self._sinks, threads=self._threads
+        )
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish at once; keep nothing."""

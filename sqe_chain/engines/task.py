@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from sqe_chain.segment.states import persist
 from sqe_chain.segment.views import view_of
 
 _TRACE_LINES = 12
+_WRITERS = 8
 _GC_THRESHOLDS = 50_000, 20, 50  # a task makes many small objects, which mostly hold no others
 
 
@@ -60,6 +62,41 @@ def apply(
     return persist(
         store, job.transition, applied.plan_id, stage.name, states.part, states.rows, before, view_of(stage)
     )
+
+
+def apply_all(
+    flow: Flow,
+    job: Job,
+    stores: Stores,
+    states: Sequence[States],
+    applied: Applied,
+    sinks: Callable[[StageNode], Sink | None] = own_sink,
+    *,
+    threads: bool = True,
+) -> int:
+    """Write changed states of one level; returns the rows written.
+
+    Args:
+        flow: the flow.
+        job: the attempt.
+        stores: the store of a stage.
+        states: of one level.
+        applied: the plan.
+        sinks: where a stage writes its rows, if not into the store.
+        threads: several cells are written at the same time: each waits until a disk has them. Rows of a sink are written one
+            after the other.
+    """
+
+    def write(one: States) -> int:
+        return apply(flow, job, stores(flow.stage_at(one.stage)), one, applied, sinks)
+
+    together, apart = list[States](), list[States]()
+    for one in states:
+        (together if threads and sinks(flow.stage_at(one.stage)) is None else apart).append(one)
+    if len(together) <= 1:
+        return sum(map(write, together + apart))
+    with ThreadPoolExecutor(min(_WRITERS, len(together)), "sqe-chain persist") as pool:
+        return sum(pool.map(write, together)) + sum(map(write, apart))
 
 
 def publish(log: Log, outputs: Iterable[Sequence[Output]]) -> None:

@@ -169,6 +169,8 @@ class Log(Protocol):
     def describe(self, topics: Iterable[str]) -> dict[str, TopicInfo]:
         """What the broker knows about these topics; a topic that does not exist is absent.
 
+        Settings of a topic may be what they were a second ago; which topics there are, their ids and partitions are not.
+
         Raises:
             Unavailable: no answer.
             ConfigurationError: the broker has no topic ids, or refuses the login.

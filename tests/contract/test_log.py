@@ -188,6 +188,34 @@ def test_many_short_ranges_are_read_at_the_same_time(log: Log, topic: str) -> No
         log.read_all([*ranges, wanted(log, topic, 2, 5, partition=1, leader_epoch=8)])
 
 
+def test_short_ranges_of_many_partitions_are_exact(log: Log, topic: str) -> None:
+    """More is there, before and behind, in each partition; and a partition may be asked for twice, or for nothing."""
+    publish(log, outputs(topic, 60) + outputs(topic, 60, partition=1, first=100))
+    for epoch in (0, 1):  # the epoch of the records, if it is known
+        ranges = [
+            wanted(log, topic, 20, 30, leader_epoch=epoch),
+            wanted(log, topic, 0, 60, partition=1),
+            wanted(log, topic, 59, 60, leader_epoch=epoch),
+            wanted(log, topic, 7, 7, partition=1),
+        ]
+        found = log.read_all(ranges)
+        assert [[int(message.value() or b"") for message in records] for records in found] == [
+            list(range(20, 30)),
+            list(range(100, 160)),
+            [59],
+            [],
+        ]
+
+
+def test_of_many_ranges_the_one_that_was_truncated_is_named(log: Log, topic: str) -> None:
+    publish(log, outputs(topic, 5) + outputs(topic, 5, partition=1))
+    whole = wanted(log, topic, 0, 5)
+    broken = wanted(log, topic, 2, 5, partition=1, leader_epoch=8)
+    with pytest.raises(TruncatedInput, match=rf"{topic}\[1\] from 2 to 5"):
+        log.read_all([whole, broken])
+    assert len(log.read_all([whole])[0]) == 5
+
+
 def test_a_log_that_ends_before_the_range_does_is_truncated(log: Log, topic: str) -> None:
     publish(log, outputs(topic, 5))
     with pytest.raises(TruncatedInput, match=rf"{topic}\[0\] from 2 to 6"):

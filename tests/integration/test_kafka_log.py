@@ -86,8 +86,11 @@ def wanted(log: KafkaLog, topic: str, start: int, stop: int, leader_epoch: int =
 
 
 def read(log: KafkaLog, read_range: Range) -> list[tuple[int, int]]:
-    """Offset and value of each record."""
-    return [(m.offset(), int(m.value() or b"-1")) for block in log.read(read_range) for m in block]
+    """Offset and value of each record, read in both ways."""
+    found = [(m.offset(), int(m.value() or b"-1")) for block in log.read(read_range) for m in block]
+    (together,) = log.read_all([read_range])
+    assert [(m.offset(), int(m.value() or b"-1")) for m in together] == found
+    return found
 
 
 def bounds(log: KafkaLog, topic: str) -> Bounds:
@@ -121,6 +124,34 @@ def transact(producer: Producer, topic: str, *values: int, commit: bool | None) 
 def wait_until_stable(log: KafkaLog, topic: str, end: int) -> None:
     eventually(lambda: bounds(log, topic).stable_end >= end, f"{topic} is stable up to {end}")
     assert bounds(log, topic) == Bounds(0, end)
+
+
+def test_a_topic_created_again_has_its_own_settings(kafka: str, log: KafkaLog) -> None:
+    """Settings are read once a second; they are those of a topic, not of a name."""
+    topic = created(kafka, max_message_bytes="5000")
+    assert log.describe([topic])[topic].max_message_bytes == 5_000
+    log.delete_topic(topic)
+    eventually(lambda: not log.topic_ids([topic]), f"{topic} is gone")
+    asker = driver.AdminClient({"bootstrap.servers": kafka})
+    again = driver.NewTopic(topic, 2, config={"max.message.bytes": "7000"})
+    asker.create_topics([again])[topic].result(PATIENCE_S)
+    log.create_topic(topic, 2)
+    found = log.describe([topic])[topic]
+    assert (found.max_message_bytes, found.partitions) == (7_000, 2)
+
+
+def test_settings_that_change_are_seen_within_seconds(kafka: str, log: KafkaLog) -> None:
+    topic, other = created(kafka), created(kafka)
+    assert log.describe([topic, other])[topic].max_message_bytes == 1_048_588
+    asker = driver.AdminClient({"bootstrap.servers": kafka})
+    entry = driver.ConfigEntry(
+        "max.message.bytes", "9000", incremental_operation=driver.AlterConfigOpType.SET
+    )
+    resource = driver.ConfigResource(driver.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    asker.incremental_alter_configs([resource])[resource].result(PATIENCE_S)
+    eventually(
+        lambda: log.describe([topic, other])[topic].max_message_bytes == 9_000, "the new limit is seen"
+    )
 
 
 def test_aborted_records_are_not_read_and_open_ones_hold_the_rest_back(kafka: str, log: KafkaLog) -> None:

@@ -21,10 +21,11 @@ from sqe_chain.engines.spark.rows import FAILURE, ORDER, OUTPUTS, RESULT, SCHEMA
 from sqe_chain.engines.spark.session import gist, is_gone, own_session
 from sqe_chain.engines.spark.shipping import ship
 from sqe_chain.engines.spark.tasks import SmallTask, Work
-from sqe_chain.engines.task import Applied, apply, publish, raise_first, records_in
+from sqe_chain.engines.task import Applied, apply_all, publish, raise_first, records_in
 from sqe_chain.engines.warming import connect
 from sqe_chain.errors import ChainError, ConfigurationError, EngineLost
 from sqe_chain.flow import Flow
+from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Log, StateStore
 from sqe_chain.segment.level import levels
 from sqe_chain.segment.results import Job, Portion, Report, spread
@@ -166,11 +167,11 @@ class SparkEngine:
             with _spark_errors():
                 cached = _tagged(self._frames[at], STATES, FAILURE)
                 rows += sum(result.rows for result in _collect(cached.mapInArrow(task, SCHEMA)))
-        for states in (states for result in self._results for states in result.states):
-            if states.level == level:
-                store = self._stores[self._flow.stage_at(states.stage).store or ""]
-                rows += apply(self._flow, job, store, states, applied)
-        return rows
+        states = [one for result in self._results for one in result.states if one.level == level]
+        return rows + apply_all(self._flow, job, self._store, states, applied)
+
+    def _store(self, stage: StageNode) -> StateStore:
+        return self._stores[stage.store or ""]
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """Read, transform and publish in one job that keeps nothing."""

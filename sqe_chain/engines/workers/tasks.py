@@ -176,12 +176,10 @@ class Tasks:
 
     def persist(self, level: int, applied: task.Applied) -> int:
         """Write the changed states of one level; returns the rows written."""
-        rows = 0
-        for states in self._states:
-            if states.level == level and self._job is not None:
-                store = self._setup.store(self._flow.stage_at(states.stage))
-                rows += task.apply(self._flow, self._job, store, states, applied)
-        return rows
+        if self._job is None:
+            return 0
+        states = [one for one in self._states if one.level == level]
+        return task.apply_all(self._flow, self._job, self._setup.store, states, applied)
 
     def republish(self, job: Job, portions: Sequence[Portion]) -> Report:
         """For a flow without stages: read, transform and publish."""

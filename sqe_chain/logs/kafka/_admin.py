@@ -7,7 +7,7 @@ import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import confluent_kafka.admin
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection
@@ -39,6 +39,9 @@ _CONFIRMATIONS = 3
 _CONFIRMATION_S = 0.02
 """A new topic counts as known after this many answers in a row, and the time between them."""
 
+_CONFIG_S = 1.0
+"""How old the settings of a topic may be: reading them costs more than everything else that a small batch asks."""
+
 _SLICE_S = 0.1
 """How often a wait checks what the client's threads report."""
 
@@ -53,11 +56,20 @@ class _StaleMetadata(ConfigurationError):
     """The client's cached metadata lacks a partition; a new client may find it."""
 
 
+class _Config(NamedTuple):
+    """Settings of a topic, when they were read and of which topic."""
+
+    read_s: float
+    topic_id: bytes
+    entries: Mapping[str, str]
+
+
 class Admin:
     """The admin client of one process."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._known: dict[str, _Config] = {}
         self._attempt_s = settings.timeout_s / _ATTEMPTS
         self._renew()
 
@@ -77,23 +89,37 @@ class Admin:
     def _describe_now(self, names: list[str]) -> dict[str, TopicInfo]:
         if not names:
             return {}
+        known = {name: self._known[name] for name in names if name in self._known}
+        if (
+            len(known) < len(names)
+            or min(one.read_s for one in known.values()) < time.monotonic() - _CONFIG_S
+        ):
+            return self._read_whole(names)
+        found = self._descriptions(names)
+        if any(known[name].topic_id != self.topic_id(about) for name, about in found.items()):
+            return self._read_whole(names)
+        return {name: self._info(about, known[name].entries) for name, about in found.items()}
+
+    def _read_whole(self, names: list[str]) -> dict[str, TopicInfo]:
+        """Read descriptions and settings of topics."""
+        read_s = time.monotonic()
         settings = self._configs(names)  # both requests are under way at the same time
         found = self._descriptions(names)
-        configs = {
-            name: self._result_unless(
-                _UNKNOWN_TOPIC, settings[name], f"Reading the configuration of topic {name}"
-            )
-            for name in found
-        }
-        if any(config is None for config in configs.values()):  # created or deleted in between
-            raise _StaleMetadata(
-                f"Kafka at {self._settings.bootstrap} does not know {', '.join(names)} everywhere yet."
-            )
-        return {name: self._info(about, configs[name] or {}) for name, about in found.items()}
+        infos = {}
+        for name, about in found.items():
+            doing = f"Reading the configuration of topic {name}"
+            config = self._result_unless(_UNKNOWN_TOPIC, settings[name], doing)
+            if config is None:  # created or deleted in between
+                raise _StaleMetadata(
+                    f"Kafka at {self._settings.bootstrap} does not know {', '.join(names)} everywhere yet."
+                )
+            entries = {entry: one.value for entry, one in config.items() if one.value is not None}
+            self._known[name] = _Config(read_s, self.topic_id(about), entries)
+            infos[name] = self._info(about, entries)
+        return infos
 
-    def _info(self, about: Any, entries: Mapping[str, Any]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
+    def _info(self, about: Any, config: Mapping[str, str]) -> TopicInfo:  # noqa: ANN401 - the driver's TopicDescription
         """A `TopicInfo` from a description and the topic's settings."""
-        config = {name: entry.value for name, entry in entries.items() if entry.value is not None}
         # Brokers before 3.6 have one limit for both directions; 3.x uses it where the newer one is not set.
         either = int(config.get("message.timestamp.difference.max.ms", NO_LIMIT))
         before_ms = int(config.get("message.timestamp.before.max.ms", NO_LIMIT))

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
 
 from sqe_chain.engines.ahead import SMALL_RECORDS, ahead
 from sqe_chain.errors import Unavailable
-from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.ports import Message, Range
+from sqe_chain.logs.memory import MemoryLog, MemoryMessage
+from sqe_chain.ports import Range
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.results import Portion
 
 PARTITIONS = 3
 
 
-class MeetingLog(MemoryLog):
-    """Each of its readers waits for all others, as long as `meeting` is set."""
+class CountingLog(MemoryLog):
+    """Counts how often it is asked."""
 
-    meeting: threading.Barrier | None = None
+    asked = 0
 
-    def read(self, read_range: Range) -> Iterator[Sequence[Message]]:  # type: ignore[override]
-        if MeetingLog.meeting is not None:
-            MeetingLog.meeting.wait(60)
-        yield from super().read(read_range)
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[MemoryMessage]]:
+        CountingLog.asked += 1
+        return super().read_all(ranges)
 
 
 def portions(log: MemoryLog, records: int) -> list[Portion]:
@@ -41,16 +40,22 @@ def portions(log: MemoryLog, records: int) -> list[Portion]:
     ]
 
 
-def test_a_small_batch_is_read_at_once_and_given_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = MeetingLog(uuid4().hex)
+def test_a_small_batch_is_read_together_and_given_in_any_order() -> None:
+    log, before = CountingLog(uuid4().hex), CountingLog.asked
     small = portions(log, 5)
-    monkeypatch.setattr(MeetingLog, "meeting", threading.Barrier(PARTITIONS))
     read = ahead(log, small)
-    for portion in reversed(small):
+    for portion in [*reversed(small), small[0]]:  # one of them once more
         found = [message.value() for block in read(portion.read) for message in block]
         assert found == [b"%d/%d" % (portion.read.partition, number) for number in range(5)]
-    monkeypatch.setattr(MeetingLog, "meeting", None)
-    assert [len(block) for block in read(small[0].read)] == [5], "it may be read once more"
+    assert CountingLog.asked == before + 1
+
+
+def test_what_compaction_has_emptied_gives_nothing() -> None:
+    log = MemoryLog(uuid4().hex)
+    first = portions(log, 2)[0]
+    log.compact("t", 0)
+    emptied = replace(first.read, stop=1)
+    assert list(ahead(log, [replace(first, read=emptied)])(emptied)) == []
 
 
 def test_a_large_batch_is_not_kept_in_memory() -> None:

@@ -165,10 +165,8 @@ def test_a_full_buffer_loses_no_record_and_no_order(writer: Any) -> None:
 @pytest.mark.parametrize("name", CODES)
 def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)
-    monkeypatch.setattr(reader, "_consumer", Driver("", failing(name)))
-    monkeypatch.setattr(
-        reader._consumer, "consume", lambda *_: [Report(failing(name).args[0])], raising=False
-    )
+    monkeypatch.setattr(reader, "consumer", Driver("", failing(name)))
+    monkeypatch.setattr(reader.consumer, "consume", lambda *_: [Report(failing(name).args[0])], raising=False)
     monkeypatch.setattr("sqe_chain.logs.kafka._reader._error", Report.error)
     with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
         list(reader.read(WANTED))
@@ -178,7 +176,7 @@ def test_of_a_record_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", CODES)
 def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)
-    monkeypatch.setattr(reader, "_consumer", Driver(call, failing(name)))
+    monkeypatch.setattr(reader, "consumer", Driver(call, failing(name)))
     READERS.give_back(NOWHERE, reader)
     wanted = Range("t", b"", 0, 5, 10, leader_epoch=3)
     with pytest.raises(ChainError, match=r"Reading t\[0\]|did not answer"):
@@ -187,7 +185,7 @@ def test_of_the_consumer(name: str, call: str, monkeypatch: pytest.MonkeyPatch) 
 
 def test_of_the_consumer_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(NOWHERE)
-    monkeypatch.setattr(reader, "_consumer", Driver("unassign", failing("_STATE")))
+    monkeypatch.setattr(reader, "consumer", Driver("unassign", failing("_STATE")))
     monkeypatch.setattr(reader, "read", lambda _: iter([[], []]))
     READERS.give_back(NOWHERE, reader)
     blocks = read(NOWHERE, WANTED)
