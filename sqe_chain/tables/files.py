@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -82,19 +82,22 @@ def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[Tab
         flushed: what the memtable gave.
         rows_of_a_file: a file has more only where one chunk has.
     """
-    files: list[TableFile] = []
+    return [file_of(rows, chunks) for rows, chunks in split(flushed, rows_of_a_file)]
+
+
+def split(flushed: Flushed, rows_of_a_file: int) -> Iterator[tuple[Any, list[ChunkInfo]]]:
+    """Rows and chunks of each file; see `files_of`."""
     start = 0
     own: list[ChunkInfo] = []
     rows = 0
     for chunk in flushed.chunks:
         if own and rows + chunk.rows > rows_of_a_file:
-            files.append(file_of(flushed.data.slice(start, rows), own))
+            yield flushed.data.slice(start, rows), own
             start, own, rows = start + rows, [], 0
         own.append(chunk)
         rows += chunk.rows
     if own:
-        files.append(file_of(flushed.data.slice(start, rows), own))
-    return files
+        yield flushed.data.slice(start, rows), own
 
 
 def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN401 - an Arrow table

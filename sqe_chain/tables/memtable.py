@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -65,6 +66,7 @@ class Memtable:
         table: name of the table, for the names of chunks.
         version: of the table, from 0.
         max_row_bytes: largest row, in bytes of its cells.
+        max_key_bytes: longest keys of a row together, in bytes of texts and bytes; None: no limit of their own.
 
     Attributes:
         min_offset: smallest offset of a row that is here; None: no row had one.
@@ -78,8 +80,10 @@ class Memtable:
         table: str = "",
         version: int = 0,
         max_row_bytes: int = MAX_ROW_BYTES,
+        max_key_bytes: int | None = None,
     ) -> None:
         self.schema = schema
+        self._max_key_bytes = max_key_bytes
         self._table, self._version = table, version
         self._max_row_bytes = max_row_bytes
         self._arrow = arrow_schema(schema)
@@ -236,7 +240,8 @@ class Memtable:
             return None
         block = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
         keyed = not any(arrays[number].null_count for number in self._keys)
-        return block if keyed and block.nbytes <= self._max_row_bytes else None
+        fits = block.nbytes <= self._max_row_bytes and self._longest_key(block) <= (self._max_key_bytes or 0)
+        return block if keyed and fits else None
 
     def _block_of(self, rows: Sequence[tuple[object, ...]]) -> Any:  # noqa: ANN401 - pyarrow has no types
         arrays = []
@@ -258,6 +263,19 @@ class Memtable:
             raise RowTooLarge(
                 f"a row of {block.nbytes} bytes; the table takes {self._max_row_bytes} (column {largest!r} has {sizes[largest]})"
             )
+
+        longest = self._longest_key(block)
+        if longest > (self._max_key_bytes or 0):
+            raise RowTooLarge(f"a row with keys of {longest} bytes; the table takes {self._max_key_bytes}")
+
+    def _longest_key(self, block: Any) -> int:  # noqa: ANN401 - pyarrow has no types
+        """Of rows: the longest texts and bytes of their keys; 0 where there is no limit."""
+        cells = [block.column(number) for number in self._keys]
+        texts = [one for one in cells if pa.types.is_string(one.type) or pa.types.is_binary(one.type)]
+        if self._max_key_bytes is None or not texts:
+            return 0
+        lengths = functools.reduce(pc.add, (pc.binary_length(one) for one in texts))
+        return int(pc.max(lengths).as_py() or 0)
 
     def _note(self, offset: int | None) -> None:
         if offset is not None:
