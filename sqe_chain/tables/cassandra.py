@@ -103,7 +103,7 @@ class CassandraRows:
 
     def heads(self, parts: Sequence[int]) -> list[PartHead]:
         """See `ChunkRows`; serial reads."""
-        read = f"SELECT {', '.join(HEAD_COLUMNS)} FROM {self._heads} WHERE {_PART} AND chunk_set = ''"
+        read = f"SELECT {', '.join(HEAD_COLUMNS)} FROM {self._heads} WHERE {_PART} LIMIT 1"
         answers = self._client.together([(read, (*self._table, part)) for part in parts], serial=True)
         return [PartHead(*rows[0]) if rows else PartHead() for rows in answers]
 

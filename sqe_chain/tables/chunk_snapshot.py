@@ -115,7 +115,7 @@ class ChunkSnapshot:
     def foreign_commit(self, since: int) -> str | None:
         """See `Snapshot`: nothing tells of it."""
         del since
-        return None  # noqa: RET501 - it may be a text elsewhere
+        return None
 
     def _load(self, parts: Sequence[int]) -> None:
         """Read chunk sets until they are those of a head that is known to stand."""

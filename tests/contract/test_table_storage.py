@@ -1,5 +1,4 @@
-"""The contract of `tables.storage.Storage`, tested with every place of tables: Delta Lake on disk, chunks in memory, chunks in a real
-Cassandra.
+"""The contract of `tables.storage.Storage`: Delta Lake on disk, chunks in memory, chunks in a real Cassandra.
 
 Goal: a place adds each flush once, from its owner only, shows it as a whole, and keeps it through compactions and crashes.
 """
@@ -17,7 +16,7 @@ import pytest
 
 from sqe_chain.errors import Superseded, TableAltered, TableInconsistent, Unavailable
 from sqe_chain.ports import SinkState
-from sqe_chain.protocol.environment import When
+from sqe_chain.protocol.interfaces import When
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.tables.storage import Conflict, Storage, storage_at
 from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault
