@@ -2,7 +2,7 @@
 
 Both get the same objects. Ours: memtable, sort, checksums, statistics, Parquet, commit to the Delta table, all on disk when it
 returns. Plain: columns by a comprehension each, one `write_table`, on disk when it returns; it sorts nothing and proves nothing.
-Rows are checked afterwards. No server.
+Rows are checked afterwards. No server. With `--cassandra`: see `benchmarks.cassandra_tables`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,7 +31,6 @@ from sqe_chain.ports import Flush, SinkClaim
 from sqe_chain.tables import Memtable, TableSchema, open_table
 from sqe_chain.tables.arrow import ROWS_OF_A_PLAN
 from sqe_chain.tables.directory import TableDirectory
-from sqe_chain.tables.files import files_of
 from sqe_chain.tables.sink import TableSink
 
 ROWS, BLOCK, ROUNDS = 1_000_000, 1_000, 3
@@ -94,7 +94,7 @@ def flush_to(sink: TableSink, rows: list[Reading], number: int, part: int, known
     memtable = Memtable(SCHEMA, table="readings")
     for begin in range(0, len(rows), BLOCK):
         memtable.ingest_all(rows[begin : begin + BLOCK], _never)
-    files = files_of(memtable.flush(number * ROWS_OF_A_PLAN))
+    files = sink.storage.files_of(memtable.flush(number * ROWS_OF_A_PLAN))
     content = [(bytes([index]), file.packed()) for index, file in enumerate(files)]
     _, told = sink.flush(Flush("flow", "readings", part, 1, "run", number, f"{number:032x}", content, known))
     return told
@@ -181,6 +181,11 @@ def main() -> None:
     out = Console(highlight=False, soft_wrap=True)
     for name, fact in facts().items():
         out.print(f"{name}: {fact}")
+    if "--cassandra" in sys.argv[1:]:
+        from benchmarks import cassandra_tables  # noqa: PLC0415 - a driver
+
+        cassandra_tables.run(out)
+        return
     compare(out)
     files(out)
 

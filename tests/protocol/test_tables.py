@@ -63,12 +63,14 @@ def at_every_point(at: Path, state_partitions: int, act: Act, *, restart: bool) 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("state_partitions", "restart"),
+    ("kind", "state_partitions", "restart"),
     [
-        pytest.param(2, False, id="in-place"),
-        pytest.param(2, True, id="in-place-from-start"),
-        pytest.param(3, True, id="shuffled-from-start"),
+        pytest.param("delta", 2, False, id="in-place"),
+        pytest.param("delta", 2, True, id="in-place-from-start"),
+        pytest.param("delta", 3, True, id="shuffled-from-start"),
+        pytest.param("chunks", 2, True, id="chunks-in-place-from-start"),
     ],
+    indirect=["kind"],
 )
 def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str, restart: bool) -> None:
     def crash(found: TablePipeline, number: int) -> None:
