@@ -209,7 +209,7 @@ def test_of_two_compactions_at_once_one_begins_again(
     random = Random(5)
     for _ in range(3):
         written.flush(*some(random))
-    between(monkeypatch, lambda: written.table.compact())
+    between(monkeypatch, written.table.compact)
     written.table.compact()
     written.check()
     assert sum(file.rows for file in written.storage.snapshot().files()) == len(written.expected)
