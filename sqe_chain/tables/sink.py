@@ -159,7 +159,7 @@ class TableSink:
                 }
             )
             self.storage.create(table_schema(self.schema), self.table, description)
-            snapshot: Snapshot | None = self.storage.snapshot()
+            snapshot = self.storage.snapshot()
             if snapshot is None:
                 raise Unavailable(f"{self.storage}: was created, and is not there")
         self._check_writer(snapshot, claim.flow, claim.stage)

@@ -5,8 +5,9 @@ Goal: a place adds each flush once, from its owner only, shows it as a whole, an
 
 from __future__ import annotations
 
+import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -29,7 +30,7 @@ Make = Callable[[], Storage]
 
 
 @pytest.fixture(params=["delta", "chunks", "cassandra"])
-def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+def make(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Makes the place of a table that nobody else uses."""
     base = str(tmp_path)
     if request.param == "chunks":
@@ -317,10 +318,8 @@ def wanted() -> Any:
 
 
 def later(monkeypatch: pytest.MonkeyPatch, hours: int) -> None:
-    from sqe_chain.tables import chunk_table  # noqa: PLC0415 - only here
-
-    now = chunk_table.time.time()
-    monkeypatch.setattr(chunk_table.time, "time", lambda: now + hours * 3_600)
+    now = time.time()
+    monkeypatch.setattr("sqe_chain.tables.chunk_table.time.time", lambda: now + hours * 3_600)
 
 
 def test_no_answer_is_unavailable(cassandra_url: str) -> None:

@@ -6,7 +6,8 @@ The contract of all places of tables is in tests/contract/test_table_storage.py,
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -57,7 +58,7 @@ def flush_with(written: WrittenTable, sink: TableSink, rows: list[Row]) -> None:
     """Flush a plan, each state partition again and again until there is an answer, as the protocol does."""
     written.number += 1
     for one in written.flushes(rows, written.number):
-        _, written.known[one.part] = retry_until_available(lambda one=one: sink.flush(one))
+        _, written.known[one.part] = retry_until_available(partial(sink.flush, one))
     written.expected |= {(row.robot, row.at): row.bar for row in rows}
 
 
@@ -73,9 +74,8 @@ def test_a_flow_goes_through_a_crash_at_every_write(
     cassandra_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One flow, one table: it crashes at the first write, goes on, crashes at the second, and so on."""
-    keyspace_of: Callable[[Path], str] = lambda _: cassandra_url  # noqa: E731 - in place of a function
-    monkeypatch.setattr(TablePipeline, "place", keyspace_of)
-    found = TablePipeline(Path(), state_partitions=2, flow=named_flow)
+    monkeypatch.setattr(TablePipeline, "place", lambda _: cassandra_url)
+    found = TablePipeline(Path(), state_partitions=2)
     number, when = 0, "before"
     while True:
         found.feed(8)
@@ -92,12 +92,6 @@ def test_a_flow_goes_through_a_crash_at_every_write(
     found.check()
 
 
-def named_flow(at: str, **settings: object) -> object:
-    from tests.support.table_flows import table_flow  # noqa: PLC0415 - only here
-
-    return table_flow(at, **settings)
-
-
 def test_a_lost_answer_or_request_of_any_write_adds_nothing_twice(cassandra_url: str) -> None:
     with LossyProxy(port_of(cassandra_url)) as wire:
         address = f"cassandra://127.0.0.1:{wire.port}/sqe_chain/{new_table()}?timeout_s=0.5"
@@ -110,7 +104,7 @@ def test_a_lost_answer_or_request_of_any_write_adds_nothing_twice(cassandra_url:
             for what in ("responses_to_drop", "requests_to_drop"):
                 script = FaultScript()
                 lose = InjectedFault(
-                    lambda what=what: setattr(wire, what, 1), "table", "before", writes=True, passes=number
+                    partial(setattr, wire, what, 1), "table", "before", writes=True, passes=number
                 )
                 script.injected.append(lose)
                 flush_with(written, faulty_sink(written.sink, script), rows_of(written.number))  # type: ignore[arg-type]
