@@ -210,7 +210,12 @@ def test_of_two_compactions_at_once_one_begins_again(
     random = Random(5)
     for _ in range(3):
         written.flush(*some(random))
-    between(monkeypatch, written.table.compact)
+
+    def flush_and_compact() -> None:
+        written.flush(*some(random))
+        written.table.compact()
+
+    between(monkeypatch, flush_and_compact)
     written.table.compact()
     written.check()
     assert sum(file.rows for file in written.storage.snapshot().files()) == len(written.expected)

@@ -6,7 +6,7 @@ Method: chunks in a database in memory that notes what was read; the contract of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -212,6 +212,28 @@ def test_rows_that_another_program_has_deleted_are_noticed(lost: str) -> None:
     else:
         next(iter(rows.stored.values())).popitem()
     with pytest.raises(TableAltered, match="another program has deleted"):
+        written.table.read()
+
+
+def test_sets_that_are_older_than_their_head_are_read_again() -> None:
+    """A node may not have heard of a commit yet; or it comes between one page and the next."""
+    rows, written = table_of()
+    written.flush(Row("r1", 1), Row("r2", 1))
+    stale, fresh = rows.sets([0, 1]), rows.sets
+    written.flush(Row("r1", 2), Row("r2", 2))
+    answers = [stale, stale]
+
+    def sets(parts: Sequence[int]) -> Any:
+        if not answers:
+            return fresh(parts)
+        found = answers.pop()
+        return [found[part] for part in parts]
+
+    rows.sets = sets  # type: ignore[method-assign]
+    written.check()
+    assert not answers
+    rows.sets = lambda parts: [stale[part] for part in parts]  # type: ignore[method-assign]
+    with pytest.raises(Unavailable, match="changes faster"):
         written.table.read()
 
 
