@@ -45,7 +45,7 @@ class IngestKind(StageKind):
 
     table: str
     schema: TableSchema
-    address: str
+    address: str = field(repr=False)  # it may have a password
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     version: int = 0
     replaces: bool = False

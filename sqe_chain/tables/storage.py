@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol
 
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.tables import chunk_sets
 from sqe_chain.tables.addresses import in_cassandra
 from sqe_chain.tables.chunk import ChunkInfo
@@ -282,8 +283,14 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
         ConfigurationError: it cannot be read, or a package is missing.
     """
     if in_cassandra(address):
-        from sqe_chain.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
-
+        try:
+            from sqe_chain.tables.cassandra import chunk_table_at  # noqa: PLC0415 - a driver
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] != "cassandra":
+                raise
+            raise ConfigurationError(
+                "a table in Cassandra needs its driver: pip install 'sqe-chain[tables,cassandra]'"
+            ) from error
         return chunk_table_at(address, options or {})
     from sqe_chain.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
 
