@@ -207,7 +207,7 @@ class TableDirectory:
             snapshot._table.alter.add_columns(fields, commit_properties=properties)  # noqa: SLF001 - of this module
         self._settle(snapshot.version)
 
-    def put(self, path: str, data: bytes) -> None:
+    def put(self, path: str, data: bytes | memoryview) -> None:
         """Write a file that no commit names yet; it is there as a whole or not at all. One that is there stays.
 
         Raises:
