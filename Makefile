@@ -20,6 +20,10 @@ help:  ## explain the targets
 demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
 	$(BIN)/python -m services.demo $(ARGS)
 
+.PHONY: demo-ingest
+demo-ingest: setup demo-servers  ## the same into a table: each row once, by DuckDB and Spark, through kills of both services
+	$(BIN)/python -m services.demo_ingest $(ARGS)
+
 .PHONY: chaos-compose
 chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults, each with evidence, then the audit
 	$(BIN)/python -m services.compose_chaos $(ARGS)
