@@ -39,7 +39,7 @@ from sqe_chain.tables.files import files_of
 from sqe_chain.tables.sink import TableSink
 
 ROWS, BLOCK, ROUNDS = 1_000_000, 1_000, 5
-INTERVAL_S, ROWS_A_SECOND, PARTS = 5, 200, 4
+INTERVAL_S, ROWS_A_SECOND, PARTS = 5, 200, 1
 BATCHES, BATCH_ROWS = 3_600 // INTERVAL_S, ROWS_A_SECOND * INTERVAL_S
 MEMORY = ((1_000, 1), (10_000, 1), (100_000, 1), (1_000_000, 1), (100_000, 10))
 """Rows of a batch, and batches."""
@@ -244,7 +244,7 @@ def files(out: Console) -> None:
     low = BATCHES * 4 // 5 * BATCH_ROWS
     printed = Printed("", "files", "MiB", "opened", "left out", "rows read", "ms", title_justify="left")
     printed.title = (
-        f"an hour at an interval of {INTERVAL_S} s: {BATCHES} batches of {BATCH_ROWS:,} rows, {PARTS} state partitions; "
+        f"an hour at an interval of {INTERVAL_S} s: {BATCHES} batches of {BATCH_ROWS:,} rows, {PARTS} state partition; "
         "a robot's rows of two batches"
     )
     for name in ("before compaction", "after"):
