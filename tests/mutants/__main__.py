@@ -41,33 +41,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Exit status: 1 when one survives, or could not be judged.
     """
     options = _options(arguments)
+    if options.tables:
+        write(read_ledger())
+        return 0
     chosen = _chosen(options)
     wrong = [text for one in chosen for text in misplaced(one)]
     if wrong:
         sys.stdout.write("\n".join([*wrong, ""]))
         return 1
-    known, commit = read_ledger(), head()
-    began, survivors, seeds = time.perf_counter(), list[str](), set[int]()
+    began = time.perf_counter()
     with copied() as copy:
         if not options.tests and not _is_green(copy, chosen):
             return 1
-        for one in chosen:
-            for by, finding in _judged(copy, one, options):
-                killed_by = finding.killed_by
-                if killed_by is None:
-                    survivors.append(f"{one.name} ({by})")
-                    if not finding.green:
-                        sys.stdout.write(finding.output[-4_000:])
-                if finding.seed is not None:
-                    seeds.add(finding.seed)
-                    killed_by = f"{killed_by}, seed {finding.seed}"
-                _tell(f"{finding.seconds:6.1f} s  {one.name}: {killed_by or 'SURVIVED'}")
-                known[one.name, by] = Judgement(
-                    one.name, one.digest, by, killed_by, round(finding.seconds, 1), finding.command, commit
-                )
+        fresh, seeds = _judge(copy, chosen, options)
+    survivors = [f"{name} ({by})" for (name, by), one in fresh.items() if one.killed_by is None]
     unsound = [seed for seed in sorted(seeds) if not _is_sound(seed)]
     if not options.sample and not options.tests:
-        write(known)
+        write(read_ledger() | fresh)
     _tell(f"{len(chosen)} mutants in {time.perf_counter() - began:.0f} s, {len(survivors)} survived")
     for text in [*survivors, *(f"seed {seed} violates an invariant without any mutant" for seed in unsound)]:
         _tell(f"  {text}")
@@ -115,6 +105,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--with", dest="tests", nargs="+", default=[], help="run these tests instead of those named"
     )
+    parser.add_argument("--tables", action="store_true", help="only write the tables of the page again")
     parser.add_argument("--no-simulator", action="store_true", help="tests alone")
     parser.add_argument("--no-tests", action="store_true", help="the simulator alone")
     parser.add_argument(
@@ -145,6 +136,24 @@ def _is_green(copy: Copy, chosen: Sequence[Mutant]) -> bool:
     if not finding.green:
         sys.stdout.write(finding.output[-6_000:])
     return finding.green
+
+
+def _judge(copy: Copy, chosen: Sequence[Mutant], options: argparse.Namespace) -> tuple[Known, set[int]]:
+    """Judge mutants; returns what was found out, and the seeds by which the simulator has found some of them."""
+    found, seeds, commit = Known(), set[int](), head()
+    for one in chosen:
+        for by, finding in _judged(copy, one, options):
+            killed_by = finding.killed_by
+            if killed_by is None and not finding.green:
+                sys.stdout.write(finding.output[-4_000:])
+            if finding.seed is not None:
+                seeds.add(finding.seed)
+                killed_by = f"{killed_by}, seed {finding.seed}"
+            _tell(f"{finding.seconds:6.1f} s  {one.name}: {killed_by or 'SURVIVED'}")
+            found[one.name, by] = Judgement(
+                one.name, one.digest, by, killed_by, round(finding.seconds, 1), finding.command, commit
+            )
+    return found, seeds
 
 
 def _judged(copy: Copy, one: Mutant, options: argparse.Namespace) -> list[tuple[str, Finding]]:

@@ -115,7 +115,7 @@ class Copy:
         said = done.stdout + done.stderr
         if not found:
             return Finding(_told(command), took, None, done.returncode == 0, said)
-        return Finding(_told(command), took, found[2], False, said, int(found[1]))
+        return Finding(_told(command), took, found[2], green=False, output=said, seed=int(found[1]))
 
     def _run(self, command: Sequence[str]) -> tuple[subprocess.CompletedProcess[str], float]:
         began = time.perf_counter()
