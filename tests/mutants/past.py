@@ -14,6 +14,7 @@ MUTANTS: Final = (
             "        if stage != self._folding:\n",
             ("        if work.done:\n            return\n        if stage != self._folding:\n"),
         ),
+        schedules=500,
     ),
     mutant(
         "`rebuild --resume` goes on with an attempt that was retired or cleared",
@@ -44,6 +45,7 @@ MUTANTS: Final = (
             "if (found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished):",
             "if found.plan.silent_until != spec.silent_until:",
         ),
+        schedules=500,
     ),
     mutant(
         "a store that does not answer, or another run's claim, counts as poison in filters and windows",
@@ -52,6 +54,7 @@ MUTANTS: Final = (
             "_POISON: Final = (UserCodeError, PoisonError, EnvelopeError)",
             "_POISON: Final = (Exception,)",
         ),
+        schedules=3000,
     ),
     mutant(
         "windows ask a heartbeat function again, with another key in its context",
@@ -78,6 +81,7 @@ MUTANTS: Final = (
             "CONTEXT if self.fold.takes_context else ENVELOPE",
             "CONTEXT if any(one.takes_context for one in self.functions) else ENVELOPE",
         ),
+        schedules=500,
     ),
     mutant(
         "a trial in place ends the service with what user code raises on keys that lie elsewhere",
@@ -86,6 +90,7 @@ MUTANTS: Final = (
             "                if not job.in_place:\n                    raise\n",
             "                raise\n",
         ),
+        schedules=1500,
     ),
     mutant(
         "operators after `changes()` end the service for states that an attempt only tried",
@@ -94,10 +99,12 @@ MUTANTS: Final = (
             '            self._break(stage, "the operators after changes()", error)\n',
             "            raise PoisonError(str(error)) from error\n",
         ),
+        schedules=1000,
     ),
     mutant(
         "a record without a key goes to a compacted topic: refused after the seal",
         ("segment/outputs.py", "if target.needs_key:", "if False:"),
+        schedules=500,
     ),
     mutant(
         "an event time far ahead becomes the record's time: refused after the seal",
@@ -106,10 +113,12 @@ MUTANTS: Final = (
             "stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms",
             "stamp = max(timestamp_ms, 0)",
         ),
+        schedules=500,
     ),
     mutant(
         "event times near the ends of 64 bits end a service with filters or windows",
         ("envelope/head.py", "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:\n", "    if False:\n"),
+        schedules=500,
     ),
     mutant(
         "a third attempt at a batch that fails ends the service",
@@ -128,6 +137,7 @@ MUTANTS: Final = (
             "elif fresh and len(self.known) < ONE_BY_ONE:",
             "elif False:",
         ),
+        schedules=1000,
     ),
     mutant(
         "a view that cannot be shown fails after the seal",
@@ -136,10 +146,12 @@ MUTANTS: Final = (
             "        try:\n            return self.show(row, content)\n",
             "        return self.show(row, content)\n        try:\n            return self.show(row, content)\n",
         ),
+        schedules=1000,
     ),
     mutant(
         "a commit for partitions that a new topic does not have is repeated for ever",
         ("protocol/inputs.py", "        infos = log.describe(ids)\n", "        raise\n"),
+        schedules=1000,
     ),
     mutant(
         "after a rebuild, a batch that was published in part is cut otherwise",
@@ -148,6 +160,7 @@ MUTANTS: Final = (
             "rest = base.unfinished if base is last else unfinished",
             "rest = None",
         ),
+        schedules=500,
     ),
     mutant(
         "two runs of a republisher publish in turns, and a reader that enters there stops",
@@ -161,6 +174,7 @@ MUTANTS: Final = (
             'marks = decode_marks(meta.get("marks"))',
             "marks = None",
         ),
+        schedules=500,
     ),
     mutant(
         "malformed envelopes are accepted on a known lane and refused elsewhere",
@@ -178,6 +192,7 @@ MUTANTS: Final = (
             "",
         ),
         ("envelope/columns.py", "        ordinary &= self._agree(self.chain_size, id_size)\n", ""),
+        schedules=500,
     ),
     mutant(
         "sound inputs are left out for what a failing one did before it failed",
@@ -192,6 +207,7 @@ MUTANTS: Final = (
             "report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))",
             "report = self.attempt(batch, (*batch.exclusions, *suspects.known.values()))",
         ),
+        schedules=1500,
     ),
     mutant(
         "after a topic in between was created again, siblings that were not counted yet are skipped",
@@ -209,6 +225,7 @@ MUTANTS: Final = (
                 '            self._add(head.lane, highest.ljust(len(position), b"\\xff"), 0, offset, chain)\n'
             ),
         ),
+        schedules=2500,
     ),
     mutant(
         "a position out of bounds is accepted and silences its lane",
@@ -222,6 +239,7 @@ MUTANTS: Final = (
             "sound &= (epoch <= _LAST_EPOCH) & (offset < 1 << 63) & (ordinal < of)",
             "sound &= (epoch >= 0) & (offset >= 0) & (ordinal < of)",
         ),
+        schedules=2000,
     ),
     mutant(
         "stages after one shuffle share what was carried for another one of them",
@@ -230,5 +248,6 @@ MUTANTS: Final = (
             "        source = stage, topic, partition, offset\n",
             "        source = 0, topic, partition, offset\n",
         ),
+        schedules=500,
     ),
 )
