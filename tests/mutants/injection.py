@@ -30,7 +30,7 @@ TREE: Final = Path(__file__).resolve().parents[2]
 PACKAGE: Final = TREE / "sqe_chain"
 LIMIT_S: Final = 600.0
 """A mutant that makes something wait for ever is ended after so long."""
-_LEFT_OUT: Final = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist")
+_LEFT_OUT: Final = shutil.ignore_patterns(".*", "*.egg-info", "build", "dist")
 
 
 @dataclass(frozen=True)
