@@ -9,6 +9,7 @@ from typing import Any
 
 from sqe_chain.envelope.message import read
 from sqe_chain.flow.nodes import Node, OutputNode, StageNode
+from sqe_chain.flow.stage_kind import Side
 from sqe_chain.protocol.dead_letters import parse_dead_letter
 from sqe_chain.replays import ReplayFilter
 from sqe_chain.testing.proving.contents import Content, content_of, shown
@@ -70,7 +71,10 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
             parts[name] = dict(rows)
             own.add(name)
     for output in flow.outputs():
-        parts[f"output {output.name!r} on topic {output.topic!r}"] = _received(rehearsal, output)
+        name = f"output {output.name!r} on topic {output.topic!r}"
+        parts[name] = _received(rehearsal, output)
+        if _side_before(rehearsal, output) == "dropped":
+            own.add(name)
     if flow.dead_letters:
         found = [parse_dead_letter(one) for one in rehearsal.log.records(flow.dead_letter_topic)]
         letters = {(one.topic, one.partition, one.offset): one.error for one in found if one is not None}
@@ -89,7 +93,8 @@ def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:
     records = log.records(output.topic)
     if output.process_id is not None:
         return {one.key(): one.value() for one in records}
-    accepts, newest = ReplayFilter(log.topic_ids([output.topic])), _behind_changes(rehearsal, output)
+    accepts = ReplayFilter(log.topic_ids([output.topic]))
+    newest = _side_before(rehearsal, output) == "changes"
     found: dict[object, Any] = {}
     for record in records:
         try:
@@ -109,12 +114,13 @@ def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:
     return found
 
 
-def _behind_changes(rehearsal: Rehearsal, node: Node) -> bool:
+def _side_before(rehearsal: Rehearsal, node: Node) -> Side:
+    """Which output of its stage an output publishes."""
     while node.parents and not isinstance(node, StageNode):
-        if node.side == "changes":
-            return True
+        if node.side:
+            return node.side
         node = rehearsal.flow.nodes[node.parents[0]]
-    return False
+    return ""
 
 
 def _rows_of_table(stage: StageNode) -> Part:

@@ -24,7 +24,7 @@ class Progress:
             from rich.console import Console  # noqa: PLC0415 - an extra
             from rich.progress import Progress as Bar  # noqa: PLC0415 - an extra
 
-            self._bar = Bar(console=Console(stderr=True), transient=True)
+            self._bar = Bar(console=Console(stderr=True, force_terminal=wanted), transient=True)
             self._task = self._bar.add_task(title, total=total)
 
     def advance(self) -> None:

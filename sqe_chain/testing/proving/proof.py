@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from sqe_chain.testing.proving.schedule import STEPS, FedRecord, Schedule
 
@@ -86,7 +86,15 @@ def told(schedule: Schedule, records: Sequence[FedRecord], fired: Sequence[str],
     if more:
         lines.append(f"  Sizes, in records: {', '.join(more)}.")
     lines += [f"  - {one}" for one in fired] or ["  Nothing has to happen."]
+    lines.append(f"Again: prove_schedule(flow, inputs, {as_code(schedule)})")
     return "\n".join(lines)
+
+
+def as_code(schedule: Schedule) -> str:
+    """A schedule as Python: what is not as by default."""
+    named = [one.name for one in fields(Schedule)]
+    plain = Schedule(())
+    return f"Schedule({', '.join(f'{name}={value!r}' for name in named if (value := getattr(schedule, name)) != getattr(plain, name))})"
 
 
 def by_step(points: Mapping[int, tuple[int, int]]) -> dict[str, tuple[int, int]]:

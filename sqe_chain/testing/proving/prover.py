@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,7 +16,6 @@ from typing import Final
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.settings import Settings
-from sqe_chain.testing.proving.contents import Content
 from sqe_chain.testing.proving.drawing import drawn, replayed, single_faults
 from sqe_chain.testing.proving.other_process import Calls, Work
 from sqe_chain.testing.proving.progress import Progress
@@ -28,7 +28,7 @@ from sqe_chain.testing.proving.schedule import (
     fewer,
     given_feeds,
 )
-from sqe_chain.testing.proving.suspects import finding_of, surroundings
+from sqe_chain.testing.proving.suspects import finding_of
 from sqe_chain.testing.proving.trial import Bench, Trial
 from sqe_chain.testing.proving.watching import Observation, Watch
 from sqe_chain.testing.shrinking import smallest
@@ -86,19 +86,66 @@ def prove(  # noqa: PLR0913 - limits of a proof, by their names
         ConfigurationError: inputs that the flow does not read.
         ChainError: the flow stops for an input without any fault: see its poison policy.
     """
-    flow.check()
     if not seconds > 0 or type(schedules) is not int or schedules < 1:
         raise ConfigurationError(f"seconds={seconds!r}, schedules={schedules!r}; both more than 0")
-    known = partitions or {}
+    with _prover(flow, inputs, partitions, settings, seed) as prover:
+        prover.until, prover.most = time.monotonic() + seconds, schedules
+        with Progress(f"prove {flow.name}", schedules, progress) as bar:
+            return prover.run(bar.advance, other_processes=other_processes)
+
+
+def prove_schedule(
+    flow: Flow,
+    inputs: Inputs,
+    schedule: Schedule,
+    *,
+    partitions: Mapping[str, int] | None = None,
+    settings: Settings | None = None,
+) -> None:
+    """Run a flow through one schedule, such as `prove` has printed it, or Hypothesis has drawn it.
+
+    Args:
+        flow: see `prove`.
+        inputs: see `prove`.
+        schedule: which of them are fed, and what happens.
+        partitions: see `prove`.
+        settings: see `prove`.
+
+    Raises:
+        NotDeterministic: functions of the flow are to blame.
+        NotExact: the results differ from those of the undisturbed run, or an invariant does not hold.
+        ConfigurationError: inputs that the flow does not read, or that there are not.
+        ChainError: the flow stops for an input without any fault.
+    """
+    with _prover(flow, inputs, partitions, settings, 0) as prover:
+        if not set(schedule.inputs) <= set(range(len(prover.bench.records))):
+            raise ConfigurationError(
+                f"inputs={schedule.inputs!r}; numbers of the {len(prover.bench.records)} records, from 0"
+            )
+        try:
+            prover.attempt(schedule)
+        except _Found as found:
+            found.shrunk = True
+            raise prover.error(found) from None
+
+
+@contextmanager
+def _prover(
+    flow: Flow,
+    inputs: Inputs,
+    partitions: Mapping[str, int] | None,
+    settings: Settings | None,
+    seed: int,
+) -> Iterator[_Prover]:
+    """What runs the schedules of a flow, and forgets everything afterwards."""
+    flow.check()
+    known, own = partitions or {}, settings or Settings()
     records = fed_records(flow, given_feeds(inputs), known)
     with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
         watch = Watch()
-        bench = Bench(flow, records, known, settings or Settings(), watch, Path(directory))
-        work = Work(flow, records, known, settings or Settings())
-        prover = _Prover(bench, work, watch, seed, time.monotonic() + seconds, schedules)
+        bench = Bench(flow, records, known, own, watch, Path(directory))
         try:
-            with Progress(f"prove {flow.name}", schedules, progress) as bar:
-                return prover.run(bar.advance, other_processes=other_processes)
+            yield _Prover(bench, Work(flow, records, known, own), watch, seed)
         finally:
             bench.clear()
 
@@ -136,8 +183,8 @@ class _Prover:
     work: Work
     watch: Watch
     seed: int
-    until: float
-    most: int
+    until: float = 0.0
+    most: int = 0
     begun: float = field(default_factory=time.monotonic)
     schedules: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -149,7 +196,6 @@ class _Prover:
 
     def run(self, advance: Callable[[], None], *, other_processes: bool) -> Proof:
         """Run all there is time for."""
-        before = [surroundings(one.function) for one in self.watch.functions]
         base = Schedule(tuple(range(len(self.bench.records))))
         try:
             self.reference(base)
@@ -158,10 +204,10 @@ class _Prover:
             for schedule in self._schedules(base):
                 if time.monotonic() >= self.until or self.schedules >= self.most:
                     break
-                self._try(schedule)
+                self.attempt(schedule)
                 advance()
         except _Found as found:
-            raise self._error(found, before) from None
+            raise self.error(found) from None
         return self._proof(self.reference(base), other_processes=other_processes)
 
     def reference(self, schedule: Schedule) -> Trial:
@@ -191,7 +237,12 @@ class _Prover:
         random = Random(self.seed)  # noqa: S311 - no secret
         yield from drawn(base, random, calls, upstream=len(upstream), rewinds=republishes)
 
-    def _try(self, schedule: Schedule) -> None:
+    def attempt(self, schedule: Schedule) -> None:
+        """Run one schedule, and compare.
+
+        Raises:
+            _Found: something was found.
+        """
         reference = self.reference(schedule)
         trial = self.bench.run(schedule, reference)
         self.schedules += 1
@@ -247,7 +298,7 @@ class _Prover:
 
     # ------------------------------------------------------------------ what was found
 
-    def _error(self, found: _Found, before: Sequence[Mapping[str, Content]]) -> NotExact:
+    def error(self, found: _Found) -> NotExact:
         """The error about it, with the shortest schedule that shows it."""
         schedule, observations, why = found.schedule, found.observations, found.why
         if not found.shrunk:
@@ -262,10 +313,7 @@ class _Prover:
         error: NotExact
         if observations:
             functions = self.watch.functions
-            findings = [
-                finding_of(functions[number], seen, before[number])
-                for number, seen in sorted(observations.items())
-            ]
+            findings = [finding_of(functions[number], seen) for number, seen in sorted(observations.items())]
             texts = "\n\n".join(one.text for one in findings)
             error = NotDeterministic(
                 f"Flow {self.work.flow.name!r} is not deterministic.\n\n{texts}\n\n{end}"
@@ -308,7 +356,10 @@ class _Prover:
             yield replace(schedule, faults=(*schedule.faults[:index], *schedule.faults[index + 1 :]))
         for index in range(len(schedule.rewinds)):
             yield replace(schedule, rewinds=(*schedule.rewinds[:index], *schedule.rewinds[index + 1 :]))
-        plain = Schedule(schedule.inputs, schedule.faults, schedule.rewinds)
+        needed = bool(schedule.rewinds) or any(one.service == "upstream" for one in schedule.faults)
+        plain = Schedule(
+            schedule.inputs, schedule.faults, schedule.rewinds, upstream=schedule.upstream and needed
+        )
         if plain != schedule:
             yield plain
         for inputs in fewer(schedule.inputs):

@@ -6,12 +6,10 @@ import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import FrameType
 from typing import Any, Final, Literal
 
-from sqe_chain.testing.proving.contents import Content, content_of
+from sqe_chain.testing.proving.surroundings import place_of, short, surroundings
 from sqe_chain.testing.proving.watching import Observation, Watched
 
 Reason = Literal[
@@ -53,7 +51,6 @@ _STRENGTH: Final = ("clock", "random", "identity", "state of its own", "world ou
 _LIBRARIES: Final = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
-_DEEPEST: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +72,17 @@ class Finding:
     text: str
 
 
-def finding_of(one: Watched, seen: Observation, before: Mapping[str, Content]) -> Finding:
+def finding_of(one: Watched, seen: Observation) -> Finding:
     """Find out why a function is not deterministic.
 
     Args:
         one: the function.
         seen: how it was found out.
-        before: what it could see when the proof began; see `surroundings`.
     """
-    reason, where, what = _reason(one, seen, before)
-    declared = f"{one.role} of {one.node.called}" if one.role != one.node.word else one.node.called
+    reason, where, what = _reason(one, seen)
+    declared = one.node.called
+    if one.role != one.node.word and not declared.startswith(one.role):
+        declared = f"{one.role} of {declared}"
     text = (
         f"{one.name} ({place_of(one.function) or one.node.declared_at}; {declared}, declared at {one.node.declared_at}) "
         f"{what}.\n  {_shows(seen)}\n  Instead: {_ADVICE[reason]}."
@@ -107,7 +105,7 @@ def _shows(seen: Observation) -> str:
     return f"For {seen.given}, {when}, it gave\n    {seen.first}\n    {seen.second}"
 
 
-def _reason(one: Watched, seen: Observation, before: Mapping[str, Content]) -> tuple[Reason, str, str]:
+def _reason(one: Watched, seen: Observation) -> tuple[Reason, str, str]:
     """Why, where, and in words."""
     own = place_of(one.function) or one.node.declared_at
     if seen.sign == "changed its argument":
@@ -115,7 +113,7 @@ def _reason(one: Watched, seen: Observation, before: Mapping[str, Content]) -> t
     if seen.sign == "depends on other rows":
         return "other rows", own, "gives something else for a row if other rows are beside it"
     calls, changed = _called_again(one.function, seen.arguments) if seen.arguments else ([], [])
-    changed = changed or [name for name, was in before.items() if surroundings(one.function).get(name) != was]
+    changed = changed or [*seen.changed]
     found = {reason: (where, f"calls {name} at {where}") for reason, name, where in reversed(calls)}
     if changed:
         found["state of its own"] = own, f"remembers something: {', '.join(changed)} has changed"
@@ -174,77 +172,3 @@ def _line(frame: FrameType | None) -> str:
         frame = frame.f_back
     frame = frame or first
     return f"{short(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else ""
-
-
-def place_of(function: Any) -> str:  # noqa: ANN401 - of the user
-    """File and line of a function; empty for one without Python code."""
-    code = _code_of(function)
-    return f"{short(code.co_filename)}:{code.co_firstlineno}" if code else ""
-
-
-def short(file: str) -> str:
-    """The path of a file from the working directory on, if it lies there."""
-    try:
-        return str(Path(file).relative_to(Path.cwd()))
-    except ValueError:
-        return file
-
-
-def surroundings(function: Any) -> dict[str, Content]:  # noqa: ANN401 - of the user
-    """What a function could change or see beside its arguments: name -> content.
-
-    Globals, what it closes over, its defaults, and the object that it belongs to; the same of functions that it names.
-    """
-    found: dict[str, Content] = {}
-    for name, value in _seen_by(function, 0):
-        found.setdefault(name, content_of(value))
-    return found
-
-
-def _seen_by(function: Any, depth: int) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of the user
-    if isinstance(function, partial):
-        yield from (
-            ("an argument of partial()", one) for one in (*function.args, *function.keywords.values())
-        )
-        function = function.func
-    if isinstance(function, MethodType):
-        yield f"self of {function.__qualname__}", function.__self__
-        function = function.__func__
-    elif not isinstance(function, FunctionType | BuiltinFunctionType | type):
-        yield f"self of {type(function).__qualname__}", function
-        function = getattr(type(function), "__call__", None)  # noqa: B004 - its code is wanted
-    if not isinstance(function, FunctionType) or depth > _DEEPEST:
-        return
-    names = {name for code in _codes(function.__code__) for name in code.co_names}
-    held: dict[str, Any] = {name: function.__globals__[name] for name in names & function.__globals__.keys()}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            held[name] = cell.cell_contents
-        except ValueError:
-            continue  # not bound yet
-    for number, default in enumerate(function.__defaults__ or ()):
-        held[f"default {number + 1}"] = default
-    for name, value in sorted(held.items()):
-        if isinstance(value, FunctionType | MethodType):
-            yield from _seen_by(value, depth + 1) if value is not function else ()
-        elif isinstance(value, type):
-            if value.__module__ == function.__module__:
-                own = {k: v for k, v in vars(value).items() if not (k.startswith("__") or callable(v))}
-                yield name, {k: v for k, v in own.items() if not hasattr(v, "__get__")}
-        elif not isinstance(value, ModuleType | BuiltinFunctionType):
-            yield name, value
-
-
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for one in code.co_consts:
-        if isinstance(one, CodeType):
-            yield from _codes(one)
-
-
-def _code_of(function: Any) -> CodeType | None:  # noqa: ANN401 - of the user
-    while isinstance(function, partial):
-        function = function.func
-    if not isinstance(function, FunctionType | MethodType):
-        function = getattr(type(function), "__call__", function)  # noqa: B004 - its code is wanted
-    return getattr(function, "__code__", None)

@@ -279,7 +279,7 @@ class _Run:
 
     def _pass_time(self, service: Rehearsal) -> None:
         """A service that seals no plans reads the clock again when it does something again."""
-        if not service.flow.keeps_plans:
+        if service is self._service and not service.flow.keeps_plans:
             self._clock.jump(_DAY_MS)
 
     def _injected(self, fault: Fault, service: Rehearsal) -> InjectedFault:

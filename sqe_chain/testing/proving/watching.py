@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from sqe_chain.errors import PoisonError
@@ -22,6 +23,7 @@ from sqe_chain.flow.context import Clock, Context
 from sqe_chain.flow.functions import DeclaredFunction
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, KeyByNode, MapNode, MergeNode, Node, StageNode
 from sqe_chain.testing.proving.contents import Content, content_of, shown
+from sqe_chain.testing.proving.surroundings import surroundings
 
 Sign = Literal[
     "called twice", "called again", "changed its argument", "depends on other rows", "other process"
@@ -47,6 +49,7 @@ class Observation:
         given: the arguments as a text.
         first: what the function gave, or the argument as it was, as a text.
         second: what it gave for the same arguments, or the argument as it is now.
+        changed: names of what else the function can see, and has changed since.
     """
 
     number: int
@@ -55,6 +58,7 @@ class Observation:
     given: str
     first: str
     second: str
+    changed: tuple[str, ...] = ()
 
 
 class Call(NamedTuple):
@@ -65,12 +69,14 @@ class Call(NamedTuple):
         text: the same as a text.
         given: the arguments as a text.
         arguments: copies of them; empty where they cannot be copied.
+        around: what else the function could see then, as hashes; see `surroundings`.
     """
 
     gave: Content
     text: str
     given: str
     arguments: tuple[Any, ...] = ()
+    around: Mapping[str, int] = MappingProxyType({})
 
 
 class Watched:
@@ -183,13 +189,14 @@ class Watch:
         copies = (
             self._copies(one, arguments) if known is None or one.number not in self.observations else None
         )
+        around = _around(one) if known is None else {}
         own = _with_contexts(arguments, real=True)
         result, error, gave = _outcome(one, own)
         text = _shown_outcome(result, error)
         said = ", ".join(shown(argument) for argument in arguments)
 
-        def observe(sign: Sign, first: str, second: str) -> None:
-            found = Observation(one.number, sign, copies or (), said, first, second)
+        def observe(sign: Sign, first: str, second: str, changed: tuple[str, ...] = ()) -> None:
+            found = Observation(one.number, sign, copies or (), said, first, second, changed)
             self.observations.setdefault(one.number, found)
 
         for index in range(one.states, len(arguments)):
@@ -197,11 +204,13 @@ class Watch:
                 before = shown(copies[index]) if copies else "another value"
                 observe("changed its argument", before, shown(own[index]))
         if known is None:
-            self.calls[place] = Call(gave, text, said, copies or ())
+            self.calls[place] = Call(gave, text, said, copies or (), around)
             if self.twice and copies is not None:
                 self._again(one, copies, gave, text, observe)
         elif known.gave != gave:
-            observe("called again", known.text, text)
+            now = _around(one)
+            changed = tuple(name for name, content in now.items() if known.around.get(name) != content)
+            observe("called again", known.text, text, changed)
         if error is not None:
             raise error
         return result
@@ -277,8 +286,7 @@ def _replaced(holder: Any, node: Node, watch: Watch, flow: Flow) -> dict[str, An
 def _of_user(function: object) -> bool:
     """Whether a function is the user's own; what this package makes of names of fields is not."""
     module = getattr(function, "__module__", None) or type(function).__module__
-    code = getattr(function, "__code__", None)
-    return not module.startswith("sqe_chain.") and not (code and "sqe_chain" in code.co_name)
+    return module not in {"operator", "_operator"} and not module.startswith("sqe_chain.")
 
 
 def _is_shared(flow: Flow, node: Node) -> bool:
@@ -303,6 +311,10 @@ def later() -> AbstractContextManager[object]:
         return nullcontext()
     found: AbstractContextManager[object] = time_machine.travel(time.time() + LATER_S, tick=True)
     return found
+
+
+def _around(one: Watched) -> dict[str, int]:
+    return {name: hash(content) for name, content in surroundings(one.function).items()}
 
 
 def _with_contexts(arguments: Sequence[Any], *, real: bool) -> tuple[Any, ...]:
