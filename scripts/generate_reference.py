@@ -91,6 +91,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "SteppingClock",
         "Crash",
         "MemoryStore",
+        *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
     ),
     "sqe_chain.testing.simulator": (
         "World",

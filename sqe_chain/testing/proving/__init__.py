@@ -1,7 +1,7 @@
 """`prove`: a flow of the user, run through every single fault, replays, zombies, and schedules drawn from a seed."""
 
 from sqe_chain.testing.proving.proof import Proof
-from sqe_chain.testing.proving.prover import prove, prove_schedule
+from sqe_chain.testing.proving.proofs import prove, prove_schedule
 from sqe_chain.testing.proving.schedule import Fault, Feed, Schedule
 from sqe_chain.testing.proving.suspects import Finding
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import fields, is_dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -26,7 +27,7 @@ _BY_TEXT: Final = (float, complex, Decimal, date, time, timedelta, UUID)
 _BY_NAME: Final = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
 
 
-def content_of(value: object, depth: int = 0) -> Content:
+def content_of(value: object, depth: int = 0) -> Content:  # noqa: PLR0911 - one for each kind of value
     """What a value contains.
 
     Sets are equal whatever their order; dicts, lists and messages in the order that their bytes have. An object without fields
@@ -54,10 +55,10 @@ def content_of(value: object, depth: int = 0) -> Content:
     return kind, *_parts(value, depth + 1)
 
 
-def _parts(value: Any, depth: int) -> Content:  # noqa: ANN401 - of any type
+def _parts(value: Any, depth: int) -> Content:  # noqa: ANN401, PLR0911 - one for each kind of value
     if isinstance(value, Mapping):
         return tuple((content_of(key, depth), content_of(one, depth)) for key, one in value.items())
-    if isinstance(value, Set):
+    if isinstance(value, AbstractSet):
         return tuple(sorted((content_of(one, depth) for one in value), key=repr))
     if isinstance(value, list | tuple):
         return tuple(content_of(one, depth) for one in value)

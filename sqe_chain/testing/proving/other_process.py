@@ -68,7 +68,7 @@ class Work:
         sent = pickle.dumps((packed, records, dict(self.partitions), self.settings, list(inputs)))
         path = os.pathsep.join(one or "." for one in sys.path)
         started = [
-            subprocess.Popen(
+            subprocess.Popen(  # noqa: S603 - this Python
                 [sys.executable, "-m", __name__],
                 env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
                 stdin=subprocess.PIPE,

@@ -77,7 +77,9 @@ def outcome_of(rehearsal: Rehearsal) -> Outcome:
             own.add(name)
     if flow.dead_letters:
         found = [parse_dead_letter(one) for one in rehearsal.log.records(flow.dead_letter_topic)]
-        letters = {(one.topic, one.partition, one.offset): one.error for one in found if one is not None}
+        letters: dict[object, object] = {
+            (one.topic, one.partition, one.offset): one.error for one in found if one is not None
+        }
         parts["dead letters"] = letters
         own.add("dead letters")
         parts["errors of dead letters"] = dict(Counter(letters.values()))

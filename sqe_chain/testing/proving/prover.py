@@ -1,32 +1,23 @@
-"""`prove`: runs a flow through faults and replays, and compares with the undisturbed run."""
+"""Runs a flow through faults and replays, compares with the undisturbed run, and makes what it finds as small as it can be."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
-from sqe_chain.flow import Flow
-from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.proving.drawing import drawn, replayed, single_faults
 from sqe_chain.testing.proving.other_process import Calls, Work
-from sqe_chain.testing.proving.progress import Progress
 from sqe_chain.testing.proving.proof import Proof, by_step, told
 from sqe_chain.testing.proving.schedule import (
     STEPS,
-    Inputs,
     Schedule,
-    fed_records,
     fewer,
-    given_feeds,
 )
 from sqe_chain.testing.proving.suspects import finding_of
 from sqe_chain.testing.proving.trial import Bench, Trial
@@ -39,118 +30,7 @@ _SIDES: Final = frozenset({5, 6})
 """Steps that some flows do not have."""
 
 
-def prove(  # noqa: PLR0913 - limits of a proof, by their names
-    flow: Flow,
-    inputs: Inputs,
-    *,
-    partitions: Mapping[str, int] | None = None,
-    settings: Settings | None = None,
-    seconds: float = 10.0,
-    schedules: int = 1_000,
-    seed: int = 0,
-    other_processes: bool = True,
-    progress: bool | None = None,
-) -> Proof:
-    """Run a flow through every single fault, and compare with the undisturbed run.
-
-    Faults are crashes, calls without an answer, and runs that take over while the one before goes on as a zombie: at each call
-    of broker, store and table, before it has had its effect, and after it, when its reply is lost. Then everything is published
-    again by a service upstream, which crashes and is rewound; then come pairs of faults, and schedules drawn from the seed.
-    After each write the invariants of the protocol are looked at; in the end states, outputs as a reader sees them, tables and
-    dead letters.
-
-    The flow's functions are watched meanwhile: each is called twice with copies of the same arguments, the second time a year
-    later, and must give the same, in every run, and in other processes with other hashes.
-
-    Everything is in memory, or in a temporary directory: tables are not written where the flow says. Files are read where they are.
-
-    Args:
-        flow: the flow; it is not changed, and nothing of it is run elsewhere.
-        inputs: topic -> payloads, fed in turns; or a list of `Feed`, whose arguments are those of `Rehearsal.feed`. Twenty
-            records that reach every branch are better than a thousand that do not.
-        partitions: input topic -> partitions, 1 where absent.
-        settings: how the service runs.
-        seconds: time after which no schedule is begun. What is found then is made as small as it can be, however long it takes.
-        schedules: schedules at most. The same number and seed run the same schedules.
-        seed: of the schedules that are drawn.
-        other_processes: whether functions are called in other processes, too; a flow in a module that cannot be imported there
-            cannot be sent.
-        progress: whether a bar is shown; by default if there is a terminal.
-
-    Returns:
-        What was run, and what was not reached.
-
-    Raises:
-        NotDeterministic: functions of the flow are to blame: which ones, where, and for which inputs.
-        NotExact: the results differ, or an invariant does not hold; with the shortest schedule that shows it.
-        ConfigurationError: inputs that the flow does not read.
-        ChainError: the flow stops for an input without any fault: see its poison policy.
-    """
-    if not seconds > 0 or type(schedules) is not int or schedules < 1:
-        raise ConfigurationError(f"seconds={seconds!r}, schedules={schedules!r}; both more than 0")
-    with _prover(flow, inputs, partitions, settings, seed) as prover:
-        prover.until, prover.most = time.monotonic() + seconds, schedules
-        with Progress(f"prove {flow.name}", schedules, progress) as bar:
-            return prover.run(bar.advance, other_processes=other_processes)
-
-
-def prove_schedule(
-    flow: Flow,
-    inputs: Inputs,
-    schedule: Schedule,
-    *,
-    partitions: Mapping[str, int] | None = None,
-    settings: Settings | None = None,
-) -> None:
-    """Run a flow through one schedule, such as `prove` has printed it, or Hypothesis has drawn it.
-
-    Args:
-        flow: see `prove`.
-        inputs: see `prove`.
-        schedule: which of them are fed, and what happens.
-        partitions: see `prove`.
-        settings: see `prove`.
-
-    Raises:
-        NotDeterministic: functions of the flow are to blame.
-        NotExact: the results differ from those of the undisturbed run, or an invariant does not hold.
-        ConfigurationError: inputs that the flow does not read, or that there are not.
-        ChainError: the flow stops for an input without any fault.
-    """
-    with _prover(flow, inputs, partitions, settings, 0) as prover:
-        if not set(schedule.inputs) <= set(range(len(prover.bench.records))):
-            raise ConfigurationError(
-                f"inputs={schedule.inputs!r}; numbers of the {len(prover.bench.records)} records, from 0"
-            )
-        try:
-            prover.attempt(schedule)
-        except _Found as found:
-            found.shrunk = True
-            raise prover.error(found) from None
-
-
-@contextmanager
-def _prover(
-    flow: Flow,
-    inputs: Inputs,
-    partitions: Mapping[str, int] | None,
-    settings: Settings | None,
-    seed: int,
-) -> Iterator[_Prover]:
-    """What runs the schedules of a flow, and forgets everything afterwards."""
-    flow.check()
-    known, own = partitions or {}, settings or Settings()
-    records = fed_records(flow, given_feeds(inputs), known)
-    with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
-        watch = Watch()
-        bench = Bench(flow, records, known, own, watch, Path(directory))
-        try:
-            yield _Prover(bench, Work(flow, records, known, own), watch, seed)
-        finally:
-            bench.clear()
-
-
-class _Found(Exception):
+class Found(Exception):
     """Something was found.
 
     Args:
@@ -176,7 +56,7 @@ class _Found(Exception):
 
 
 @dataclass(slots=True)
-class _Prover:
+class Prover:
     """One proof."""
 
     bench: Bench
@@ -194,9 +74,14 @@ class _Prover:
     not_reached: list[str] = field(default_factory=list)
     references: dict[Schedule, Trial] = field(default_factory=dict)
 
+    @property
+    def base(self) -> Schedule:
+        """All inputs, and nothing that happens."""
+        return Schedule(tuple(range(len(self.bench.records))))
+
     def run(self, advance: Callable[[], None], *, other_processes: bool) -> Proof:
         """Run all there is time for."""
-        base = Schedule(tuple(range(len(self.bench.records))))
+        base = self.base
         try:
             self.reference(base)
             if other_processes:
@@ -206,7 +91,7 @@ class _Prover:
                     break
                 self.attempt(schedule)
                 advance()
-        except _Found as found:
+        except Found as found:
             raise self.error(found) from None
         return self._proof(self.reference(base), other_processes=other_processes)
 
@@ -215,13 +100,14 @@ class _Prover:
         schedule = schedule.undisturbed
         known = self.references.get(schedule)
         if known is None:
-            known = self.references[schedule] = self.bench.run(schedule)
-            self._blame(schedule)
-            again = self.bench.run(schedule, known)
-            self._blame(schedule)
+            try:
+                known = self.references[schedule] = self.bench.run(schedule)
+                again = self.bench.run(schedule, known)
+            finally:
+                self._blame(schedule)  # rather than what has come of it
             why = _why(known, known) or _why(known, again)
             if why:
-                raise _Found(schedule, why)
+                raise Found(schedule, why)
         return known
 
     def _schedules(self, base: Schedule) -> Iterator[Schedule]:
@@ -241,7 +127,7 @@ class _Prover:
         """Run one schedule, and compare.
 
         Raises:
-            _Found: something was found.
+            Found: something was found.
         """
         reference = self.reference(schedule)
         trial = self.bench.run(schedule, reference)
@@ -250,17 +136,17 @@ class _Prover:
         self.faults.update(trial.happened)
         self.counts["several"] += len(schedule.faults) > 1
         self.counts["replays"] += bool(schedule.upstream or schedule.rewinds)
-        if len(schedule.faults) == 1 and trial.fired and not schedule.upstream:
+        if len(schedule.faults) == 1 and trial.fired and schedule.undisturbed == self.base:
             self.reached.add((schedule.faults[0].when, schedule.faults[0].call))
         self._blame(schedule)
         why = _why(reference, trial)
         if why:
-            raise _Found(schedule, why)
+            raise Found(schedule, why)
 
     def _blame(self, schedule: Schedule) -> None:
         """Raise if a function has shown that it is not deterministic."""
         if self.watch.observations:
-            raise _Found(schedule, "", dict(self.watch.observations))
+            raise Found(schedule, "", dict(self.watch.observations))
 
     # ------------------------------------------------------------------ other processes
 
@@ -280,8 +166,8 @@ class _Prover:
             schedule = replace(base, inputs=inputs)
             less = self._others(schedule, [runs[index] for runs in singles])
             if less.keys() & found.keys():
-                raise _Found(schedule, "", less, shrunk=True)
-        raise _Found(base, "", found, shrunk=True)
+                raise Found(schedule, "", less, shrunk=True)
+        raise Found(base, "", found, shrunk=True)
 
     def _others(self, schedule: Schedule, answers: Sequence[Calls]) -> dict[int, Observation]:
         """The functions that give something else in another process."""
@@ -298,7 +184,7 @@ class _Prover:
 
     # ------------------------------------------------------------------ what was found
 
-    def error(self, found: _Found) -> NotExact:
+    def error(self, found: Found) -> NotExact:
         """The error about it, with the shortest schedule that shows it."""
         schedule, observations, why = found.schedule, found.observations, found.why
         if not found.shrunk:

@@ -25,7 +25,7 @@ def surroundings(function: Any) -> dict[str, Content]:  # noqa: ANN401 - of the 
     return found
 
 
-def _seen_by(function: Any, depth: int) -> Iterator[tuple[str, Any]]:  # noqa: ANN401 - of the user
+def _seen_by(function: Any, depth: int) -> Iterator[tuple[str, Any]]:  # noqa: ANN401, C901 - one for each kind of callable
     if isinstance(function, partial):
         yield from (
             ("an argument of partial()", one) for one in (*function.args, *function.keywords.values())

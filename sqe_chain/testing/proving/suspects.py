@@ -83,11 +83,13 @@ def finding_of(one: Watched, seen: Observation) -> Finding:
     declared = one.node.called
     if one.role != one.node.word and not declared.startswith(one.role):
         declared = f"{one.role} of {declared}"
+    file, _, line = one.node.declared_at.rpartition(":")
+    at = f"{short(file)}:{line}"
     text = (
-        f"{one.name} ({place_of(one.function) or one.node.declared_at}; {declared}, declared at {one.node.declared_at}) "
+        f"{one.name} ({place_of(one.function) or at}; {declared}, declared at {at}) "
         f"{what}.\n  {_shows(seen)}\n  Instead: {_ADVICE[reason]}."
     )
-    return Finding(one.name, where, reason, f"{declared}, declared at {one.node.declared_at}", text)
+    return Finding(one.name, where, reason, f"{declared}, declared at {at}", text)
 
 
 def _shows(seen: Observation) -> str:
@@ -119,7 +121,7 @@ def _reason(one: Watched, seen: Observation) -> tuple[Reason, str, str]:
         found["state of its own"] = own, f"remembers something: {', '.join(changed)} has changed"
     for reason in _STRENGTH:
         if reason in found:
-            return reason, *found[reason]  # type: ignore[return-value] # the names are those of `Reason`
+            return reason, *found[reason]
     if seen.sign == "other process":
         return "order", own, "gives something else in another process: the order of a set, or a hash"
     return "world outside", own, "is not deterministic: it depends on something beside its arguments"

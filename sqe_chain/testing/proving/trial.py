@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sqe_chain.envelope.message import is_enveloped, read
-from sqe_chain.errors import ChainError, EnvelopeError, Superseded, Unavailable
+from sqe_chain.errors import EnvelopeError, Superseded, Unavailable
 from sqe_chain.flow import Flow
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.protocol.interfaces import When
@@ -211,6 +211,7 @@ class _Run:
         self._reference = reference
         bench.clear()
         self._clock = StandingClock()
+        self._most_batches = _MOST_BATCHES + 4 * len(schedule.inputs)
         self._upstream = bench.upstream_rehearsal(schedule)
         self._service = bench.rehearsal(schedule)
         self._trial = Trial(schedule)
@@ -246,7 +247,7 @@ class _Run:
             trial.outcome = outcome_of(self._service)
         except Violation as violation:
             trial.violation = violation
-        except ChainError as error:
+        except Exception as error:
             if schedule == schedule.undisturbed:
                 raise
             trial.violation = Violation("sound", f"the service stopped: {type(error).__name__}: {error}")
@@ -268,14 +269,14 @@ class _Run:
 
     def _work(self, service: Rehearsal, *, rewind: bool = False) -> None:
         """Run a service until it is caught up, as a supervisor does; then perhaps let it publish everything again."""
-        service.run_until_caught_up(_MOST_BATCHES)
+        service.run_until_caught_up(self._most_batches)
         if rewind:
             self._trial.fired.append(f"{service.flow.name!r} is rewound, and publishes everything again")
             self._trial.happened.append("rewind")
             self._pass_time(service)
             with suppress(Crash, Superseded, Unavailable):
                 service.rewind(dict.fromkeys(service.commits(), 0))
-            service.run_until_caught_up(_MOST_BATCHES)
+            service.run_until_caught_up(self._most_batches)
 
     def _pass_time(self, service: Rehearsal) -> None:
         """A service that seals no plans reads the clock again when it does something again."""
@@ -295,7 +296,7 @@ class _Run:
                 raise Unavailable("no answer at this call")
             mine, service.service = service.service, None
             service.start()
-            service.run_until_caught_up(_MOST_BATCHES)
+            service.run_until_caught_up(self._most_batches)
             if service.service is None:
                 service.service = mine
 

@@ -20,7 +20,7 @@ from sqe_chain.errors import PoisonError
 from sqe_chain.flow import Flow
 from sqe_chain.flow.batches import MapBatchesNode
 from sqe_chain.flow.context import Clock, Context
-from sqe_chain.flow.functions import DeclaredFunction
+from sqe_chain.flow.functions import DeclaredFunction, UserFunction
 from sqe_chain.flow.nodes import FilterNode, FlatMapNode, KeyByNode, MapNode, MergeNode, Node, StageNode
 from sqe_chain.testing.proving.contents import Content, content_of, shown
 from sqe_chain.testing.proving.surroundings import surroundings
@@ -92,7 +92,7 @@ class Watched:
     """
 
     def __init__(
-        self, function: Any, number: int, node: Node, role: str, watch: Watch, *, shared: bool
+        self, function: UserFunction, number: int, node: Node, role: str, watch: Watch, *, shared: bool
     ) -> None:
         self.function = function
         self.number = number
@@ -232,7 +232,7 @@ class Watch:
             observe("called twice", text, _shown_outcome(result, error))
         elif isinstance(one.node, MapBatchesNode) and error is None:
             alone = _row_by_row(one, one.node, copies[0])
-            if alone is not None and alone != result.to_pylist():
+            if alone is not None and content_of(alone) != content_of(result.to_pylist()):
                 observe("depends on other rows", shown(result.to_pylist()), shown(alone))
 
     def _copies(self, one: Watched, arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -220,8 +220,8 @@ def test_an_argument_that_others_see_must_not_be_changed() -> None:
     stream.to("raw", key=robot_of, partitions=1)
     found = only(found_in(flow))
     assert found.reason == "changed argument"
-    assert "Before the call: {'robot': 'r1', 'n': 7" in found.text
-    assert "After it:        {'robot': 'r1', 'n': 0" in found.text
+    assert "Before the call: {'n': 7, 'robot': 'r1'" in found.text
+    assert "After it:        {'n': 0, 'robot': 'r1'" in found.text
     assert (
         prove(flow_with(cleaned), {"in": EVENTS}, seconds=600, schedules=5, other_processes=False).schedules
         == 5
