@@ -135,7 +135,7 @@ def test_timers_of_both_clocks() -> None:
     )
     stage.to("told", key=robot_of, partitions=1)
     stage.changes().to("open", partitions=1)
-    assert proven(flow, {"in": events(9)}).functions == 4
+    assert proven(flow, {"in": events(9)}).functions == 5
 
 
 def test_functions_over_batches_and_declared_aggregates() -> None:

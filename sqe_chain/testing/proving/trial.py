@@ -241,6 +241,8 @@ class _Run:
                 else:
                     self._work(self._service, rewind=half in schedule.rewinds)
                 self._clock.jump(_DAY_MS)
+            for script in self._scripts:  # what comes now is not disturbed
+                trial.points += [point for passed in script.points.values() for point in passed]
             self._service.cancel()
             self._work(self._service)
             self._audit.check_at_rest(self._service.log)
@@ -251,9 +253,6 @@ class _Run:
             if schedule == schedule.undisturbed:
                 raise
             trial.violation = Violation("sound", f"the service stopped: {type(error).__name__}: {error}")
-        trial.points = [
-            point for script in self._scripts for when in script.points.values() for point in when
-        ]
         trial.checked, trial.cells = self._audit.checked, self._audit.seen
         return trial
 
