@@ -352,6 +352,33 @@ def test_what_no_function_shows_is_not_exact() -> None:
     assert len(raised.value.schedule.inputs) == 1
 
 
+class TimedForgetfulKind(ForgetfulKind):
+    """The same where the contents of single plans are not compared."""
+
+    name = "timed-forgetful"
+    order = "times"
+
+
+def test_results_are_compared_in_the_end() -> None:
+    flow = Flow("forgetful", state_partitions=1)
+    flow.source("in", dict).key_by(robot_of).stage("numbered", TimedForgetfulKind()).to("out", partitions=1)
+    with pytest.raises(NotExact, match=r"states of stage 'numbered', key 'r\d': undisturbed"):
+        prove(flow, {"in": EVENTS}, seconds=600, schedules=40, other_processes=False)
+
+
+def test_the_function_is_blamed_rather_than_what_comes_of_it() -> None:
+    calls = count()
+
+    def fragile(event: Event) -> Event:
+        if next(calls) % 3 == 0:
+            raise ValueError("every third time")
+        return event
+
+    found = only(found_in(flow_with(fragile)))
+    assert found.reason == "state of its own"
+    assert "calls has changed" in found.text
+
+
 def test_a_defect_that_only_a_redo_shows_has_one_fault_and_one_input() -> None:
     """What a stateless service made of its clock is published again with another content."""
 
