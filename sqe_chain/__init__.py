@@ -14,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.replays import ReplayFilter
 
 if TYPE_CHECKING:
+    from sqe_chain.protocol.events import Flushed
     from sqe_chain.protocol.settings import Settings
     from sqe_chain.runtime.lookup import get
     from sqe_chain.runtime.running import RunningService, run, running
@@ -24,6 +25,7 @@ __all__ = [
     "Coordinates",
     "Envelope",
     "Flow",
+    "Flushed",
     "Link",
     "ReplayFilter",
     "RunningService",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "Flushed": "sqe_chain.protocol.events",
     "get": "sqe_chain.runtime.lookup",
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",

@@ -16,7 +16,7 @@
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
     │   │   NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
-    │   │   TableAltered, TableInconsistent
+    │   │   TableAltered, TableInconsistent, ReadersOverlap
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
     │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
@@ -254,6 +254,10 @@ class ChangedFile(ServiceStopped):
 
 class UnreadableFile(ServiceStopped):
     """A file is not what its format says: cut off, damaged, or of another format."""
+
+
+class ReadersOverlap(ServiceStopped):
+    """Another reader of the flow has one of the input partitions, or the sets of the readers are being changed."""
 
 
 class Superseded(ServiceStopped):

@@ -15,6 +15,7 @@ from sqe_chain.cli import (
     load,
     move,
     peek,
+    readers,
     rebuild,
     run,
     show,
@@ -61,5 +62,6 @@ app.command("peek")(peek.peek)
 app.command("excluded")(dead_letters.excluded)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(flows.app, name="flows")
+app.add_typer(readers.app, name="readers")
 app.add_typer(store.app, name="store")
 app.add_typer(dev.app, name="dev")

@@ -40,6 +40,7 @@ class IngestKind(StageKind):
     needs = NOTHING
     reversible = True
     may_be_last = True
+    apart = True
 
     table: str
     schema: TableSchema

@@ -21,6 +21,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sqe_chain.errors import Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.ports.readers import flow_of
 from sqe_chain.ports.sink import Flush, SinkClaim, SinkState
 from sqe_chain.tables.arrow import PARTITION, table_schema
 from sqe_chain.tables.chunk import ChunkIndex, chunk_id
@@ -162,7 +163,7 @@ class TableSink:
             description = json.dumps(
                 {
                     "sqe-chain": {
-                        "flow": claim.flow,
+                        "flow": flow_of(claim.flow),
                         "stage": claim.stage,
                         "version": self.version,
                         "state_partitions": len(claim.known),
@@ -170,7 +171,8 @@ class TableSink:
                     }
                 }
             )
-            self.directory.create(table_schema(self.schema), self.table, description)
+            with suppress(Conflict):  # another reader has created it in between
+                self.directory.create(table_schema(self.schema), self.table, description)
             snapshot = self.directory.snapshot()
             if snapshot is None:
                 raise Unavailable(f"{self.directory}: was created, and is not there")
@@ -202,6 +204,7 @@ class TableSink:
             raise TableAltered(
                 f"{self.directory}: holds a table that this library has not created: give the stage a directory of its own"
             ) from None
+        flow = flow_of(flow)  # readers of one flow share its table
         if (told["flow"], told["stage"], told["version"]) != (flow, stage, self.version):
             raise TableAltered(
                 f"{self.directory}: is the table of stage {told['stage']!r} of flow {told['flow']!r}, version {told['version']}, not of "
