@@ -237,7 +237,7 @@ class Persisted(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed(Event):
+class TableFlushed(Event):
     """Step 6 for a table: all rows of what was read so far are in it, and stay. Said once more when a service starts.
 
     So it is heard at least once, unless a later one comes; whoever keeps the offsets may take the larger ones.

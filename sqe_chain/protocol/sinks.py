@@ -10,7 +10,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import SinkClaim
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.events import Flushed
+from sqe_chain.protocol.events import TableFlushed
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.segment.flushing import FLUSHED
 from sqe_chain.segment.states import Claim
@@ -68,7 +68,7 @@ def tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> N
             for planned in plan.ranges
             if env.flow.declared_topic(planned.topic) in topics
         }
-        env.emit(Flushed(plan.number, stage.name, offsets))
+        env.emit(TableFlushed(plan.number, stage.name, offsets))
 
 
 def check_no_sinks(flow: Flow, what: str) -> None:

@@ -19,10 +19,10 @@ from sqe_chain.protocol.events import (
     Committed,
     Event,
     Filtered,
-    Flushed,
     Persisted,
     Recovered,
     Sealed,
+    TableFlushed,
     Waiting,
 )
 from sqe_chain.protocol.interfaces import When
@@ -113,7 +113,7 @@ class Metrics:
             case Persisted():
                 self._rows.inc(event.rows)
                 self._persisted.set_to_current_time()
-            case Flushed():
+            case TableFlushed():
                 self._set_flushed(event)
             case Sealed() | Recovered():
                 if event.plan is not None:  # a flow without stages has no plans
@@ -145,7 +145,7 @@ class Metrics:
             stage, _, reason = name.rpartition("/")
             self._filtered.labels(self._flow, stage, reason).inc(count)
 
-    def _set_flushed(self, event: Flushed) -> None:
+    def _set_flushed(self, event: TableFlushed) -> None:
         for name, offset in event.offsets.items():
             topic, _, partition = name.rpartition("/")
             self._flushed.labels(self._flow, event.table, topic, partition).set(offset)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from sqe_chain.protocol.events import Event, Flushed
+from sqe_chain.protocol.events import Event, TableFlushed
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.runtime.launching import ObserverFactory
 from sqe_chain.runtime.statistics import Statistics
 from sqe_chain.runtime.stop import ServiceClock
 
-OnFlush = Callable[[Flushed], object]
+OnFlush = Callable[[TableFlushed], object]
 """Called in the service's thread. What it raises ends the service, as a crash at that moment would."""
 
 
@@ -26,7 +26,7 @@ class _Listener:
 
     def event(self, event: Event) -> None:
         """Pass on."""
-        if isinstance(event, Flushed):
+        if isinstance(event, TableFlushed):
             self._on_flush(event)
 
 

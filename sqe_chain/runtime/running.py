@@ -14,7 +14,7 @@ from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.events import CaughtUp, Committed, Event, Flushed, Recovered
+from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered, TableFlushed
 from sqe_chain.protocol.file_inputs import new_files
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.plan import Plan
@@ -74,7 +74,7 @@ def run(  # noqa: PLR0913 - each is an option
         files: source of files -> paths or patterns instead of those that are declared.
         partitions: input partitions of this reader, such as ``0-3`` or ``8-`` (8 and all above), where several readers run the flow
             side by side, each with a claim and plans of its own; None: the flow is run as one (docs/readers.md).
-        on_flush: called with each `sqe_chain.Flushed`, in the service's thread, when the rows of a batch are in a table for
+        on_flush: called with each `sqe_chain.TableFlushed`, in the service's thread, when the rows of a batch are in a table for
             good, before anything else goes on; and once when it starts. An error that it raises ends the service, as a crash would.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
         settings: further fields of `sqe_chain.Settings`, such as `start`, `max_records` or `takeover`.
@@ -339,7 +339,7 @@ class _Bell:
     def event(self, event: Event) -> None:
         """Wake the waiting threads."""
         self.recovered |= isinstance(event, Recovered)
-        if isinstance(event, Flushed):
+        if isinstance(event, TableFlushed):
             with self._moved:
                 self.flushed[event.table] = event.offsets
                 self._moved.notify_all()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from sqe_chain import Flushed, run
+from sqe_chain import TableFlushed, run
 from sqe_chain.dev import KafkaServer, RedisServer
 from sqe_chain.tables import open_table
 from tests.support.reader_flows import flow_into
@@ -94,7 +94,7 @@ def test_readers_that_are_killed_and_change_their_sets_end_exact(readers: Reader
     )
     assert readers.command(*change).wait() == 0
     readers.start("readings", "--partitions", "0-1").stopped_by("ReadersOverlap")
-    heard: list[Flushed] = []
+    heard: list[TableFlushed] = []
     flow = flow_into(readers.name, str(readers.directory / "tables"))
     where = {"kafka": readers.kafka, "store": readers.store}
     run(flow, partitions="0", once=True, on_flush=heard.append, engine="inprocess", log=None, **where)  # type: ignore[arg-type]
