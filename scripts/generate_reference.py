@@ -70,6 +70,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain.tables": (
         *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
         *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id"),
+        *("Description", "StatePartition"),
     ),
     "sqe_chain.codecs": (
         "Codec",
@@ -106,6 +107,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
         *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
     ),
+    "sqe_chain.wal.metrics": ("ProducerMetrics",),
     "sqe_chain.errors": (),
     "sqe_chain.stores": ("open_store", "SCHEMES", "Address", "WithSchema"),
     "sqe_chain.logs": (),

@@ -21,6 +21,7 @@ from sqe_chain.cli import (
     show,
     state,
     store,
+    tables,
 )
 from sqe_chain.cli.console import OUT
 
@@ -64,4 +65,5 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(flows.app, name="flows")
 app.add_typer(readers.app, name="readers")
 app.add_typer(store.app, name="store")
+app.add_typer(tables.app, name="tables")
 app.add_typer(dev.app, name="dev")

@@ -17,6 +17,7 @@ from sqe_chain.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.columns import Column
 from sqe_chain.tables.compacting import Compaction, aligned, compact
+from sqe_chain.tables.describing import Description, describe
 from sqe_chain.tables.directory import Snapshot, StoredFile, TableDirectory
 from sqe_chain.tables.files import chunk_id_in, chunks_in
 from sqe_chain.tables.memtable import newest
@@ -195,6 +196,15 @@ class Table:
             ConfigurationError: there is no table.
         """
         return compact(self._directory, self.schema(), least_files)
+
+    def describe(self) -> Description:
+        """What it is, and how many files and rows it has, from its log alone.
+
+        Raises:
+            ConfigurationError: there is no table.
+            Unavailable: no answer.
+        """
+        return describe(self._directory, self.schema())
 
     def vacuum(self, *, retain_hours: int = 168) -> list[str]:
         """Delete files that no version of the last hours needs.
