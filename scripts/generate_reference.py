@@ -28,7 +28,7 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": (
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-        *("run", "running", "RunningService", "Settings", "get", "states", "States"),
+        *("run", "running", "RunningService", "TableFlushed", "Settings", "get", "states", "States"),
     ),
     "sqe_chain.flow": (
         *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),

@@ -86,7 +86,7 @@ class ChangeReaders:
         self._check_sets(infos)
         record = self._begin()
         readers = record.readers
-        if readers is None or not readers.new:
+        if readers is None or not readers.new:  # nothing is to be changed
             return ChangedReaders({}, {})
         plans = {name: self._finished(partitions, name) for partitions, name in readers.old.items()}
         number = self._write_first_plans(readers, plans, infos)
@@ -129,10 +129,13 @@ class ChangeReaders:
                 raise ReadersOverlap(
                     f"flow {flow.name!r} is being forgotten; run sqe-chain flows forget again"
                 )
-            sets = known.sets or self._as_one(known)
-            wanted = set(self.to)
+            sets, wanted = self._sets_now(known), set(self.to)
             if not known.new and wanted == set(sets):
-                return Record(record.home, replace(known, sets=sets))
+                if known.sets and sets != known.sets:  # sets that were entered by mistake
+                    after = replace(known, sets=sets)
+                    if write_record(env.home, flow.declared_name, record, after, env.new_run_id()) is None:
+                        continue
+                return record
             missing = union_of(sets).without(union_of(self.to))
             if missing is not None:
                 raise ConfigurationError(
@@ -150,13 +153,23 @@ class ChangeReaders:
             if written is not None:
                 return written
 
-    def _as_one(self, known: Readers) -> dict[Partitions, str]:
-        """A flow that was run as one so far; nothing if it never was."""
-        name = self.env.flow.declared_name
-        found, _ = self.env.home.home(name)
-        if found is None or name in known.retired:
-            raise ConfigurationError(
-                f"the store knows no readers of flow {name!r}, and it has not run as one: nothing is to be changed; start its readers"
+    def _sets_now(self, known: Readers) -> Sets:
+        """The readers that there are; of a flow that was run as one so far: it."""
+        home, name = self.env.home, self.env.flow.declared_name
+        found, _ = home.home(name)
+        if found is None or found.number < 0 or name in (*known.retired, *known.sets.values()):
+            if not known.sets:
+                raise ConfigurationError(
+                    f"the store knows no readers of flow {name!r}, and it has not run as one: nothing is to be changed; start its readers"
+                )
+            return known.sets
+        # A reader that was started beside it has noticed that, and has read nothing; it may have died before it left the record.
+        begun = [
+            one for one in known.sets.values() if (own := home.home(one)[0]) is not None and own.number >= 0
+        ]
+        if begun:
+            raise StoreInconsistent(
+                f"flow {name!r} has run as one ({found}), and so have readers of it: {', '.join(begun)}: the store went back in time"
             )
         return {ALL: name}
 

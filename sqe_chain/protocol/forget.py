@@ -135,8 +135,9 @@ class ForgetFlow:
         others = known_flows(home)
         self._again = [one for one in others if attempt.fullmatch(one.name)]
         layouts = [one.plan.layout for one in (known, *self._again) if one.plan is not None]
-        if not known.forgotten_in_part:
-            self._check_stores(layouts)
+        if not known.forgotten_in_part and not self._with_readers:
+            for layout in layouts:
+                self._check_stores([layout])
         topics = self._topics(
             [known.plan.layout] if known.plan is not None else [],
             [one for one in others if one.name != self.name and one not in self._again],
@@ -170,6 +171,8 @@ class ForgetFlow:
         others = [one for one in known_flows(home) if one.name not in names]
         topics = self._topics(layouts, others)
         self._check_log(layouts)
+        if not readers.forgotten:
+            self._check_stores(layouts)
         written = write_record(home, self.name, record, replace(readers, forgotten=True), self.run_id)
         if written is None or written.home is None:
             raise Superseded(f"flow {self.name!r}: a reader was started in between; nothing was forgotten")
@@ -216,14 +219,18 @@ class ForgetFlow:
             seen = found
 
     def _check_stores(self, layouts: list[Layout]) -> None:
-        for layout in layouts:
-            for stage, stored in layout.stages.items():
-                cells = range(layout.state_partitions * stored.buckets)
-                if not any(any(store.headers(stored.flow, stage, cells)) for store in self.stores.values()):
-                    raise ConfigurationError(
-                        f"flow {self.name!r}: stage {stage!r} is in none of the stores given; give the one that it uses as "
-                        "well: --store NAME=URL"
-                    )
+        """Check that each stage is in one of the stores, under any of these layouts: readers that never ran have no headers."""
+        for stage in dict.fromkeys(name for layout in layouts for name in layout.stages):
+            if not any(self._is_stored(layout, stage) for layout in layouts if stage in layout.stages):
+                raise ConfigurationError(
+                    f"flow {self.name!r}: stage {stage!r} is in none of the stores given; give the one that it uses as "
+                    "well: --store NAME=URL"
+                )
+
+    def _is_stored(self, layout: Layout, stage: str) -> bool:
+        stored = layout.stages[stage]
+        cells = range(layout.state_partitions * stored.buckets)
+        return any(any(store.headers(stored.flow, stage, cells)) for store in self.stores.values())
 
     def _topics(self, layouts: list[Layout], others: list[KnownFlow]) -> list[str]:
         """The topics to delete. None that another flow of this store reads or writes."""

@@ -190,8 +190,10 @@ def _names_of(payload: type | None) -> Sequence[str]:
         return list(payload.DESCRIPTOR.fields_by_name)
     if dataclasses.is_dataclass(payload):
         return [field.name for field in dataclasses.fields(payload)]
-    found: Sequence[str] = getattr(payload, "__struct_fields__", None) or getattr(payload, "_fields", ())
-    return found
+    found: Sequence[str] | None = getattr(payload, "__struct_fields__", None) or getattr(
+        payload, "_fields", None
+    )
+    return found or ()
 
 
 def _has(payload: type | None, name: str, known: Sequence[str]) -> bool:

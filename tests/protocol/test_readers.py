@@ -16,7 +16,7 @@ import pytest
 from sqe_chain.errors import ConfigurationError, FlowError, PartitionsMismatch, ReadersOverlap, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports.readers import Partitions
-from sqe_chain.protocol.readers import read_record
+from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing import Crash, Rehearsal
 from tests.support.readers import ReaderPipeline, sets
@@ -304,12 +304,16 @@ def test_a_change_that_was_begun_may_be_replaced_by_another(tmp_path: Path) -> N
     raise AssertionError("more calls than that")
 
 
-def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("starting", [False, True])
+def test_a_reader_that_sleeps_through_a_change_adds_nothing(tmp_path: Path, starting: bool) -> None:
     number = 0
     while True:
         found = begun(tmp_path / str(number), "0-3")
         (reader,) = found.readers
-        reader.restart()
+        if starting:
+            reader.service = None
+        else:
+            reader.restart()
 
         def change(found: ReaderPipeline = found) -> None:
             found.change(found.changer(), ["0-1", "2-3"])
@@ -508,3 +512,22 @@ def test_a_flow_is_forgotten_with_all_of_its_readers(tmp_path: Path, before: lis
             return
         assert found.store.flows() == []
         number += 5
+
+
+def test_a_set_that_was_entered_beside_the_whole_flow_and_never_read_is_cleared(tmp_path: Path) -> None:
+    """The reader has noticed that the flow runs as one, and has died before it could leave the record."""
+    for to in (["0-"], ["0-1", "2-"]):
+        found = begun(tmp_path / str(len(to)))
+        record = Record()
+        entered = Readers(2, {Partitions.parse("0-1"): "readings-to-table.reader-0-1"})
+        assert write_record(found.store, "readings-to-table", record, entered, "dies") is not None
+        with pytest.raises(ReadersOverlap):
+            found.readers[0].restart()
+        found.change(found.changer(), to)
+        if to == ["0-"]:
+            found.readers[0].restart()
+        else:
+            found.become(to)
+        found.feed(5)
+        found.run_until_caught_up()
+        found.check()
