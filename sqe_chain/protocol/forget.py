@@ -161,7 +161,10 @@ class ForgetFlow:
     def _run_with_readers(self, record: Record, readers: Readers) -> list[str]:
         """The same for a flow that is, or was, run by several readers. The record of them goes last."""
         home = self.stores[""]
-        own = [one for name in (*readers.names, self.name) if (one := known_flow(home, name)) is not None]
+        known = dict.fromkeys(
+            [*readers.names, self.name]
+        )  # one that ran as one before is among the former readers, too
+        own = [one for name in known if (one := known_flow(home, name)) is not None]
         for one in own:
             if one.unreadable:
                 raise ConfigurationError(f"flow {one.name!r}: {one.unreadable}; nothing was forgotten")

