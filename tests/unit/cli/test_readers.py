@@ -91,8 +91,9 @@ def test_readers_are_run_shown_changed_and_forgotten(command: Command, where: tu
         "these are its readers already" in command(*change, "--to", "0-1", "--to", "2", "--to", "3-").stderr
     )
     assert run(command, where, "--partitions", "3-").exit_code == 0
-    table = command("readers", "show", "cli_readers:readings", *store).stdout
-    assert "cli-readings.reader-3-.1" in table
+    shown = command("readers", "show", "cli_readers:readings", *store, "--json").stdout
+    assert "cli-readings.reader-3-.1" in shown
+    assert "partitions" in command("readers", "show", "cli_readers:readings", *store).stdout
 
     listed = command("flows", "list", *store, "--json").stdout
     assert "cli-readings.reader-0-1" in listed
