@@ -20,6 +20,10 @@ help:  ## explain the targets
 demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed again and again, end exactly right
 	$(BIN)/python -m services.demo $(ARGS)
 
+.PHONY: demo-ingest
+demo-ingest: setup demo-servers  ## the same into a table: each row once, by DuckDB and Spark, through kills of both services
+	$(BIN)/python -m services.demo_ingest $(ARGS)
+
 .PHONY: chaos-compose
 chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults, each with evidence, then the audit
 	$(BIN)/python -m services.compose_chaos $(ARGS)
@@ -28,6 +32,7 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
 	$(BIN)/pytest $(UNIT)
 	$(BIN)/python -m sqe_chain.testing.simulator --schedules 5000 --seed 0 --jobs 0
+	$(BIN)/python -m tests.mutants --sample 6
 	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 	$(BIN)/pytest $(SERVERS) -m alone
 
@@ -42,6 +47,10 @@ explore: python  ## property tests with new random examples; repeat as often as 
 .PHONY: simulate
 simulate: python  ## chains of services under random faults, from a seed: ARGS="--schedules N --seed S"
 	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
+
+.PHONY: mutants
+mutants: setup servers  ## deliberate bugs: fails unless tests, and the simulator, kill each of them: ARGS="--only TEXT"
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, pyright, import rules

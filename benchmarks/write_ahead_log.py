@@ -2,8 +2,9 @@
 
 The plain side joins a group of values that are there already, writes and syncs them: no keys, partitions, checksums, nor
 a way to find where they end. The log takes the same values with keys: its callers encode them, one thread at a time writes
-a group, and every caller gets a receipt. Both take turns, group by group, so that both find the disk in the same mood.
-Afterwards the log is read again, and all records must be there.
+a group, and every caller gets a receipt. Both write into files of one directory, and take turns of about a tenth of a second, so
+that both find the disk in the same mood. What is compared is the median of their turns: a turn in which somebody else kept the disk
+busy, or the processor, says nothing. Afterwards the log is read again, and all records must be there.
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from sqe_chain.wal.reader import Reader
 
 VALUE_BYTES: Final = 1_000
 KEYS: Final = 100
-GROUPS: Final = (1, 10, 100, 1_000)
+GROUPS: Final = (1, 16, 256)
 PARTITIONS: Final = 4
 TARGET: Final = 0.8
-_TURNS: Final = 12
+_TURNS: Final = 16
 """Of each side in a round."""
-_IN_A_TURN: Final = {1: 25, 10: 20, 100: 10, 1_000: 4}
-"""Groups of a turn, by their size."""
+_TURN_S: Final = 0.1
+"""About what a turn takes."""
+_TRIAL: Final = 8
+"""Groups, to find out how many a turn has."""
 
 
 class Plain:
@@ -83,25 +86,34 @@ class Ours:
         self.log.close()
 
 
-def measure(directory: Path, group: int, callers: int) -> tuple[float, float]:
-    """Records a second of the log, and of the plain file, in one round."""
-    spent = {"ours": 0.0, "plain": 0.0}
-    groups = _IN_A_TURN[group] * max(callers, 2)
+def measure(directory: Path, group: int, callers: int) -> tuple[float, float, float]:
+    """Records a second of the log and of the plain file, by the medians of their turns; and how busy the log kept a core."""
     with (
         closing(Ours(directory / "log", group, callers)) as ours,
         closing(Plain(directory / "plain", group)) as plain,
     ):
-        sides: Sequence[tuple[str, Callable[[int], None]]] = (("ours", ours.turn), ("plain", plain.turn))
-        for _, turn in sides:
-            turn(groups)
+        sides: Sequence[Callable[[int], None]] = (ours.turn, plain.turn)
+        for turn in sides:
+            turn(callers)
+        trial = _TRIAL * callers
+        groups = max(callers, round(trial * _TURN_S / _timed(plain.turn, trial)))
+        took: tuple[list[float], list[float]] = ([], [])
+        worked = 0.0
         for number in range(_TURNS):
-            for name, turn in sides if number % 2 else reversed(sides):
-                began_s = time.perf_counter()
-                turn(groups)
-                spent[name] += time.perf_counter() - began_s
-        _check(ours.log, (_TURNS + 1) * groups * group)
-    records = _TURNS * groups * group
-    return records / spent["ours"], records / spent["plain"]
+            for side in (0, 1) if number % 2 else (1, 0):
+                began = time.process_time()
+                took[side].append(_timed(sides[side], groups))
+                if side == 0:
+                    worked += time.process_time() - began
+        _check(ours.log, (callers + _TURNS * groups) * group)
+    own, theirs = (groups * group / median(times) for times in took)
+    return own, theirs, worked / sum(took[0])
+
+
+def _timed(turn: Callable[[int], None], groups: int) -> float:
+    began_s = time.perf_counter()
+    turn(groups)
+    return time.perf_counter() - began_s
 
 
 def _check(log: WriteAheadLog, records: int) -> None:
@@ -114,23 +126,25 @@ def _check(log: WriteAheadLog, records: int) -> None:
 
 def write_ahead_log(out: Console, rounds: int) -> None:
     """Measure all sizes of groups, and print a table."""
-    table = Table(
-        "records in a group", "callers", "log", "plain", "ratio", "rounds", "target", title="write-ahead log"
-    )
+    table = Table(title="write-ahead log")
+    columns = ("records in a group", "callers", "log", "plain", "ratio", "rounds", "processor", "target")
+    for column in columns:
+        table.add_column(column)
     for group in GROUPS:
         for callers in (1, 4):
             found = []
             for _ in range(rounds):
                 with TemporaryDirectory(prefix="bench-wal-", dir=Path.cwd()) as directory:
                     found.append(measure(Path(directory), group, callers))
-            ratios = [ours / plain for ours, plain in found]
+            ratios = [ours / plain for ours, plain, _ in found]
             row = (
                 f"{group:,}",
                 str(callers),
-                f"{median(ours for ours, _ in found):,.0f}/s",
-                f"{median(plain for _, plain in found):,.0f}/s",
+                f"{median(ours for ours, _, _ in found):,.0f}/s",
+                f"{median(plain for _, plain, _ in found):,.0f}/s",
                 f"{median(ratios):.2f}",
                 ", ".join(f"{ratio:.2f}" for ratio in ratios),
+                f"{median(worked for _, _, worked in found):.0%}",
                 f">= {TARGET}",
             )
             out.print("  ".join(row), style="dim")

@@ -28,7 +28,7 @@ NOTE = "<!-- Made by scripts/generate_reference.py from docstrings. Change those
 PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain": (
         *("wrap", "read", "republish", "Envelope", "Chain", "Link", "Coordinates", "ReplayFilter"),
-        *("run", "running", "RunningService", "Settings", "get", "states", "States"),
+        *("run", "running", "RunningService", "TableFlushed", "Settings", "get", "states", "States"),
     ),
     "sqe_chain.flow": (
         *("Flow", "Stream", "Stage", "Filter", "WindowStage", "CustomStage", "Context", "Timer", "Csv"),
@@ -70,6 +70,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "sqe_chain.tables": (
         *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
         *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id"),
+        *("Description", "StatePartition"),
     ),
     "sqe_chain.codecs": (
         "Codec",
@@ -91,6 +92,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "SteppingClock",
         "Crash",
         "MemoryStore",
+        *("prove", "prove_schedule", "Proof", "Feed", "Schedule", "Fault", "Finding"),
     ),
     "sqe_chain.testing.simulator": (
         "World",
@@ -106,6 +108,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         *("DurableProducer", "Receipt", "Pending", "Status", "Limits", "sequence_of", "epoch_of", "log_of"),
         *("WriteAheadLog", "Record", "Entry", "Publisher", "Files", "LocalFiles", "MemoryFiles"),
     ),
+    "sqe_chain.wal.metrics": ("ProducerMetrics",),
     "sqe_chain.errors": (),
     "sqe_chain.stores": ("open_store", "SCHEMES", "Address", "WithSchema"),
     "sqe_chain.logs": (),

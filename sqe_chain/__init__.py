@@ -14,6 +14,7 @@ from sqe_chain.flow import Flow
 from sqe_chain.replays import ReplayFilter
 
 if TYPE_CHECKING:
+    from sqe_chain.protocol.events import TableFlushed
     from sqe_chain.protocol.settings import Settings
     from sqe_chain.runtime.lookup import get
     from sqe_chain.runtime.running import RunningService, run, running
@@ -29,6 +30,7 @@ __all__ = [
     "RunningService",
     "Settings",
     "States",
+    "TableFlushed",
     "get",
     "read",
     "republish",
@@ -39,6 +41,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "TableFlushed": "sqe_chain.protocol.events",
     "get": "sqe_chain.runtime.lookup",
     "RunningService": "sqe_chain.runtime.running",
     "run": "sqe_chain.runtime.running",

@@ -16,7 +16,7 @@
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
     │   │   NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
-    │   │   TableAltered, TableInconsistent
+    │   │   TableAltered, TableInconsistent, ReadersOverlap
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
     │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
@@ -24,6 +24,8 @@
     │   ├── LogDamaged         bytes that were acknowledged have changed, or are gone
     │   ├── LogLocked, LogClosed
     │   └── RecordTooLarge
+    ├── NotExact               `sqe_chain.testing.prove` found a schedule after which a flow has other results
+    │   └── NotDeterministic   it found out which function is to blame
     ├── EngineLost             the processes that run the tasks are gone: start the service again
     ├── Unavailable            a broker or store that does not answer: try again
     └── ConfigurationError     settings, topics, addresses: nothing was started
@@ -35,6 +37,7 @@ partition or message has these as attributes, too. Errors cross process boundari
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Self
 
 START_OVER: Final = (
@@ -256,6 +259,10 @@ class UnreadableFile(ServiceStopped):
     """A file is not what its format says: cut off, damaged, or of another format."""
 
 
+class ReadersOverlap(ServiceStopped):
+    """Another reader of the flow has one of the input partitions, or the sets of the readers are being changed."""
+
+
 class Superseded(ServiceStopped):
     """A newer run has claimed the flow; this one no longer writes anything."""
 
@@ -308,6 +315,26 @@ class ConfigurationError(ChainError):
     """Settings, addresses or topics are wrong; nothing was started."""
 
     exit_status = 2
+
+
+class NotExact(ChainError, AssertionError):
+    """A flow under proof has other results after faults or replays than without them; see `sqe_chain.testing.prove`.
+
+    Attributes:
+        schedule: the shortest schedule that shows it (`sqe_chain.testing.Schedule`); None for an error of another process.
+    """
+
+    schedule: object | None = None
+
+
+class NotDeterministic(NotExact):
+    """Functions of a flow under proof do not give the same for the same arguments, or change what is not theirs.
+
+    Attributes:
+        findings: what was found of each of them (`sqe_chain.testing.Finding`), in the order of the flow.
+    """
+
+    findings: Sequence[object] = ()
 
 
 def _tree(root: type[ChainError]) -> dict[str, type[ChainError]]:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+STANDARD = "services.fastening:standard"
+"""The republisher, as `sqe-chain run` takes it."""
 SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """For a JVM that is killed soon: compile fast instead of well, which saves a third of its start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The user's options.
+    """The user's options, those that all demos have.
 
     Attributes:
         messages: raw reports to produce at least.
         seed: of the simulator and of the moments of killing.
         kills: kills of each service that must count.
         rate: reports per second while services are killed.
-        interval: interval of the totals service, as `sqe-chain run` takes it.
+        interval: interval of the service that is judged, as `sqe-chain run` takes it.
         engine: ``spark``, or ``inprocess`` for a quick look.
-        store: ``redis``, ``cassandra``, or ``mixed``: robots in Cassandra, lines and plans in Redis.
         timeout_s: the demo fails when it takes longer.
         directory: data and log files.
     """
@@ -34,16 +37,58 @@ class Options:
     rate: float
     interval: str
     engine: str
-    store: str
     timeout_s: float
     directory: Path
 
 
-def run_service(options: Options, attribute: str, kafka: str, stores: Mapping[str, str]) -> list[str]:
-    """The command that runs one of the flows in `services.fastening`."""
+def add_arguments(parser: argparse.ArgumentParser, *, messages: int, rate: float) -> None:
+    """Declare the options that all demos have.
+
+    Args:
+        parser: of the command line.
+        messages: reports, by default.
+        rate: reports a second, by default.
+    """
+    parser.add_argument("--messages", type=int, default=messages, help="reports to produce at least")
+    parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the kills")
+    parser.add_argument("--kills", type=int, default=5, help="kills of each service that must count")
+    parser.add_argument("--rate", type=float, default=rate, help="reports a second while the killing goes on")
+    parser.add_argument("--interval", default="1s", help="interval of the service that is judged")
+    parser.add_argument(
+        "--engine", choices=["spark", "inprocess"], default="spark", help="what runs the tasks"
+    )
+    parser.add_argument("--timeout", type=float, default=900, help="seconds after which the demo fails")
+    parser.add_argument(
+        "--directory", type=Path, help="data and logs; by default a temporary one, removed if all went well"
+    )
+
+
+def options_of(chosen: argparse.Namespace) -> Options:
+    """The options that all demos have, as they were chosen."""
+    return Options(
+        messages=chosen.messages,
+        seed=chosen.seed,
+        kills=chosen.kills,
+        rate=chosen.rate,
+        interval=chosen.interval,
+        engine=chosen.engine,
+        timeout_s=chosen.timeout,
+        directory=chosen.directory or Path(tempfile.mkdtemp(prefix="sqe-chain-demo-")),
+    )
+
+
+def run_service(options: Options, target: str, kafka: str, stores: Mapping[str, str]) -> list[str]:
+    """The command that runs a flow.
+
+    Args:
+        options: what the user chose.
+        target: module and attribute of the flow.
+        kafka: address of a broker.
+        stores: name of a store in the flow -> its address; "" for every other stage.
+    """
     return [
         str(Path(sys.executable).with_name("sqe-chain")),
-        *("run", f"services.fastening:{attribute}"),
+        *("run", target),
         *("--kafka", kafka),
         *(text for name, url in stores.items() for text in ("--store", f"{name}={url}" if name else url)),
         *("--interval", options.interval),

@@ -10,7 +10,7 @@ from services.demo.life import Life
 
 ANY_MOMENT_WITHIN_S = 3.0
 PATIENCE_S = 4.0
-FIRST_GUESS_OF_BATCH_S = 0.2
+FIRST_GUESS_OF_PERSIST_S = 0.1
 LIVES_FOR_EACH_KILL = 4
 OFTEN = 0.75
 """Share of lives that end at one of the wanted moments instead of at any moment."""
@@ -20,7 +20,7 @@ class Moment(Enum):
     """What a life is doing when it is killed."""
 
     ANY = "at any moment"
-    SEALED = "between seal and commit"
+    SEALED = "between seal and the last persist"
     PUBLISHING = "between publishing and commit"
 
 
@@ -51,8 +51,8 @@ class Aim:
         if life.proved_s is None:
             return False
         if self.moment is Moment.SEALED:
-            within = self.share * (life.batch_s or FIRST_GUESS_OF_BATCH_S)
-            return life.open_plan is not None and now_s >= life.sealed_s + within
+            within = self.share * (life.persist_s or FIRST_GUESS_OF_PERSIST_S)
+            return life.persists and now_s >= life.sealed_s + within
         if self.moment is Moment.PUBLISHING:
             if not life.batches and not self.in_first_batch:
                 return False

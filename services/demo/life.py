@@ -71,7 +71,9 @@ class Life:
         batches: batches committed.
         inputs: messages in them.
         replays: replays among these.
-        batch_s: how long the last plan took from seal to commit.
+        levels: how many times it persists in a batch, once for each level of stages.
+        persisted: how many times it has done so since the last seal.
+        persist_s: how long the last plan took from seal to the last persist.
         outputs: messages published in batches that are committed.
         open_outputs: messages published since the last commit, according to its log lines.
     """
@@ -86,7 +88,9 @@ class Life:
     batches: int = 0
     inputs: int = 0
     replays: int = 0
-    batch_s: float | None = None
+    levels: int = 1
+    persisted: int = 0
+    persist_s: float | None = None
     outputs: int = 0
     open_outputs: int = 0
 
@@ -94,6 +98,11 @@ class Life:
     def name(self) -> str:
         """Its name in messages."""
         return f"{self.service} #{self.number}"
+
+    @property
+    def persists(self) -> bool:
+        """Whether a plan is sealed, and not all of it is persisted: the next life has to finish it."""
+        return self.open_plan is not None and self.persisted < self.levels
 
     def prove(self, now_s: float) -> None:
         """Record that it has published or persisted something."""
@@ -108,16 +117,18 @@ class Life:
         elif line.event == "sealed":
             self.open_plan = line.plan
             self.sealed_s = now_s
+            self.persisted = 0
         elif line.event in ("published", "persisted"):
             if line.outputs or line.rows:
                 self.prove(now_s)
             self.open_outputs += line.outputs
+            if line.event == "persisted" and self.open_plan is not None:
+                self.persisted += 1
+                self.persist_s = now_s - self.sealed_s
         elif line.event == "committed":
             self.batches += 1
             self.inputs += line.inputs
             self.replays += line.replays
             self.outputs += self.open_outputs
             self.open_outputs = 0
-            if self.open_plan is not None:
-                self.batch_s = now_s - self.sealed_s
             self.open_plan = None

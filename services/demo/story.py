@@ -1,4 +1,4 @@
-"""The demo from beginning to end: servers, simulator, two services, kills, audit."""
+"""A demo from beginning to end: servers, simulator, the republisher and the service after it, kills, judgement."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from random import Random
 from tempfile import TemporaryDirectory
+from typing import Generic, TypeVar
 
-from services import audit, naive, simulate
-from services.demo.commands import ROOT, Options, environment, run_service, run_simulator
+from services import naive, simulate
+from services.demo.commands import ROOT, STANDARD, Options, environment, run_service, run_simulator
 from services.demo.kills import Kills
 from services.demo.positions import standing, topic_end
 from services.demo.process import Process, tail
 from services.demo.progress import Progress
-from services.demo.verdict import LEAST_REPLAYS, Outcome
+from services.demo.scene import Ended, Scene
+from services.demo.verdict import LEAST_REPLAYS
 from services.demo.victim import DemoFailed, Victim, summary
-from services.expected import expected
-from services.fastening import standard, totals
-from services.reports import reports
-from sqe_chain.dev import CassandraServer, KafkaServer, RedisServer
+from services.fastening import standard
+from sqe_chain.dev import KafkaServer
 from sqe_chain.logs.kafka import KafkaLog
-from sqe_chain.stores import WithSchema, open_store
 
+Outcome = TypeVar("Outcome")
 OPEN_PLANS = 2
 LEASH = 50_000
 """About how many messages may wait for a service that is down, which limits its first batch."""
@@ -40,16 +40,19 @@ _REPLAYS_WANTED = (
 )  # as a share of the raw messages; with margin, because the share of what they become is smaller
 
 
-class Story:
-    """One run of the demo.
+class Story(Generic[Outcome]):
+    """One run of a demo.
 
     Args:
         options: what the user chose.
+        scene: the service after the republisher, what it needs, and how it is judged.
         progress: shows the progress.
     """
 
-    def __init__(self, options: Options, progress: Progress) -> None:
+    def __init__(self, options: Options, scene: Scene[Outcome], progress: Progress) -> None:
         self._options = options
+        self._scene = scene
+        self._flows = (standard, scene.flow)
         self._progress = progress
         self._deadline = time.monotonic() + options.timeout_s
         self._heard: SimpleQueue[tuple[str, float, str]] = SimpleQueue()
@@ -72,7 +75,16 @@ class Story:
             for victim in self._victims:
                 victim.stop()
             self._listen(0.0)
-            return self._evaluate()
+            self._progress.note("everything is counted; now it is compared with what it should be")
+            return self._scene.judge(
+                Ended(
+                    log=self._log,
+                    produced=self._produced or 0,
+                    replays=self._counting.replays,
+                    kills=[victim.kills for victim in self._victims],
+                    scratch=self._scratch,
+                )
+            )
 
     def _set_up(self) -> None:
         directory = self._options.directory
@@ -82,36 +94,23 @@ class Story:
         self._progress.note(f"data and logs are in {directory}")
         kafka = self._ends.enter_context(KafkaServer(directory / "kafka"))
         self._kafka = kafka.bootstrap
-        self._stores = self._start_stores(directory)
+        self._stores = self._scene.start(directory, self._ends)
         self._log = KafkaLog(self._kafka)
         self._ends.callback(self._log.close)
         self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
-        for flow in (standard, totals):
+        for flow in self._flows:
             for output in flow.outputs():
                 self._log.create_topic(output.topic, output.partitions)
         self._progress.note(f"Kafka runs at {self._kafka}, states go to {', '.join(self._stores.values())}")
         random = Random(self._options.seed)
-        self._standardize = self._victim("standardize", "standard", 0, random)
-        kept = "totals_in_two_stores" if "large" in self._stores else "totals"
-        self._totals = self._victim("totals", kept, OPEN_PLANS, random)
-        self._victims = (self._standardize, self._totals)
+        self._standardize = self._victim("standardize", STANDARD, 0, random)
+        self._counting = self._victim(
+            self._scene.name, self._scene.target, min(OPEN_PLANS, self._options.kills), random
+        )
+        self._victims = (self._standardize, self._counting)
         self._simulator = self._process("simulate", run_simulator(self._options, self._kafka))
         for victim in self._victims:
             victim.start()
-
-    def _start_stores(self, directory: Path) -> dict[str, str]:
-        """Name of a store in the flow of the totals -> address."""
-        kind, found = self._options.store, dict[str, str]()
-        if kind != "cassandra":
-            found[""] = self._ends.enter_context(RedisServer(directory / "redis")).url
-        if kind != "redis":
-            server = self._ends.enter_context(CassandraServer(directory / "cassandra"))
-            store = open_store(server.url)
-            if isinstance(store, WithSchema):
-                store.make_schema({"": 1})
-            store.close()
-            found["large" if kind == "mixed" else ""] = server.url
-        return found
 
     def _kill_again_and_again(self) -> None:
         """Kill until enough kills count, and until enough messages have been published twice."""
@@ -148,17 +147,19 @@ class Story:
 
     def _may_live(self, victim: Victim) -> bool:
         """Whether enough of its kills count, and the republisher has published enough messages twice."""
-        enough = victim is self._totals or victim.kills.said_twice >= self._replays_wanted()
+        enough = victim is self._counting or victim.kills.said_twice >= self._replays_wanted()
         return victim.kills.done and enough
 
     def _replays_wanted(self) -> int:
+        if not self._options.kills:
+            return 0
         return int(_REPLAYS_WANTED * max(self._options.messages, self._standardize.standing.end))
 
     def _kill(self, victim: Victim) -> None:
         victim.kill()
         self._listen(0.0)
         self._measure()
-        kill = victim.bury(standing(self._log, totals if victim is self._totals else standard).done)
+        kill = victim.bury(standing(self._log, self._flows[self._victims.index(victim)]).done)
         more = f", plan {kill.open_plan} left between seal and commit" if kill.open_plan is not None else ""
         more += f", {kill.said_twice:,} messages said and not committed" if kill.said_twice else ""
         self._progress.note(
@@ -172,7 +173,7 @@ class Story:
             since_s = self._down.get(victim.name)
             if since_s is None:
                 continue
-            wanted = 0 if victim is self._totals else self._replays_wanted() - victim.kills.said_twice
+            wanted = 0 if victim is self._counting else self._replays_wanted() - victim.kills.said_twice
             if victim.standing.lag >= wanted or time.monotonic() - since_s > _DOWN_S:
                 del self._down[victim.name]
                 victim.start()
@@ -195,22 +196,7 @@ class Story:
 
     def _nothing_left(self) -> bool:
         """Whether no service has a lag. In this order: once the first has none, the input of the second is complete."""
-        return all(standing(self._log, flow).lag == 0 for flow in (standard, totals))
-
-    def _stage_stores(self) -> dict[str, str]:
-        """Stage -> address of its store."""
-        return {"": self._stores[""], "per-robot": self._stores.get("large", self._stores[""])}
-
-    def _evaluate(self) -> Outcome:
-        truth = expected(reports(self._options.seed, self._produced or 0))
-        return Outcome(
-            truth=truth,
-            stages=audit.audit(self._stage_stores(), truth),
-            records=topic_end(self._log, naive.TOPIC),
-            reported_replays=self._totals.replays,
-            naive=naive.count(naive.values(self._log, naive.TOPIC), truth),
-            kills=[victim.kills for victim in self._victims],
-        )
+        return all(standing(self._log, flow).lag == 0 for flow in self._flows)
 
     # --- while time passes ----------------------------------------------------------------------------
 
@@ -229,10 +215,10 @@ class Story:
             self._measure()
         if now >= self._shown_s + _SHOW_S:
             self._shown_s = now
-            for victim, flow in zip(self._victims, (standard, totals), strict=True):
+            for victim, flow in zip(self._victims, self._flows, strict=True):
                 victim.standing = standing(self._log, flow)
             # The simulator may run ahead of the slower of the two services by LEASH messages.
-            behind = max(0, self._totals.standing.lag - LEASH)
+            behind = max(0, self._counting.standing.lag - LEASH)
             self._simulator.tell(str(self._standardize.standing.done + max(0, LEASH - behind)))
             self._progress.show([victim.row for victim in self._victims])
 
@@ -262,13 +248,16 @@ class Story:
 
     # --- processes ------------------------------------------------------------------------------------
 
-    def _victim(self, name: str, attribute: str, open_plans: int, random: Random) -> Victim:
-        command = run_service(self._options, attribute, self._kafka, self._stores)
+    def _victim(self, name: str, target: str, open_plans: int, random: Random) -> Victim:
+        command = run_service(self._options, target, self._kafka, self._stores)
         kills = Kills(name, self._options.kills, open_plans, random)
-        return Victim(name, lambda: self._process(name, command), kills, self._log_file(name))
+        return Victim(
+            name, lambda: self._process(name, command), kills, self._log_file(name), levels=self._scene.levels
+        )
 
     def _process(self, name: str, command: list[str]) -> Process:
-        process = Process(name, command, self._log_file(name), self._heard, ROOT, environment(self._scratch))
+        added = {**environment(self._scratch), **self._scene.environment}
+        process = Process(name, command, self._log_file(name), self._heard, ROOT, added)
         self._ends.callback(process.kill)
         return process
 

@@ -14,9 +14,49 @@ LEAST_REPLAYS = 0.03
 """Minimum share of replays in the totals' input: with fewer, the demo would prove nothing."""
 
 
+def kills_off(services: Sequence[Kills]) -> list[str]:
+    """What is wrong with the kills, one sentence each."""
+    found = []
+    for kills in services:
+        if kills.counted < kills.wanted:
+            found.append(f"{kills.service}: only {kills.counted} of {kills.wanted} kills count")
+        if kills.finished_open < kills.wanted_open:
+            found.append(
+                f"{kills.service}: only {kills.finished_open} of {kills.wanted_open} kills between seal and "
+                "commit were finished by the next life"
+            )
+    return found
+
+
+def replays_off(service: str, replays: int, reported: int, records: int) -> list[str]:
+    """What is wrong with the number of replays, one sentence each.
+
+    Args:
+        service: the one that ignores them.
+        replays: messages in its input that had been published before.
+        reported: how many it has reported.
+        records: messages in its input.
+    """
+    found = []
+    if replays < LEAST_REPLAYS * records:
+        found.append(
+            f"only {replays} of {records} messages were replays, less than {LEAST_REPLAYS:.0%}: that proves nothing"
+        )
+    if reported > replays:
+        found.append(f"{service} reported {reported} replays, but there are {replays}")
+    return found
+
+
+def naive_off(naive: Naive) -> list[str]:
+    """What is wrong with the plain consumer: that nothing is."""
+    if naive.too_many > 0:
+        return []
+    return ["a plain consumer would have counted right: that proves nothing"]
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome of the demo.
+    """The outcome of the demo of totals.
 
     Attributes:
         truth: the totals that the seed gives.
@@ -55,23 +95,9 @@ class Outcome:
         found = [
             f"stage {stage.stage}: {len(stage.findings)} findings" for stage in self.stages if stage.findings
         ]
-        for kills in self.kills:
-            if kills.counted < kills.wanted:
-                found.append(f"{kills.service}: only {kills.counted} of {kills.wanted} kills count")
-            if kills.finished_open < kills.wanted_open:
-                found.append(
-                    f"{kills.service}: only {kills.finished_open} of {kills.wanted_open} kills between seal and "
-                    "commit were finished by the next life"
-                )
-        if self.replays < LEAST_REPLAYS * self.records:
-            found.append(
-                f"only {self.replays} of {self.records} messages were replays, less than {LEAST_REPLAYS:.0%}: "
-                "that proves nothing"
-            )
-        if self.reported_replays > self.replays:
-            found.append(f"totals reported {self.reported_replays} replays, but there are {self.replays}")
-        if self.naive.too_many <= 0:
-            found.append("a plain consumer would have counted right: that proves nothing")
+        found += kills_off(self.kills)
+        found += replays_off("totals", self.replays, self.reported_replays, self.records)
+        found += naive_off(self.naive)
         return found
 
     @property

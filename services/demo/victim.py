@@ -29,6 +29,7 @@ class Victim:
         begin: starts its process.
         kills: its kills, past and planned.
         log: file with the output of all its lives.
+        levels: how many times it persists in a batch.
         said_before: messages in its output topic when this life began.
         done_before: inputs committed before this life began.
         said: messages in its output topic now.
@@ -40,6 +41,7 @@ class Victim:
     begin: Callable[[], Process]
     kills: Kills
     log: Path
+    levels: int = 1
     said_before: int = 0
     done_before: int = 0
     said: int = 0
@@ -50,7 +52,7 @@ class Victim:
     _process: Process | None = None
 
     def __post_init__(self) -> None:
-        self.life = Life(self.name, 0)
+        self.life = Life(self.name, 0, levels=self.levels)
 
     @property
     def replays(self) -> int:
@@ -82,7 +84,7 @@ class Victim:
         """Begin the next life."""
         if self.life.number:
             self.past.append(self.life)
-        self.life = Life(self.name, self.life.number + 1)
+        self.life = Life(self.name, self.life.number + 1, levels=self.levels)
         self.said_before = self.said
         self._aim = self.kills.next_aim()
         self._process = self.begin()

@@ -15,11 +15,13 @@ from sqe_chain.cli import (
     load,
     move,
     peek,
+    readers,
     rebuild,
     run,
     show,
     state,
     store,
+    tables,
 )
 from sqe_chain.cli.console import OUT
 
@@ -61,5 +63,7 @@ app.command("peek")(peek.peek)
 app.command("excluded")(dead_letters.excluded)
 app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(flows.app, name="flows")
+app.add_typer(readers.app, name="readers")
 app.add_typer(store.app, name="store")
+app.add_typer(tables.app, name="tables")
 app.add_typer(dev.app, name="dev")

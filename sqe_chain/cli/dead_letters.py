@@ -27,6 +27,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import StateStore
 from sqe_chain.protocol.dead_letter_replay import DeadLetterReplay, ReplayResult
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.readers import read_record
 from sqe_chain.runtime.connecting import open_log, open_stores
 from sqe_chain.segment.exclusion import Exclusion
 
@@ -93,7 +94,7 @@ def excluded(
     json: JsonOption = False,
     traceback: TracebackOption = False,
 ) -> None:
-    """List the inputs that a flow has left out, newest batches first, and count them by error.
+    """List the inputs that a flow has left out, newest batches first, and count them by error; of several readers one after the other.
 
     It goes back as far as the store keeps plans: 20 batches. Dead letters stay as long as their topic keeps them: see
     peek.
@@ -106,7 +107,9 @@ def excluded(
                 "and with poison='dead_letter' in its dead letters: sqe-chain peek"
             )
         with open_stores(flow, store_urls(store or ())) as stores:
-            plans = list(_plans(flow.name, stores[""]))
+            readers = read_record(stores[""], flow.name).readers
+            names = list(readers.sets.values()) if readers is not None and readers.sets else [flow.name]
+            plans = [plan for name in names for plan in _plans(name, stores[""])]
     found = ((plan.number, one) for plan in plans for one in plan.exclusions)
     by_error = Counter(one.error for plan in plans for one in plan.exclusions)
     if json:
@@ -116,7 +119,7 @@ def excluded(
     _show(list(islice(found, limit or 100)))
     counts = ", ".join(f"{count} {error}" for error, count in by_error.most_common())
     ERR.print(
-        f"{by_error.total()} inputs left out in plans {plans[-1].number} to {plans[0].number}"
+        f"{by_error.total()} inputs left out in plans {min(plan.number for plan in plans)} to {max(plan.number for plan in plans)}"
         + (f": {counts}" if counts else "")
     )
 

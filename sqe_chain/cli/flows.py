@@ -17,7 +17,7 @@ from sqe_chain.cli.console import ERR, OUT, print_json, reported
 from sqe_chain.cli.options import (
     JsonOption,
     KafkaConfigOption,
-    KafkaOption,
+    OptionalKafkaOption,
     StoreOption,
     TracebackOption,
 )
@@ -60,7 +60,7 @@ def list_flows(
 def forget(
     name: Annotated[str, typer.Argument(metavar="FLOW", help="The flow's name, as `flows list` shows it.")],
     *,
-    kafka: KafkaOption,
+    kafka: OptionalKafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     store: StoreOption = None,
     topics: Annotated[
@@ -71,12 +71,13 @@ def forget(
 ) -> None:
     """Forget a flow for good: claim, plans, all states, and its group's commits in Kafka.
 
-    Refused while a run of the flow is alive. It may be killed and run again. Give every store that its stages use.
+    Refused while a run of the flow is alive. It may be killed and run again. Give every store that its stages use. Flows that
+    read files and publish nothing need no --kafka; a flow with several readers is forgotten with all of them.
     Published records stay, unless --topics is given. A new flow of the same name starts over, and readers of its
     outputs count them again.
     """
     with reported(traceback=traceback), _stores(store or ()) as stores:
-        log = open_log(kafka, kafka_config)
+        log = None if kafka is None else open_log(kafka, kafka_config)
         if (
             not yes
             and typer.prompt(f"Type {name} to forget that flow, with all of its states", err=True) != name

@@ -66,6 +66,15 @@ KafkaConfigOption = Annotated[
         help="File of librdkafka properties (name=value, ${NAME} is taken from the environment): SASL, TLS, ...",
     ),
 ]
+PartitionsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--partitions",
+        metavar="SET",
+        envvar="SQE_CHAIN_PARTITIONS",
+        help="Read only these input partitions, as one of several readers of the flow: 0-3, or 0,2,4-7, or 8- (8 and all above).",
+    ),
+]
 StoreOption = Annotated[
     list[str] | None,
     typer.Option(

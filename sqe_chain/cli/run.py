@@ -23,6 +23,7 @@ from sqe_chain.cli.options import (
     MaxExcludedShareOption,
     OpenFilesOption,
     OptionalKafkaOption,
+    PartitionsOption,
     SparkConfOption,
     StoreOption,
     TracebackOption,
@@ -70,6 +71,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
     workers: WorkersOption = 1,
     master: MasterOption = None,
     spark_conf: SparkConfOption = None,
+    partitions: PartitionsOption = None,
     once: Annotated[
         bool, typer.Option("--once", help="Process the messages that are there now, then end.")
     ] = False,
@@ -161,6 +163,7 @@ def run(  # noqa: PLR0913 - each is an option of the command
             once=once,
             close_windows=close_windows,
             files=paths_of(files or ()),
+            partitions=partitions,
         )
-        who = listening(flow, kafka, log_json=log_json, metrics_port=metrics_port)
+        who = listening(deployment.flow_of(flow), kafka, log_json=log_json, metrics_port=metrics_port)
         launch(flow, settings, deployment, observers=who, restore=show_cursor)

@@ -12,6 +12,7 @@ from sqe_chain.flow.declaration import caller_line, check_bool, check_int, check
 from sqe_chain.flow.functions import Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import StageKind
+from sqe_chain.tables.addresses import in_place
 from sqe_chain.tables.columns import Column, reader_of
 from sqe_chain.tables.schema import TableSchema
 
@@ -49,7 +50,7 @@ class IngestSteps(Generic[Value]):
         max_row_bytes: int = 16 * 1024 * 1024,
         store: str | None = None,
     ) -> None:
-        """Write each value as a row of a Delta Lake table: exactly once, at the end of the batch (docs/tables.md).
+        """Write each value as a row of a table in Delta Lake or Cassandra: exactly once, at the end of the batch (docs/tables.md).
 
         Rows are told apart by partition key and row key; a later row replaces an earlier one for readers. What is not a row
         of the table goes to the poison policy.
@@ -61,9 +62,10 @@ class IngestSteps(Generic[Value]):
             columns: name -> type (see `sqe_chain.tables.Column`); or names of fields, and `Column` objects; by default all
                 fields of the values' type: a protobuf message, a msgspec Struct or a dataclass. Columns may be added later.
             payload: type of the values, where the flow cannot know it: after `map`, `flat_map` and stages.
-            at: the directory or address under which the table gets a directory of its own; by default what the environment
-                variable SQE_CHAIN_TABLES says when the flow is declared, else the directory ``tables``.
-            options: for delta-rs: logins and settings of an object store.
+            at: the directory or address under which the table gets a directory of its own, or a keyspace
+                (``cassandra://host[:port]/keyspace``, as for stores); by default what the environment variable
+                SQE_CHAIN_TABLES says when the flow is declared, else the directory ``tables``.
+            options: logins and settings of an object store, for delta-rs; or options of stores in Cassandra.
             version: of the table, from 0: another one is another table, under the stage name ``TABLE.vN``.
             replaces: rows are replayed in order to replace what is there: no chunk is skipped because it looks the same.
             max_row_bytes: largest row, in bytes of its cells.
@@ -123,7 +125,9 @@ def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
     found = os.fspath(at) if at is not None else os.environ.get(TABLES) or "tables"
     if found.startswith("file://"):
         found = found.removeprefix("file://")
-    return f"{found.rstrip('/')}/{table}" if "://" in found else str(Path(found).absolute() / table)
+    if "://" not in found:
+        return str(Path(found).absolute() / table)
+    return in_place(found, table)
 
 
 class PartitionKey:

@@ -267,6 +267,11 @@ class StageKind(ABC):
         return None
 
     @property
+    def apart(self) -> bool:
+        """Whether several readers, each with its own input partitions, can run it without knowing of each other."""
+        return False
+
+    @property
     def ticks(self) -> bool:
         """Whether its work has to do when the batch's clock reaches a moment, though no unit has come; see `StageWork.tick`."""
         return False

@@ -18,6 +18,7 @@ from sqe_chain.flow.declaration import (
 )
 from sqe_chain.flow.nodes import Node, OutputNode, SourceNode, StageNode
 from sqe_chain.ports.files import FileSource
+from sqe_chain.ports.readers import ALL, Partitions, flow_of, scope_of
 from sqe_chain.replays.marks import DEFAULT_MAX_LANES, Recreated
 
 Found = TypeVar("Found")
@@ -42,6 +43,9 @@ class Topology:
 
     Attributes:
         nodes: in the order of their declaration; parents come before children.
+        declared_name: its name as its user declared it: the Kafka group, and the writer in what it publishes. `name` is that of
+            its claim, plans and states, which differs for each of several readers.
+        partitions: the input partitions that it reads; None: all of them.
     """
 
     name: str
@@ -54,11 +58,18 @@ class Topology:
     recreated: Recreated = "stop"
     allow_compacted: bool = False
     nodes: list[Node] = field(default_factory=list, init=False, repr=False)
+    declared_name: str = field(default="", init=False, repr=False)
+    partitions: Partitions | None = field(default=None, init=False, repr=False)
     _found: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         where = caller_line()
         check_name("flow", self.name, where)
+        if flow_of(self.name) != self.name:
+            raise FlowError(
+                f"{where}: flow name {self.name!r} ends as the names of readers do; choose another one"
+            )
+        self.declared_name = self.name
         check_choice("poison", self.poison, ("stop", "dead_letter", "skip"), where)
         check_choice("recreated", self.recreated, ("stop", "count", "skip"), where)
         if self.dead_letter_topic == "":
@@ -92,9 +103,63 @@ class Topology:
         """The same flow under another name: another writer, with states of its own."""
         check_name("flow", name, "renamed")
         found = copy(self)
-        found.name, found.nodes = name, list(self.nodes)
+        found.name, found.declared_name, found.nodes = name, name, list(self.nodes)
         vars(found)["_found"] = {}
         return found
+
+    def reader(self, partitions: Partitions, *, scope: str | None = None) -> Self:
+        """The same flow, read by one of several readers: another claim, the same writer.
+
+        Args:
+            partitions: the input partitions that it reads; all of them: as a flow that is run as one.
+            scope: name of its claim, plans and states; None: that of a reader that has been there from the beginning.
+
+        Raises:
+            FlowError: the flow cannot be read so; see `check_apart`.
+        """
+        self.check_apart()
+        whole = partitions == ALL
+        found = copy(self)
+        found.name = scope or (self.name if whole else scope_of(self.declared_name, partitions, 0))
+        found.partitions, found.nodes = None if whole else partitions, list(self.nodes)
+        vars(found)["_found"] = {}
+        return found
+
+    def check_apart(self) -> None:
+        """Check that several readers can run it side by side, each for its own input partitions.
+
+        Nothing that one of them keeps may depend on what another one reads.
+
+        Raises:
+            FlowError: it cannot; the text names what stands against it.
+        """
+        for source in self.sources():
+            if source.files is not None:
+                raise FlowError(
+                    f"{source.declared_at}: flow {self.declared_name!r} reads files, which have no partitions, so readers cannot share "
+                    "them out; spread one service over processes with --workers"
+                )
+        for stage in self.stages():
+            if not stage.stage_kind.apart:
+                raise FlowError(
+                    f"{stage.declared_at}: flow {self.declared_name!r} cannot be read by several readers: stage {stage.name!r} "
+                    f"({stage.stage_kind.called}) keeps states that messages of any input partition may change, and readers know nothing "
+                    "of each other. Let readers write tables or publish, and keep states in another flow; or spread one service over "
+                    "processes with --workers, or on Spark"
+                )
+
+    @property
+    def may_run_apart(self) -> bool:
+        """Whether it has stages, and several readers could run it; see `check_apart`."""
+        return (
+            bool(self.stages())
+            and not self.file_sources()
+            and all(one.stage_kind.apart for one in self.stages())
+        )
+
+    def reads_partition(self, number: int) -> bool:
+        """Whether it reads the input partitions with this number."""
+        return self.partitions is None or number in self.partitions
 
     def cells(self, stage: StageNode) -> range:
         """The numbers of a stage's cells. A cell is one bucket of one state partition."""

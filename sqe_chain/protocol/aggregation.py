@@ -57,9 +57,10 @@ from sqe_chain.protocol.planning import (
     layout_plan,
 )
 from sqe_chain.protocol.processing import Batch, Processor, TooManyForOnePlan
+from sqe_chain.protocol.readers import enter, notice_unread
 from sqe_chain.protocol.recover import Redo, redo_of, to_redo
 from sqe_chain.protocol.results import BatchResult, StartResult
-from sqe_chain.protocol.sinks import claim_sinks
+from sqe_chain.protocol.sinks import claim_sinks, tell_flushed
 from sqe_chain.protocol.verifying import (
     check_new_stages,
     check_redone,
@@ -116,6 +117,7 @@ class Aggregation:
 
         Raises:
             ServiceStopped: the flow cannot be continued exactly from what is found; the text names the ways out.
+            ReadersOverlap: it is one of several readers, and another one has one of its partitions.
             ConfigurationError: a topic or store is missing.
         """
         env = self.env
@@ -124,6 +126,8 @@ class Aggregation:
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         env.notice_weak_topics(infos)
+        if not env.settings.changes_readers:
+            env.flow = enter(env, infos)
         try:
             result = self._claim_and_recover(infos)
         except Superseded:
@@ -131,6 +135,8 @@ class Aggregation:
         except ServiceStopped as error:
             self._check_still_mine(error)
             raise
+        if not env.settings.changes_readers:
+            notice_unread(env, infos)
         return result
 
     def batch(self, *, at_end: bool = False) -> BatchResult:
@@ -362,6 +368,8 @@ class Aggregation:
             if not env.settings.accept_rollback:
                 check_commits(env.flow, self.last, inputs.group_commits(env.flow, env.log, infos))
             result = self._recover(headers)
+            if env.settings.changes_readers:
+                return result
             self._bring_up_to_date(infos)
             if env.settings.rebuild is None:  # otherwise nobody should read these states yet
                 last = self._last()
@@ -383,7 +391,7 @@ class Aggregation:
 
     def _write_birth_plan(self, infos: dict[str, TopicInfo]) -> None:
         env = self.env
-        tps = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        tps = inputs.input_partitions(env.flow, infos)
         bounds = env.log.bounds(tps)
         spec = env.settings.rebuild
         if spec is not None:
@@ -417,6 +425,7 @@ class Aggregation:
             )
         result = StartResult(len(last.ranges), last.number, tuple(numbers))
         env.emit(Recovered.of(result))
+        tell_flushed(env, last, env.flow.stages())
         if not numbers and (last.number > 0 or env.settings.accept_rollback):
             self._ready().applier.commit(last)
         return result
@@ -472,7 +481,7 @@ class Aggregation:
             return
         check_new_stages(env, last)
         known = {planned.tp for planned in kept}
-        tps = inputs.partitions_of(infos[topic] for topic in env.flow.input_topics())
+        tps = inputs.input_partitions(env.flow, infos)
         starts = {tp: (0, False) for tp in tps if tp not in known}
         sources = [tp for tp in starts if tp[0] not in last.layout.sources]
         if sources:
@@ -481,6 +490,7 @@ class Aggregation:
         starts |= {(info.name, 0): (0, False) for info in files}
         spec = env.settings.rebuild
         plan = layout_plan(last, kept, self._claim(), env.clock.now_ms(), layout, infos, starts, spec)
+        notice_unread(env, infos)
         news = [*news_of(env.flow, last, plan, infos)]
         self.apply_empty(plan, [*news, abandonment_text(last, abandoned)] if abandoned else news)
 

@@ -17,6 +17,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
+from sqe_chain.protocol.sinks import tell_flushed
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Transition, persist
@@ -78,6 +79,8 @@ class Applier:
             with env.step(PERSIST):
                 rows = self._persist(plan, level, headers, report)
                 env.emit(Persisted(plan.number, level, rows))
+                if not plan.empty:
+                    tell_flushed(env, plan, stages_at(env.flow, level))
         with env.step(COMMIT):
             self.commit(plan)
 
@@ -134,7 +137,7 @@ class Applier:
         commits = {planned.tp: Commit(planned.stop, self._metadata(plan, planned)) for planned in plan.ranges}
         ids = {planned.topic: planned.topic_id for planned in plan.ranges}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
+        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
         self._committed_ms = env.clock.now_ms()
 
     def _metadata(self, plan: Plan, planned: PlannedRange) -> str:

@@ -12,6 +12,7 @@ from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Claimed, Standby
 from sqe_chain.protocol.locations import location_epochs
 from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.readers import check_entered
 from sqe_chain.protocol.recover import WAYS_OUT
 from sqe_chain.protocol.sinks import sink_epochs
 from sqe_chain.segment.states import Claim
@@ -34,6 +35,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         The claim, and the home record with it.
 
     Raises:
+        ReadersOverlap: its partitions are not this reader's any more.
         StoreEmpty: Kafka holds commits of plans, the store holds no plan.
         ServiceStopped: the service was asked to stop while it waited as a standby.
     """
@@ -61,6 +63,7 @@ def claim(env: Environment, read_commits: Callable[[], Commits], *, lost: bool =
         wanted = Home(mine.epoch, mine.run_id, env.settings.owner, number, plan_id)
         # Of two runs that got here with the same home record one wins; the other begins again, and waits as a standby.
         if env.home.set_home(name, home, wanted) == wanted:
+            check_entered(env)
             env.emit(Claimed(mine.epoch, mine.run_id, number))
             return mine, wanted
 

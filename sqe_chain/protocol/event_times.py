@@ -131,8 +131,10 @@ def watermarks_of(
     promised: dict[str, int] = {}
     for output in flow.outputs():
         topics = flow.topics_before(output)
-        if any(one.name in topics for one in flow.file_sources()):
-            promised[output.name] = NOTHING  # nobody knows which files are still to come
+        if flow.partitions is not None or any(one.name in topics for one in flow.file_sources()):
+            promised[output.name] = (
+                NOTHING  # nobody knows what other readers read, or which files are still to come
+            )
             continue
         limits: list[Frontier | None] = [frontier_of(one for one in found if one.topic in topics)]
         for stage in _stages_before(flow, output):

@@ -236,6 +236,26 @@ class Persisted(Event):
     rows: int
 
 
+@dataclass(frozen=True, slots=True)
+class TableFlushed(Event):
+    """Step 6 for a table: all rows of what was read so far are in it, and stay. Said once more when a service starts.
+
+    So it is heard at least once, unless a later one comes; whoever keeps the offsets may take the larger ones.
+
+    Attributes:
+        plan: number of the plan.
+        table: name of the stage.
+        offsets: "topic/partition" -> offset up to which every row is in the table, of the inputs that reach it: where a run that
+            crashes begins again, at the latest.
+    """
+
+    name: ClassVar[str] = "flushed"
+
+    plan: int
+    table: str
+    offsets: Mapping[str, int]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Event):
     """Step 7: the batch is done.

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
-from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.ports.readers import flow_of, readers_of
+from sqe_chain.protocol.plan import FILES, Layout, Plan
+from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
 from sqe_chain.segment.states import chunk_size
 
 MARK = "forgets"
@@ -51,8 +53,8 @@ class KnownFlow:
 
 
 def known_flows(home: StateStore) -> list[KnownFlow]:
-    """All flows that a store is home of, by name."""
-    found = (known_flow(home, name) for name in home.flows())
+    """All flows that a store is home of, by name; of a flow with several readers, each of them."""
+    found = (known_flow(home, name) for name in home.flows() if name != readers_of(flow_of(name)))
     return [one for one in found if one is not None]
 
 
@@ -77,7 +79,7 @@ class ForgetFlow:
     Args:
         name: the flow's name.
         stores: store name -> store; "" is its home store. All that its stages use must be there.
-        log: Kafka.
+        log: Kafka; None for a flow that reads files and publishes nothing.
         topics: also delete the topics that the flow writes, and its dead letters.
         run_id: a random name for this claim.
         is_dead: whether the process that an owner text names is known to be dead.
@@ -87,25 +89,37 @@ class ForgetFlow:
 
     name: str
     stores: Mapping[str, StateStore]
-    log: Log
+    log: Log | None
     topics: bool
     run_id: str
     is_dead: Callable[[str], bool]
     wait: Callable[[int], None]
     standby_ms: int = 6_000
     _again: list[KnownFlow] = field(default_factory=list)
+    _with_readers: bool = False
 
     def run(self) -> list[str]:
-        """Do it.
+        """Do it. A flow with several readers is forgotten with all of them.
 
         Returns:
             The topics that were deleted.
 
         Raises:
             ConfigurationError: the store does not know the flow, its plan cannot be read, a run of it is alive, a store of
-                its stages is not given, or another flow uses one of the topics.
+                its stages is not given, another flow uses one of the topics, or Kafka is not given and the flow has topics.
             Superseded: a run has claimed the flow in between.
         """
+        if flow_of(self.name) != self.name:
+            raise ConfigurationError(
+                f"{self.name!r} is one of several readers; forget the flow with all of them: {flow_of(self.name)}"
+            )
+        record = read_record(self.stores[""], self.name)
+        if record.readers is not None:
+            return self._run_with_readers(record, record.readers)
+        return self._run_one()
+
+    def _run_one(self) -> list[str]:
+        """The same for a flow that runs as one, or for one reader."""
         home = self.stores[""]
         known = known_flow(home, self.name)
         if known is None:
@@ -121,16 +135,17 @@ class ForgetFlow:
         others = known_flows(home)
         self._again = [one for one in others if attempt.fullmatch(one.name)]
         layouts = [one.plan.layout for one in (known, *self._again) if one.plan is not None]
-        if not known.forgotten_in_part:
-            self._check_stores(layouts)
+        if not known.forgotten_in_part and not self._with_readers:
+            for layout in layouts:
+                self._check_stores([layout])
         topics = self._topics(
-            known, [one for one in others if one.name != self.name and one not in self._again]
+            [known.plan.layout] if known.plan is not None else [],
+            [one for one in others if one.name != self.name and one not in self._again],
         )
+        self._check_log(layouts)
         claimed = self._claim(known.home)
-        for topic in topics:
-            self.log.delete_topic(topic)
-        for group in (self.name, f"{self.name}.dead-letters-replay"):
-            self.log.delete_group(group)
+        if not self._with_readers:
+            self._forget_in_kafka(topics)
         for store in self.stores.values():
             self._forget_locations(store)  # first: nobody shall be led to what is half deleted
         for layout in layouts:
@@ -143,36 +158,90 @@ class ForgetFlow:
             )
         return topics
 
-    def _check_not_alive(self, home: Home) -> None:
+    def _run_with_readers(self, record: Record, readers: Readers) -> list[str]:
+        """The same for a flow that is, or was, run by several readers. The record of them goes last."""
+        home = self.stores[""]
+        known = dict.fromkeys(
+            [*readers.names, self.name]
+        )  # one that ran as one before is among the former readers, too
+        own = [one for name in known if (one := known_flow(home, name)) is not None]
+        for one in own:
+            if one.unreadable:
+                raise ConfigurationError(f"flow {one.name!r}: {one.unreadable}; nothing was forgotten")
+            self._check_not_alive(one.home, one.name)
+        layouts = [one.plan.layout for one in own if one.plan is not None]
+        names = {one.name for one in own}
+        others = [one for one in known_flows(home) if one.name not in names]
+        topics = self._topics(layouts, others)
+        self._check_log(layouts)
+        if not readers.forgotten:
+            self._check_stores(layouts)
+        written = write_record(home, self.name, record, replace(readers, forgotten=True), self.run_id)
+        if written is None or written.home is None:
+            raise Superseded(f"flow {self.name!r}: a reader was started in between; nothing was forgotten")
+        self._forget_in_kafka(topics)
+        for one in own:
+            replace(self, name=one.name, _again=[], _with_readers=True)._run_one()  # noqa: SLF001 - of this class
+        if home.forget(readers_of(self.name), written.home) is not None:
+            raise Superseded(f"flow {self.name!r}: somebody else forgets it as well; forget it again")
+        return topics
+
+    def _forget_in_kafka(self, topics: list[str]) -> None:
+        if self.log is None:
+            return
+        for topic in topics:
+            self.log.delete_topic(topic)
+        for group in (self.name, f"{self.name}.dead-letters-replay"):
+            self.log.delete_group(group)
+
+    def _check_log(self, layouts: list[Layout]) -> None:
+        """Check that Kafka is given if the flow has anything there."""
+        if self.log is not None:
+            return
+        used = {name for one in layouts for name, (topic_id, _) in one.sources.items() if topic_id != FILES}
+        used |= {topic for one in layouts for topic, _ in one.outputs.values()}
+        if used or self.topics or not layouts:
+            what = f"reads or writes {', '.join(sorted(used))}" if used else "may have topics"
+            raise ConfigurationError(
+                f"flow {self.name!r} {what}: give --kafka HOST:PORT; nothing was forgotten"
+            )
+
+    def _check_not_alive(self, home: Home, name: str = "") -> None:
         """Check that the run with the claim is known to be dead, or that its heartbeat has stopped."""
         if not home.run_id or self.is_dead(home.owner):
             return
-        seen = self.stores[""].home(self.name)
+        name = name or self.name
+        seen = self.stores[""].home(name)
         for _ in range(0, self.standby_ms, _STEP_MS):
             self.wait(_STEP_MS)
-            found = self.stores[""].home(self.name)
+            found = self.stores[""].home(name)
             if found != seen and found[0] is not None and found[0].run_id:
                 raise ConfigurationError(
-                    f"flow {self.name!r} is run now ({found[0]}); stop it first, then forget it"
+                    f"flow {name!r} is run now ({found[0]}); stop it first, then forget it"
                 )
             seen = found
 
     def _check_stores(self, layouts: list[Layout]) -> None:
-        for layout in layouts:
-            for stage, stored in layout.stages.items():
-                cells = range(layout.state_partitions * stored.buckets)
-                if not any(any(store.headers(stored.flow, stage, cells)) for store in self.stores.values()):
-                    raise ConfigurationError(
-                        f"flow {self.name!r}: stage {stage!r} is in none of the stores given; give the one that it uses as "
-                        "well: --store NAME=URL"
-                    )
+        """Check that each stage is in one of the stores, under any of these layouts: readers that never ran have no headers."""
+        for stage in dict.fromkeys(name for layout in layouts for name in layout.stages):
+            if not any(self._is_stored(layout, stage) for layout in layouts if stage in layout.stages):
+                raise ConfigurationError(
+                    f"flow {self.name!r}: stage {stage!r} is in none of the stores given; give the one that it uses as "
+                    "well: --store NAME=URL"
+                )
 
-    def _topics(self, known: KnownFlow, others: list[KnownFlow]) -> list[str]:
+    def _is_stored(self, layout: Layout, stage: str) -> bool:
+        stored = layout.stages[stage]
+        cells = range(layout.state_partitions * stored.buckets)
+        return any(any(store.headers(stored.flow, stage, cells)) for store in self.stores.values())
+
+    def _topics(self, layouts: list[Layout], others: list[KnownFlow]) -> list[str]:
         """The topics to delete. None that another flow of this store reads or writes."""
-        if not self.topics or known.plan is None:
+        if not self.topics or not layouts or self._with_readers or self.log is None:
             return []
-        written = {topic for topic, _ in known.plan.layout.outputs.values()}
-        wanted = sorted({*written, f"{self.name}.dead-letters"} - known.plan.layout.sources.keys())
+        written = {topic for one in layouts for topic, _ in one.outputs.values()}
+        read = {topic for one in layouts for topic in one.sources}
+        wanted = sorted({*written, f"{self.name}.dead-letters"} - read)
         for other in others:
             if other.unreadable:
                 raise ConfigurationError(

@@ -411,15 +411,21 @@ def partitions_of(infos: Iterable[TopicInfo]) -> list[TopicPartition]:
     return sorted((info.name, partition) for info in infos for partition in range(info.partitions))
 
 
+def input_partitions(flow: Flow, infos: Topics) -> list[TopicPartition]:
+    """The input partitions that a flow reads, sorted: all, or those of a reader."""
+    every = partitions_of(infos[topic] for topic in flow.input_topics())
+    return [tp for tp in every if flow.reads_partition(tp[1])]
+
+
 def group_commits(flow: Flow, log: RetryingLog, infos: Topics) -> dict[TopicPartition, Commit]:
-    """What a flow's group has committed, in all partitions of its inputs.
+    """What a flow's group has committed, in all partitions that it reads.
 
     Args:
         flow: the flow.
         log: Kafka.
         infos: its topics.
     """
-    return log.committed(flow.name, partitions_of(infos[topic] for topic in flow.input_topics()))
+    return log.committed(flow.declared_name, input_partitions(flow, infos))
 
 
 def commit(log: Log, group: str, commits: Mapping[TopicPartition, Commit], ids: Mapping[str, str]) -> None:

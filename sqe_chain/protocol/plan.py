@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
@@ -18,6 +18,9 @@ from sqe_chain.protocol.closes import Closes
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
+
+FILES: Final = "files"
+"""In place of a topic's id: it is a source of files."""
 
 
 @dataclass(frozen=True, slots=True)

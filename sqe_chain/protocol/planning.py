@@ -14,7 +14,16 @@ from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.file_inputs import files_in, with_finished
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, as_range, at_name, mark_name
+from sqe_chain.protocol.plan import (
+    FILES,
+    Layout,
+    Plan,
+    PlannedRange,
+    StageLayout,
+    as_range,
+    at_name,
+    mark_name,
+)
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.ticking import timers_after
 from sqe_chain.replays.marks import PartitionMarks
@@ -45,7 +54,7 @@ def layout_of(flow: Flow, infos: Infos, number: int, known: Layout | None = None
         # Names of outputs are permanent, so those that are no longer declared stay known.
         known.outputs | {node.name: (node.topic, node.partitions) for node in flow.outputs()},
         {topic: (infos[topic].topic_id.hex(), infos[topic].partitions) for topic in flow.input_topics()}
-        | {one.name: ("files", 0) for one in flow.file_sources()},
+        | {one.name: (FILES, 0) for one in flow.file_sources()},
         known.starts,
         known.gone,
         ways_of(flow),

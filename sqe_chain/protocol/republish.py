@@ -24,6 +24,7 @@ from sqe_chain.protocol.events import CaughtUp, Committed, Notice, Published, Re
 from sqe_chain.protocol.idle import IdleWriters
 from sqe_chain.protocol.interfaces import COMMIT, PUBLISH, RECOVER
 from sqe_chain.protocol.plan import mark_name
+from sqe_chain.protocol.readers import check_exist
 from sqe_chain.protocol.results import BatchResult, StartResult
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.brake import Brake
@@ -95,6 +96,8 @@ class Republisher:
         with env.step(RECOVER):
             infos = inputs.describe(env.flow, env.log)
             env.notice_weak_topics(infos)
+            if env.flow.partitions is not None:
+                check_exist(env.flow, env.flow.partitions, infos)
             fresh = self._enter(infos)
             if fresh:
                 self._commit(fresh)
@@ -285,12 +288,12 @@ class Republisher:
         """
         env, flow = self.env, self.env.flow
         recreated = self._leave_recreated(infos)
-        every = inputs.partitions_of(infos[topic] for topic in flow.input_topics())
+        every = inputs.input_partitions(flow, infos)
         tps = [tp for tp in every if tp not in self._inputs]
         if not tps:
             return []
         env.commits.settle()
-        commits = env.log.committed(flow.name, every)
+        commits = env.log.committed(flow.declared_name, every)
         # Bounds are asked for after the commits: another run may commit in between, and with older bounds its commit
         # would lie beyond the end, as after a truncation.
         bounds = env.log.bounds(tps)
@@ -352,7 +355,7 @@ class Republisher:
         self, fresh: list[TopicPartition], recreated: Recreated, infos: dict[str, TopicInfo]
     ) -> None:
         """Say where partitions without a commit begin, and which topics were created again."""
-        env, group = self.env, self.env.flow.name
+        env, group = self.env, self.env.flow.declared_name
         for (topic, known_id), read in recreated.items():
             env.emit(Notice(inputs.recreation_text(topic, known_id, infos[topic], read)))
         for topic in sorted({tp[0] for tp in fresh} - {topic for topic, _ in recreated}):
@@ -416,5 +419,5 @@ class Republisher:
         commits = {tp: self._commit_of(self._inputs[tp]) for tp in tps}
         ids = {topic: self._inputs[topic, partition].topic_id.hex() for topic, partition in tps}
         # Repeated as one: a commit without an answer may be for partitions that are gone; then the others are committed.
-        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.name, commits, ids))
+        env.commits.commit(partial(inputs.commit, env.ports.log, env.flow.declared_name, commits, ids))
         self._committed_ms = env.clock.now_ms()

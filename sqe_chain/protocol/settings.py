@@ -80,6 +80,7 @@ class Settings:
         abandon: contents of files, or the beginnings of their hashes, of which the rest is not to be read.
         owner: who this run is (JSON), for the claim.
         rebuild: fold this again, silently, and then end; None: go on.
+        changes_readers: finish what is unfinished, and nothing else: the partitions are about to be given to other readers.
     """
 
     interval_ms: int = 5_000
@@ -101,6 +102,7 @@ class Settings:
     abandon: tuple[str, ...] = ()
     owner: str = "{}"
     rebuild: RebuildSpec | None = None
+    changes_readers: bool = False
 
     def __post_init__(self) -> None:
         """Refuse numbers that cannot work."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from sqe_chain.errors import ConfigurationError, Superseded
@@ -10,7 +10,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import SinkClaim
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.events import TableFlushed
+from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.segment.flushing import FLUSHED
 from sqe_chain.segment.states import Claim
 
@@ -48,6 +49,26 @@ def sink_epochs(env: Environment) -> list[int]:
             look = partial(sink.look, env.flow.name, stage.name, env.flow.cells(stage))
             found.append(env.retry.call("look at a table", look).epoch)
     return found
+
+
+def tell_flushed(env: Environment, plan: Plan, stages: Iterable[StageNode]) -> None:
+    """Tell that the rows of a plan are in the sinks of these stages.
+
+    Args:
+        env: the flow and its ports.
+        plan: its headers are persisted.
+        stages: of the flow; those without a sink are passed over.
+    """
+    for stage in stages:
+        if stage.stage_kind.sink is None:
+            continue
+        topics = env.flow.topics_before(stage)
+        offsets = {
+            mark_name(*planned.tp): planned.stop
+            for planned in plan.ranges
+            if env.flow.declared_topic(planned.topic) in topics
+        }
+        env.emit(TableFlushed(plan.number, stage.name, offsets))
 
 
 def check_no_sinks(flow: Flow, what: str) -> None:

@@ -12,6 +12,7 @@ from time import time
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.flow import Flow
+from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.closing import check_closes
 from sqe_chain.protocol.environment import Environment, Ports
@@ -47,6 +48,7 @@ class Deployment:
         close_windows: with `once`: then close all windows.
         files: source of files -> paths and patterns instead of those that are declared.
         looked: called with the bytes of each file whose content was looked at.
+        partitions: input partitions that this reader has, such as ``0-3``; None: all, the flow is run as one.
     """
 
     kafka: str | None = None
@@ -58,6 +60,16 @@ class Deployment:
     close_windows: bool = False
     files: Mapping[str, Sequence[str]] = field(default_factory=dict)
     looked: Callable[[int], object] = lambda _size: None
+    partitions: str | None = None
+
+    def flow_of(self, flow: Flow) -> Flow:
+        """The flow, or the one of several readers that runs here.
+
+        Raises:
+            ConfigurationError: `partitions` are none.
+            FlowError: the flow cannot be read by several readers.
+        """
+        return flow if self.partitions is None else flow.reader(Partitions.parse(self.partitions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,8 @@ def launch(
         restore: see `prepare`.
 
     Raises:
-        ConfigurationError: windows are to be closed, but it does not run once, or has none.
+        ConfigurationError: windows are to be closed, but it does not run once, or has none; or partitions are none.
+        FlowError: partitions are given, and the flow cannot be read by several readers.
         ChainError: it could not start, or had to stop.
     """
     if deployment.close_windows:
@@ -113,6 +126,7 @@ def launch(
                 "--close-windows (close_windows=True) closes all windows at the end of the input, so it needs --once (once=True)"
             )
         check_closes(flow)
+    flow = deployment.flow_of(flow)
     with prepare(flow, settings, deployment, observers=observers, stop=stop, restore=restore) as found:
         env = found.env
         if not found.stop.requested:

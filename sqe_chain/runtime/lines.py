@@ -19,7 +19,7 @@ DETAILS = frozenset({"shuffled"})
 """Events about the inside of a service, which get no line."""
 
 
-_FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms"})
+_FOR_MACHINES = frozenset({"lag_by_partition", "event_time_ms", "offsets"})
 """Fields that lines of text leave out, because they are too long, or not readable for people."""
 
 

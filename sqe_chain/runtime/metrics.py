@@ -22,6 +22,7 @@ from sqe_chain.protocol.events import (
     Persisted,
     Recovered,
     Sealed,
+    TableFlushed,
     Waiting,
 )
 from sqe_chain.protocol.interfaces import When
@@ -73,6 +74,12 @@ class Metrics:
             ["flow", "topic", "partition"],
             registry=registry,
         )
+        self._flushed = Gauge(
+            "sqe_chain_flushed_offset",
+            "Offset of an input partition up to which all rows are in a table",
+            ["flow", "table", "topic", "partition"],
+            registry=registry,
+        )
         self._held = Gauge("sqe_chain_held", "Records that wait for event time", ["flow"], registry=registry)
         self._watermark = Gauge(
             "sqe_chain_watermark_timestamp_seconds",
@@ -102,12 +109,12 @@ class Metrics:
             case Committed():
                 self._count_batch(event)
             case Filtered():
-                for name, count in event.counts.items():
-                    stage, _, reason = name.rpartition("/")
-                    self._filtered.labels(self._flow, stage, reason).inc(count)
+                self._count_filtered(event)
             case Persisted():
                 self._rows.inc(event.rows)
                 self._persisted.set_to_current_time()
+            case TableFlushed():
+                self._set_flushed(event)
             case Sealed() | Recovered():
                 if event.plan is not None:  # a flow without stages has no plans
                     self._plan.labels(self._flow).set(event.plan)
@@ -132,6 +139,16 @@ class Metrics:
             self._set_held(event)
         if event.event_time_ms > 0:
             self._event_time_ms = max(event.event_time_ms, self._event_time_ms or 0)
+
+    def _count_filtered(self, event: Filtered) -> None:
+        for name, count in event.counts.items():
+            stage, _, reason = name.rpartition("/")
+            self._filtered.labels(self._flow, stage, reason).inc(count)
+
+    def _set_flushed(self, event: TableFlushed) -> None:
+        for name, offset in event.offsets.items():
+            topic, _, partition = name.rpartition("/")
+            self._flushed.labels(self._flow, event.table, topic, partition).set(offset)
 
     def _set_held(self, event: Committed) -> None:
         self._held.labels(self._flow).set(event.held or 0)

@@ -14,7 +14,7 @@ from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Log, TopicPartition
 from sqe_chain.protocol import inputs
-from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered
+from sqe_chain.protocol.events import CaughtUp, Committed, Event, Recovered, TableFlushed
 from sqe_chain.protocol.file_inputs import new_files
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.plan import Plan
@@ -22,6 +22,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice, open_inputs, open_stores
 from sqe_chain.runtime.durations import duration_ms
 from sqe_chain.runtime.launching import Deployment, ObserverFactory, launch, no_observers
+from sqe_chain.runtime.on_flush import OnFlush, listening_to
 from sqe_chain.runtime.owner import this_process
 from sqe_chain.runtime.states import States
 from sqe_chain.runtime.statistics import Statistics
@@ -48,6 +49,8 @@ def run(  # noqa: PLR0913 - each is an option
     kafka_config: Path | Mapping[str, str] | None = None,
     spark: Mapping[str, str] | None = None,
     files: Mapping[str, Sequence[str]] | None = None,
+    partitions: str | None = None,
+    on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = "text",
     **settings: Any,  # noqa: ANN401 - those of Settings
 ) -> None:
@@ -69,6 +72,10 @@ def run(  # noqa: PLR0913 - each is an option
         kafka_config: properties of librdkafka, or a file of them.
         spark: properties of Spark, such as ``spark.master``.
         files: source of files -> paths or patterns instead of those that are declared.
+        partitions: input partitions of this reader, such as ``0-3`` or ``8-`` (8 and all above), where several readers run the flow
+            side by side, each with a claim and plans of its own; None: the flow is run as one (docs/readers.md).
+        on_flush: called with each `sqe_chain.TableFlushed`, in the service's thread, when the rows of a batch are in a table for
+            good, before anything else goes on; and once when it starts. An error that it raises ends the service, as a crash would.
         log: write a line for each event to standard error, as text or JSON; None: nothing.
         settings: further fields of `sqe_chain.Settings`, such as `start`, `max_records` or `takeover`.
 
@@ -80,14 +87,22 @@ def run(  # noqa: PLR0913 - each is an option
     """
     choice = _engine(engine, spark, workers)
     deployment = Deployment(
-        kafka, kafka_config, _urls(store), choice, create_topics, once, close_windows, _paths(files)
+        kafka,
+        kafka_config,
+        _urls(store),
+        choice,
+        create_topics,
+        once,
+        close_windows,
+        _paths(files),
+        partitions=partitions,
     )
     main = threading.current_thread() is threading.main_thread()
     launch(
         flow,
         _settings(interval, settings),
         deployment,
-        observers=_lines(flow, log),
+        observers=listening_to(_lines(deployment.flow_of(flow), log), on_flush),
         restore=_nothing if main else None,
     )
 
@@ -98,7 +113,7 @@ class RunningService:
     def __init__(
         self, flow: Flow, settings: Settings, deployment: Deployment, observers: ObserverFactory
     ) -> None:
-        self.flow = flow
+        self.flow = flow = deployment.flow_of(flow)
         self._deployment = deployment
         self._stop = Stop()
         self._moved = threading.Condition()
@@ -158,6 +173,43 @@ class RunningService:
             with self._moved:
                 self._moved.wait(min(rest_s, _LOOK_S))
 
+    def flushed(self, table: str) -> dict[str, int]:
+        """Up to where all rows are in a table for good: "topic/partition" -> offset; empty before the service has recovered.
+
+        Args:
+            table: name of the stage that `ingest` declared.
+        """
+        with self._moved:
+            return dict(self._bell.flushed.get(table, {}))
+
+    def wait_until_flushed(self, table: str, offsets: Mapping[str, int], timeout_s: float = 60.0) -> None:
+        """Wait until a table has all rows up to these offsets.
+
+        Args:
+            table: see `flushed`.
+            offsets: "topic/partition" -> offset; the row of the record before it is the last one that is wanted.
+            timeout_s: how long at most, in seconds.
+
+        Raises:
+            TimeoutError: it took longer; the text has what is there.
+            ChainError: the service has ended with this error.
+        """
+        deadline = monotonic() + timeout_s
+        while True:  # until the deadline
+            self._raise_if_failed()
+            found = self.flushed(table)
+            if all(found.get(name, 0) >= offset for name, offset in offsets.items()):
+                return
+            if not self.alive:
+                raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
+            rest_s = deadline - monotonic()
+            if rest_s <= 0:
+                raise TimeoutError(
+                    f"flow {self.flow.name!r}: after {timeout_s:g} s table {table!r} has rows up to {found}"
+                )
+            with self._moved:
+                self._moved.wait(min(rest_s, _LOOK_S))
+
     def state(self, stage: str) -> States:
         """The stored states of a stage by key; readable as long as the service runs.
 
@@ -188,7 +240,7 @@ class RunningService:
         if not self.flow.input_topics():
             return {}
         infos = self._log.describe(self.flow.input_topics())
-        tps = inputs.partitions_of(infos.values())
+        tps = inputs.input_partitions(self.flow, infos)
         return {
             tp: bounds.stable_end
             for tp, bounds in self._log.bounds(tps).items()
@@ -197,7 +249,7 @@ class RunningService:
 
     def _left(self, ends: Mapping[TopicPartition, int]) -> dict[str, tuple[int, int]]:
         """Committed offset and end of each input that is not committed to its end."""
-        commits = self._log.committed(self.flow.name, ends)
+        commits = self._log.committed(self.flow.declared_name, ends)
         found = {tp: commits[tp].offset if tp in commits else 0 for tp in ends}
         return {
             f"{topic}[{partition}]": (found[topic, partition], end)
@@ -236,6 +288,8 @@ def running(  # noqa: PLR0913 - each is an option
     kafka_config: Path | Mapping[str, str] | None = None,
     spark: Mapping[str, str] | None = None,
     files: Mapping[str, Sequence[str]] | None = None,
+    partitions: str | None = None,
+    on_flush: OnFlush | None = None,
     log: Literal["text", "json"] | None = None,
     **settings: Any,  # noqa: ANN401 - those of Settings
 ) -> Iterator[RunningService]:
@@ -248,8 +302,17 @@ def running(  # noqa: PLR0913 - each is an option
         ChainError: as `run` raises them.
     """
     choice = _engine(engine, spark, workers)
-    deployment = Deployment(kafka, kafka_config, _urls(store), choice, create_topics, files=_paths(files))
-    service = RunningService(flow, _settings(interval, settings), deployment, _lines(flow, log))
+    deployment = Deployment(
+        kafka,
+        kafka_config,
+        _urls(store),
+        choice,
+        create_topics,
+        files=_paths(files),
+        partitions=partitions,
+    )
+    observers = listening_to(_lines(deployment.flow_of(flow), log), on_flush)
+    service = RunningService(flow, _settings(interval, settings), deployment, observers)
     service._begin()  # noqa: SLF001 - its own module
     try:
         yield service
@@ -268,6 +331,7 @@ class _Bell:
         self.recovered = False
         self.held = 0
         self.plan = -1
+        self.flushed: dict[str, Mapping[str, int]] = {}
 
     def step(self, number: int, when: When) -> None:
         """Ignored: events are enough."""
@@ -275,6 +339,10 @@ class _Bell:
     def event(self, event: Event) -> None:
         """Wake the waiting threads."""
         self.recovered |= isinstance(event, Recovered)
+        if isinstance(event, TableFlushed):
+            with self._moved:
+                self.flushed[event.table] = event.offsets
+                self._moved.notify_all()
         if isinstance(event, Recovered | Committed | CaughtUp) and event.plan is not None:
             self.plan = event.plan
         if isinstance(event, Committed):

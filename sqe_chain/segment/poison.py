@@ -63,7 +63,7 @@ def dead_letter(flow: Flow, origin: Origin, exclusion: Exclusion) -> Output:
         raise AssertionError("a dead letter is made where its message was read")
     tp = origin.tp
     reasons = {
-        "sqe-flow": flow.name,
+        "sqe-flow": flow.declared_name,
         "sqe-topic": tp.topic,
         "sqe-topic-id": tp.topic_id.hex(),
         "sqe-partition": str(tp.partition),

@@ -47,7 +47,7 @@ class Target:
         suffix: str,
         watermark_ms: int,
     ) -> None:
-        self.name = f"{flow.name}/{node.name}{suffix}"
+        self.name = f"{flow.declared_name}/{node.name}{suffix}"
         self.topic = node.topic
         self.partitions = node.partitions
         self.process_id = node.process_id

@@ -6,7 +6,7 @@ memtables and writes the same chunks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -14,10 +14,12 @@ from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
 from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink
+from sqe_chain.tables.addresses import max_key_bytes
 from sqe_chain.tables.schema import TableSchema
 
 if TYPE_CHECKING:
-    from sqe_chain.tables.memtable import Memtable
+    from sqe_chain.tables.files import TableFile
+    from sqe_chain.tables.memtable import Flushed, Memtable
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class IngestKind(StageKind):
         table: name of the table.
         schema: its columns and keys.
         address: where it lives.
-        options: for delta-rs.
+        options: of the place where it lives.
         version: of the table, from 0.
         replaces: rows are meant to replace what is there.
         max_row_bytes: largest row.
@@ -40,10 +42,11 @@ class IngestKind(StageKind):
     needs = NOTHING
     reversible = True
     may_be_last = True
+    apart = True
 
     table: str
     schema: TableSchema
-    address: str
+    address: str = field(repr=False)  # it may have a password
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     version: int = 0
     replaces: bool = False
@@ -57,14 +60,15 @@ class IngestKind(StageKind):
             ConfigurationError: a package is missing.
         """
         try:
-            from sqe_chain.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
-            from sqe_chain.tables.sink import TableSink  # noqa: PLC0415 - a driver
+            from sqe_chain.tables.sink import TableSink  # noqa: PLC0415 - needs pyarrow
+            from sqe_chain.tables.storage import storage_at  # noqa: PLC0415 - needs pyarrow
+
+            storage = storage_at(self.address, self.options)
         except ImportError as error:
             raise ConfigurationError(
                 f"table {self.table!r}: {error}; install sqe-chain with its tables: pip install 'sqe-chain[tables]'"
             ) from error
-        directory = TableDirectory(self.address, self.options)
-        return TableSink(directory, self.schema, self.table, self.version, self.replaces)
+        return TableSink(storage, self.schema, self.table, self.version, self.replaces)
 
     def check(self, where: str, *, dead_letters: bool) -> None:
         """See `StageKind`."""
@@ -75,13 +79,18 @@ class IngestKind(StageKind):
     def start(self, task: StageTask) -> Ingest:
         """See `StageKind`."""
         from sqe_chain.tables.memtable import Memtable  # noqa: PLC0415 - needs pyarrow
+        from sqe_chain.tables.storage import packing_at  # noqa: PLC0415 - needs pyarrow
 
         def memtable() -> Memtable:
             return Memtable(
-                self.schema, table=self.table, version=self.version, max_row_bytes=self.max_row_bytes
+                self.schema,
+                table=self.table,
+                version=self.version,
+                max_row_bytes=self.max_row_bytes,
+                max_key_bytes=max_key_bytes(self.address),
             )
 
-        return Ingest(task, memtable(), memtable())
+        return Ingest(task, memtable(), memtable(), packing_at(self.address))
 
 
 class Ingest(StageWork):
@@ -91,12 +100,20 @@ class Ingest(StageWork):
         task: what it is given.
         memtable: gathers the rows; empty.
         trial: another one, for rows of inputs on trial.
+        files_of: how what a flush gives becomes bytes.
     """
 
-    def __init__(self, task: StageTask, memtable: Memtable, trial: Memtable) -> None:
+    def __init__(
+        self,
+        task: StageTask,
+        memtable: Memtable,
+        trial: Memtable,
+        files_of: Callable[[Flushed], list[TableFile]],
+    ) -> None:
         self._task = task
         self._memtable = memtable
         self._trial = trial
+        self._files_of = files_of
 
     def apply(self, units: Sequence[Unit]) -> None:
         """See `StageWork`. A row that the table does not take leaves out its input, whole."""
@@ -120,11 +137,10 @@ class Ingest(StageWork):
     def finish(self) -> None:
         """See `StageWork`: the flush. What it gives is written in step 6, once the plan is sealed."""
         from sqe_chain.tables.arrow import ROWS_OF_A_PLAN  # noqa: PLC0415 - needs pyarrow
-        from sqe_chain.tables.files import files_of  # noqa: PLC0415 - needs pyarrow
 
         if not self._memtable.rows:
             return
         flushed = self._memtable.flush(self._task.number * ROWS_OF_A_PLAN)
         self._memtable.clear()
-        for index, file in enumerate(files_of(flushed)):
+        for index, file in enumerate(self._files_of(flushed)):
             self._task.table.put(number(index), file.packed())

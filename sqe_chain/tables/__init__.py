@@ -15,6 +15,7 @@ from sqe_chain.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     from sqe_chain.tables.compacting import Compaction
+    from sqe_chain.tables.describing import Description, StatePartition
     from sqe_chain.tables.memtable import Flushed, Memtable
     from sqe_chain.tables.reading import Scan, Table, open_table
 
@@ -24,9 +25,11 @@ __all__ = [
     "ChunkName",
     "Column",
     "Compaction",
+    "Description",
     "Flushed",
     "Memtable",
     "Scan",
+    "StatePartition",
     "Table",
     "TableSchema",
     "chunk_id",
@@ -35,6 +38,8 @@ __all__ = [
 
 _LOADED = {
     "Compaction": "compacting",
+    "Description": "describing",
+    "StatePartition": "describing",
     "Flushed": "memtable",
     "Memtable": "memtable",
     "Scan": "reading",

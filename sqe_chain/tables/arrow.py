@@ -19,6 +19,9 @@ SEQUENCE: Final = "_sqe_sequence"
 PARTITION: Final = "_sqe_partition"
 """The state partition; a partition column of the Delta table, so it is not in its files."""
 ROWS_OF_A_PLAN: Final = 1 << 31
+OWN: Final = (SEQUENCE, PARTITION)
+"""Columns of the framework."""
+OWN_FIELDS: Final = (pa.field(SEQUENCE, pa.int64()), pa.field(PARTITION, pa.int32()))
 
 _TYPES: Final = {
     "bool": pa.bool_(),
@@ -44,6 +47,18 @@ def arrow_type(column: Column) -> Any:  # noqa: ANN401 - pyarrow has no types
     return pa.list_(pa.field("element", found)) if column.is_list else found
 
 
+def type_name(found: Any) -> str:  # noqa: ANN401 - an Arrow type
+    """The type of a column of an Arrow type, as `Column` names it."""
+    if pa.types.is_list(found):
+        return f"list<{type_name(found.value_type)}>"
+    if pa.types.is_decimal(found):
+        return f"decimal({found.precision},{found.scale})"
+    if pa.types.is_timestamp(found):
+        return "timestamp"
+    names = {pa.float32(): "float32", pa.float64(): "float64", pa.date32(): "date"}
+    return names.get(found) or str(found)
+
+
 def arrow_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
     """The columns of a table, without those of the framework."""
     return pa.schema([(column.name, arrow_type(column)) for column in schema.columns])
@@ -51,12 +66,12 @@ def arrow_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no t
 
 def file_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
     """What stands in its files."""
-    return arrow_schema(schema).append(pa.field(SEQUENCE, pa.int64()))
+    return arrow_schema(schema).append(OWN_FIELDS[0])
 
 
 def table_schema(schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types
     """What readers see."""
-    return file_schema(schema).append(pa.field(PARTITION, pa.int32()))
+    return file_schema(schema).append(OWN_FIELDS[1])
 
 
 def array_of(column: Column, cells: Sequence[object], of: Any) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -7,7 +7,7 @@ FiloDB compared keys and numbers of rows, which is wrong where inner rows differ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 Plain = str | int | float | bool | None
@@ -84,9 +84,23 @@ class ChunkInfo:
 
     def to_plain(self) -> dict[str, object]:
         """As JSON holds it."""
-        found = asdict(self)
-        found["name"]["partition_key"] = self.name.partition_key.hex()
-        return found
+        name = self.name
+        return {  # by hand: `asdict` copies each cell
+            "name": {
+                "table": name.table,
+                "version": name.version,
+                "partition_key": name.partition_key.hex(),
+                "chunk_id": name.chunk_id,
+            },
+            "start_key": self.start_key,
+            "end_key": self.end_key,
+            "rows": self.rows,
+            "crc32": self.crc32,
+            "content_hash": self.content_hash,
+            "minimum": dict(self.minimum),
+            "maximum": dict(self.maximum),
+            "compacted": self.compacted,
+        }
 
     @classmethod
     def from_plain(cls, found: Mapping[str, Any]) -> Self:

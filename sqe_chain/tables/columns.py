@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,14 +173,35 @@ def columns_of(
     names = [one.name.lower() for one in found]
     if not found or len(set(names)) != len(names):
         raise FlowError(f"columns={given!r}: at least one, each once (upper and lower case are the same)")
-    if payload is not None and issubclass(payload, Message):
-        known = payload.DESCRIPTOR.fields_by_name
-        missing = [one.name for one in found if one.of is None and one.name not in known]
-        if missing:
-            raise FlowError(
-                f"columns: {missing[0]!r} is not a field of {_called(payload)}; it has {', '.join(known)}"
-            )
+    known = _names_of(payload)
+    missing = [one.name for one in found if one.of is None and known and not _has(payload, one.name, known)]
+    if missing:
+        raise FlowError(
+            f"columns: {missing[0]!r} is not a field of {_called(payload)}; it has {', '.join(known)}"
+        )
     return tuple(found)
+
+
+def _names_of(payload: type | None) -> Sequence[str]:
+    """The fields of a type; none: they are not known, or values may have any."""
+    if payload is None:
+        return ()
+    if issubclass(payload, Message):
+        return list(payload.DESCRIPTOR.fields_by_name)
+    if dataclasses.is_dataclass(payload):
+        return [field.name for field in dataclasses.fields(payload)]
+    found: Sequence[str] | None = getattr(payload, "__struct_fields__", None) or getattr(
+        payload, "_fields", None
+    )
+    return found or ()
+
+
+def _has(payload: type | None, name: str, known: Sequence[str]) -> bool:
+    """Whether values of a type have a cell of this name: a field, or for Python's types what is computed like one."""
+    if name in known or payload is None or issubclass(payload, Message):
+        return name in known
+    found = inspect.getattr_static(payload, name, None)
+    return found is not None and not inspect.isroutine(found)
 
 
 def reader_of(payload: type | None, columns: Sequence[Column]) -> Callable[[Any], tuple[object, ...]]:

@@ -10,16 +10,13 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from sqe_chain.errors import Unavailable
-from sqe_chain.tables.arrow import PARTITION, SEQUENCE, file_schema
-from sqe_chain.tables.chunk import ChunkInfo
+from sqe_chain.tables.arrow import SEQUENCE, file_schema
 from sqe_chain.tables.contents import chunks_of
-from sqe_chain.tables.directory import Conflict, StoredFile, TableDirectory
-from sqe_chain.tables.files import chunk_id_in, chunks_in, compacted_name, files_of
 from sqe_chain.tables.memtable import Flushed, newest
 from sqe_chain.tables.schema import TableSchema
+from sqe_chain.tables.storage import Conflict, Snapshot, Storage, StoredFile, Wanted
 
 _ROUNDS: Final = 5
 
@@ -39,54 +36,43 @@ class Compaction:
     rows_left_out: int
 
 
-def compact(directory: TableDirectory, schema: TableSchema, least_files: int) -> Compaction:
+def compact(storage: Storage, schema: TableSchema, least_files: int) -> Compaction:
     """Compact each state partition by a commit of its own; arguments and errors as `Table.compact`."""
-    before, left_out = _files(directory), 0
+    before, left_out = _files(storage), 0
     for part in sorted({one.part for one in before}):
-        left_out += _compact_part(directory, schema, part, least_files)
-    return Compaction(len(before), len(_files(directory)), left_out)
+        left_out += _compact_part(storage, schema, part, least_files)
+    return Compaction(len(before), len(_files(storage)), left_out)
 
 
-def _files(directory: TableDirectory) -> list[StoredFile]:
-    snapshot = directory.snapshot()
+def _files(storage: Storage) -> list[StoredFile]:
+    snapshot = storage.snapshot()
     return [] if snapshot is None else snapshot.files()
 
 
-def _compact_part(directory: TableDirectory, schema: TableSchema, part: int, least_files: int) -> int:
+def _compact_part(storage: Storage, schema: TableSchema, part: int, least_files: int) -> int:
     """Compact one state partition; returns how many rows were left out."""
     for _ in range(_ROUNDS):
-        snapshot = directory.snapshot()
+        snapshot = storage.snapshot()
         if snapshot is None:
             return 0
-        files = [one for one in snapshot.files() if one.part == part]
+        files = snapshot.files(part)
         if len(files) < max(2, least_files):
             return 0
-        merged = _merged(directory, schema, files)
-        added = _put(directory, merged, files, schema, part)
-        # A marker of its own: of two compactions of the same files the second fails, instead of bringing them back.
-        marker = f"sqe-chain/compaction/{part}"
         try:
-            directory.commit(
-                snapshot,
-                {marker: (snapshot.marker(marker) or 0) + 1},
-                added,
-                files,
-                what=f"compaction of {part}",
-            )
+            merged = _merged(storage, snapshot, schema, files)
+            storage.replace(snapshot, part, _put(storage, snapshot, merged, files, schema, part))
         except Conflict:
             continue
         return merged.replaced
-    raise Unavailable(f"{directory}: other compactions are at work all the time")
+    raise Unavailable(f"{storage}: other compactions are at work all the time")
 
 
-def _merged(directory: TableDirectory, schema: TableSchema, files: Sequence[StoredFile]) -> Flushed:
+def _merged(
+    storage: Storage, snapshot: Snapshot, schema: TableSchema, files: Sequence[StoredFile]
+) -> Flushed:
     """The latest rows of files, sorted, with the sequence numbers that they have."""
     wanted = file_schema(schema)
-    pieces = []
-    for file in files:
-        with directory.open_file(file.path) as opened:
-            piece = pq.read_table(opened)
-        pieces.append(aligned(piece, wanted))
+    pieces = [aligned(piece, wanted) for piece in storage.read(snapshot, files, Wanted(schema.names)).tables]
     rows = pa.concat_tables(pieces).combine_chunks()
     keys = [(name, "ascending") for name in schema.keys]
     order = pc.sort_indices(rows, sort_keys=[*keys, (SEQUENCE, "ascending")])
@@ -111,10 +97,15 @@ def aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
 
 
 def _put(
-    directory: TableDirectory, merged: Flushed, files: Sequence[StoredFile], schema: TableSchema, part: int
+    storage: Storage,
+    snapshot: Snapshot,
+    merged: Flushed,
+    files: Sequence[StoredFile],
+    schema: TableSchema,
+    part: int,
 ) -> list[StoredFile]:
     """Write the merged rows; nobody sees them before the commit."""
-    old = [one for file in files for one in _chunks(directory, file)]
+    old = storage.chunks(snapshot, files)
     ids: dict[bytes, list[str]] = defaultdict(list)
     for chunk in old:
         ids[chunk.name.partition_key] += chunk.compacted or (chunk.name.chunk_id,)
@@ -129,18 +120,11 @@ def _put(
     # The name says what was merged: another compaction never finds its own name taken by other rows.
     source = hashlib.blake2b("".join(one.path for one in files).encode(), digest_size=4).hexdigest()
     added = []
-    for file in files_of(Flushed(merged.data, chunks, 0)):
-        path = f"{PARTITION}={part}/{compacted_name(part, source + file.digest[:8])}"
-        directory.put(path, file.data)
-        stored = directory.chunks(path)
-        if stored is None:
-            raise Unavailable(f"{directory}: {path} was written, and cannot be read")
-        added.append(StoredFile(path, stored[1], part, file.statistics))
+    for file in storage.files_of(Flushed(merged.data, chunks, 0)):
+        path = storage.merged_path(snapshot, part, source + file.digest[:8])
+        storage.put(path, file, file.chunks)
+        written = storage.written(path, file)
+        if written is None:
+            raise Unavailable(f"{storage}: {path} was written, and cannot be read")
+        added.append(StoredFile(path, written.size, part, file.statistics))
     return added
-
-
-def _chunks(directory: TableDirectory, file: StoredFile) -> list[ChunkInfo]:
-    with directory.open_file(file.path) as opened:
-        found = chunks_in(pq.read_metadata(opened))
-    own = chunk_id_in(file.path)
-    return [one if own is None else one.with_id(own) for one in found]

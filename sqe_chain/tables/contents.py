@@ -49,17 +49,22 @@ def _starts(rows: Any, schema: TableSchema) -> list[int]:  # noqa: ANN401 - an A
 
 def _info(chunk: Any, schema: TableSchema, table: str, version: int) -> ChunkInfo:  # noqa: ANN401 - an Arrow record batch
     content = memoryview(_alone(chunk).serialize())
+    start = {name: plain(chunk[name][0]) for name in schema.keys}
+    end = {name: plain(chunk[name][chunk.num_rows - 1]) for name in schema.keys}
     minimum: dict[str, Plain] = {}
     maximum: dict[str, Plain] = {}
+    ordered = {*schema.partition_key, schema.row_key[0]}
     for column, cells in zip(schema.columns, chunk.columns, strict=True):
-        found = bounds_of(cells)
+        name = column.name
+        found = (start[name], end[name]) if name in ordered else bounds_of(cells)
         if found is not None:
-            minimum[column.name], maximum[column.name] = found
-    cells = [column[0].as_py() for column in chunk.columns]
+            minimum[name], maximum[name] = found
     return ChunkInfo(
-        ChunkName(table, version, schema.partition_key_in(cells)),
-        tuple(plain(chunk[name][0]) for name in schema.row_key),
-        tuple(plain(chunk[name][chunk.num_rows - 1]) for name in schema.row_key),
+        ChunkName(
+            table, version, schema.key_bytes([chunk[name][0].as_py() for name in schema.partition_key])
+        ),
+        tuple(start[name] for name in schema.row_key),
+        tuple(end[name] for name in schema.row_key),
         chunk.num_rows,
         zlib.crc32(content),
         hashlib.blake2b(content, digest_size=_HASH_BYTES).hexdigest(),
@@ -69,19 +74,13 @@ def _info(chunk: Any, schema: TableSchema, table: str, version: int) -> ChunkInf
 
 
 def _alone(chunk: Any) -> Any:  # noqa: ANN401 - an Arrow record batch
-    """The same rows, copied where a slice still says what lies beside it: in bits, and in offsets of texts.
+    """The same rows, copied: a slice still says what lies beside it, in bits, in offsets of texts and in what fills up its buffers.
 
     Else the same rows would have another hash beside others.
     """
-    everything = pa.arange(0, chunk.num_rows)
-    columns = [column if _is_plain(column) else column.take(everything) for column in chunk.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=chunk.schema)
-
-
-def _is_plain(column: Any) -> bool:  # noqa: ANN401 - an Arrow array
-    kind = column.type
-    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
-    return numbers and not column.null_count
+    return pa.RecordBatch.from_arrays(
+        [pa.concat_arrays([column]) for column in chunk.columns], schema=chunk.schema
+    )
 
 
 def bounds_of(cells: Any) -> tuple[Plain, Plain] | None:  # noqa: ANN401 - an Arrow array

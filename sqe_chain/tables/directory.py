@@ -7,12 +7,10 @@ taken on which it was decided.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -28,115 +26,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
 from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
-from sqe_chain.tables.files import chunk_id_in, chunks_in
+from sqe_chain.tables.delta_snapshot import MARK, DeltaSnapshot
+from sqe_chain.tables.files import TableFile, chunks_in
+from sqe_chain.tables.parquet_storage import ParquetStorage
+from sqe_chain.tables.storage import Conflict, StoredFile, Written
 
-MARK: Final = "sqe-chain"
-"""In the commits of this library."""
-HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
-"""What other programs may do: it changes no rows."""
 _TRIES: Final = 100
 _DRAFT: Final = ".part"
 
 
-class Conflict(Exception):
-    """Another commit has set one of the markers, or has removed one of the files, since the snapshot was taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a table.
-
-    Attributes:
-        path: from the table's directory on.
-        size: bytes.
-        part: state partition.
-        statistics: of its columns, as Delta's log has them: numRecords, minValues, maxValues, nullCount.
-    """
-
-    path: str
-    size: int
-    part: int
-    statistics: str
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return int(json.loads(self.statistics)["numRecords"])
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A table at one version. It stays as it is, whatever is committed later."""
-
-    _table: Any
-
-    @property
-    def version(self) -> int:
-        """Number of the commit."""
-        return int(self._table.version())
-
-    @property
-    def table_id(self) -> str:
-        """Another one for each table that was ever created."""
-        return str(self._table.metadata().id)
-
-    @property
-    def description(self) -> str:
-        """What was given at its creation."""
-        return str(self._table.metadata().description or "")
-
-    @property
-    def schema(self) -> Any:  # noqa: ANN401 - pyarrow has no types
-        """What readers see, as an Arrow schema."""
-        return pa.schema(self._table.schema().to_arrow())
-
-    def marker(self, name: str) -> int | None:
-        """The number under a marker; None: it was never set."""
-        found: int | None = self._table.transaction_version(name)
-        return found
-
-    def files(self) -> list[StoredFile]:
-        """The files that make up the table, in the order of their paths."""
-        rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
-        found = [
-            StoredFile(
-                row["path"],
-                row["size_bytes"],
-                int((row["partition"] or {}).get(PARTITION) or 0),
-                json.dumps(
-                    {
-                        "numRecords": row["num_records"],
-                        "minValues": row["min"] or {},
-                        "maxValues": row["max"] or {},
-                        "nullCount": row["null_count"] or {},
-                    },
-                    default=str,
-                ),
-            )
-            for row in rows
-        ]
-        return sorted(found, key=lambda one: one.path)
-
-    def foreign_file(self) -> str | None:
-        """The path of a file that this library has not written; None: there is none."""
-        for path in pa.table(self._table.get_add_actions(flatten=False)).column("path").to_pylist():
-            try:
-                chunk_id_in(path)
-            except ValueError:
-                return str(path)
-        return None
-
-    def foreign_commit(self, since: int) -> str | None:
-        """A commit of another program after a version, in words; None: there is none that is still known of."""
-        if since >= self.version:
-            return None
-        for commit in self._table.history(self.version - since):
-            if MARK not in commit and commit.get("operation") not in HARMLESS:
-                return f"version {commit.get('version')}: {commit.get('operation')} by {commit.get('engineInfo', 'an unknown program')}"
-        return None
-
-
-class TableDirectory:
+class TableDirectory(ParquetStorage):
     """One table. An address: it can be pickled, and opens what it needs where it is used.
 
     Args:
@@ -156,7 +55,7 @@ class TableDirectory:
         """Its directory; None: it is elsewhere."""
         return None if "://" in self.address else Path(self.address)
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> DeltaSnapshot | None:
         """The newest version; None: there is no table.
 
         Raises:
@@ -165,7 +64,7 @@ class TableDirectory:
         """
         with self._mapped():
             try:
-                return Snapshot(DeltaTable(self.address, storage_options=self._options or None))
+                return DeltaSnapshot(DeltaTable(self.address, storage_options=self._options or None))
             except TableNotFoundError:
                 return None
 
@@ -189,7 +88,7 @@ class TableDirectory:
                 _sync_directory(local)
                 _sync_directory(local.parent)
 
-    def add_columns(self, snapshot: Snapshot, columns: Sequence[Any]) -> None:
+    def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
         """Add columns, which are null in the rows that are there.
 
         Args:
@@ -207,12 +106,10 @@ class TableDirectory:
             snapshot._table.alter.add_columns(fields, commit_properties=properties)  # noqa: SLF001 - of this module
         self._settle(snapshot.version)
 
-    def put(self, path: str, data: bytes) -> None:
-        """Write a file that no commit names yet; it is there as a whole or not at all. One that is there stays.
-
-        Raises:
-            Unavailable: it could not be written, or perhaps it was; call again.
-        """
+    def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo] = ()) -> None:
+        """See `Storage`. A file is there as a whole or not at all."""
+        del missing
+        data = file.data
         local = self.local
         with self._mapped():
             if local is None:
@@ -239,44 +136,30 @@ class TableDirectory:
             _sync_directory(target.parent)
             _sync_directory(local)
 
-    def chunks(self, path: str) -> tuple[list[ChunkInfo], int] | None:
-        """The chunks in a file, from its footer, and its size in bytes; None: there is no whole file."""
+    def written(self, path: str, file: TableFile | None = None) -> Written | None:
+        """See `Storage`: the chunks in the footer of a whole file."""
+        del file
         files, root = self._files()
         with self._mapped():
             info = files.get_file_info(f"{root}{path}")
             if info.type != pafs.FileType.File:
                 return None
             try:
-                with files.open_input_file(f"{root}{path}") as file:
-                    return chunks_in(pq.read_metadata(file)), int(info.size)
+                with files.open_input_file(f"{root}{path}") as opened:
+                    return Written(chunks_in(pq.read_metadata(opened)), int(info.size))
             except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
                 return None
 
-    def commit(
+    def commit_markers(
         self,
-        snapshot: Snapshot,
+        snapshot: DeltaSnapshot,
         markers: Mapping[str, int],
-        added: Sequence[StoredFile] = (),
+        added: Sequence[StoredFile],
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
     ) -> int:
-        """Add and remove files and set markers, all in one step. When it returns it stays, whatever crashes.
-
-        Args:
-            snapshot: on which it was decided.
-            markers: to set.
-            added: files that were `put`.
-            removed: files of the snapshot.
-            what: what is done, for the table's history.
-
-        Returns:
-            A version at or after the commit.
-
-        Raises:
-            Conflict: nothing was done.
-            Unavailable: it is not known whether it was done.
-        """
+        """See `ParquetStorage`: the log refuses it where a marker was set since."""
         now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
         actions: list[Any] = [
             AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, not removed, one.statistics)

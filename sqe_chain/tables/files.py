@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -20,6 +19,10 @@ from sqe_chain.tables.memtable import Flushed
 ROW_GROUP: Final = 128 * 1024
 """Rows that readers can leave out together."""
 ROWS_OF_A_FILE: Final = 1_000_000
+_SAMPLE: Final = 4_096
+"""Rows, spread evenly, by which it is decided how a column is encoded."""
+_REPEATED: Final = 2
+"""How often a value of the sample occurs on average, at least, where a dictionary is worthwhile."""
 _CHUNKS: Final = b"sqe-chain.chunks"
 _NAME: Final = re.compile(
     r"(?:(\d{12}-[0-9a-f]{1,16}-(\d{5})-\d{4})|compacted-(\d{5}))-[0-9a-f]{16}\.parquet"
@@ -33,13 +36,13 @@ class TableFile:
     """A file, before it has a name.
 
     Attributes:
-        data: its bytes.
+        data: its bytes, without a copy.
         rows: how many rows it has.
         chunks: its chunks, without chunk id.
         statistics: of its columns, as Delta's log has them.
     """
 
-    data: bytes
+    data: memoryview
     rows: int
     chunks: list[ChunkInfo]
     statistics: str
@@ -58,7 +61,7 @@ class TableFile:
                 "chunks": [one.to_plain() for one in self.chunks],
             }
         ).encode()
-        return len(head).to_bytes(4, "big") + head + self.data
+        return b"".join((len(head).to_bytes(4, "big"), head, self.data))
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Self:
@@ -66,7 +69,7 @@ class TableFile:
         size = int.from_bytes(packed[:4], "big")
         head = json.loads(packed[4 : 4 + size])
         chunks = [ChunkInfo.from_plain(one) for one in head["chunks"]]
-        return cls(packed[4 + size :], head["rows"], chunks, head["statistics"])
+        return cls(memoryview(packed)[4 + size :], head["rows"], chunks, head["statistics"])
 
 
 def digest_of(chunks: Iterable[ChunkInfo]) -> str:
@@ -82,19 +85,22 @@ def files_of(flushed: Flushed, rows_of_a_file: int = ROWS_OF_A_FILE) -> list[Tab
         flushed: what the memtable gave.
         rows_of_a_file: a file has more only where one chunk has.
     """
-    files: list[TableFile] = []
+    return [file_of(rows, chunks) for rows, chunks in split(flushed, rows_of_a_file)]
+
+
+def split(flushed: Flushed, rows_of_a_file: int) -> Iterator[tuple[Any, list[ChunkInfo]]]:
+    """Rows and chunks of each file; see `files_of`."""
     start = 0
     own: list[ChunkInfo] = []
     rows = 0
     for chunk in flushed.chunks:
         if own and rows + chunk.rows > rows_of_a_file:
-            files.append(file_of(flushed.data.slice(start, rows), own))
+            yield flushed.data.slice(start, rows), own
             start, own, rows = start + rows, [], 0
         own.append(chunk)
         rows += chunk.rows
     if own:
-        files.append(file_of(flushed.data.slice(start, rows), own))
-    return files
+        yield flushed.data.slice(start, rows), own
 
 
 def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN401 - an Arrow table
@@ -104,10 +110,32 @@ def file_of(rows: Any, chunks: Sequence[ChunkInfo]) -> TableFile:  # noqa: ANN40
         rows: an Arrow table, sorted.
         chunks: the chunks in it.
     """
-    out = io.BytesIO()
+    out = pa.BufferOutputStream()
     footer = {_CHUNKS: json.dumps([one.to_plain() for one in chunks], separators=(",", ":"))}
-    pq.write_table(rows.replace_schema_metadata(footer), out, row_group_size=ROW_GROUP, compression="zstd")
-    return TableFile(out.getvalue(), rows.num_rows, list(chunks), statistics_of(rows))
+    pq.write_table(
+        rows.replace_schema_metadata(footer),
+        out,
+        row_group_size=ROW_GROUP,
+        compression="zstd",
+        use_dictionary=repeating(rows),
+    )
+    return TableFile(memoryview(out.getvalue()).cast("B"), rows.num_rows, list(chunks), statistics_of(rows))
+
+
+def repeating(rows: Any) -> list[str]:  # noqa: ANN401 - an Arrow table
+    """The columns for which a dictionary is worthwhile, as Parquet names them: values repeat in a sample of the rows.
+
+    A dictionary of values that are all different is built, found too large, and thrown away: for each row group.
+    """
+    step = max(1, rows.num_rows // _SAMPLE)
+    sample = rows.take(pa.arange(0, rows.num_rows, step))
+    found = []
+    for field in rows.schema:
+        if pa.types.is_list(field.type):
+            found.append(f"{field.name}.list.element")
+        elif _REPEATED * pc.count_distinct(sample[field.name], mode="all").as_py() <= sample.num_rows:
+            found.append(field.name)
+    return found
 
 
 def statistics_of(rows: Any) -> str:  # noqa: ANN401 - an Arrow table

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import countOf
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -65,6 +67,7 @@ class Memtable:
         table: name of the table, for the names of chunks.
         version: of the table, from 0.
         max_row_bytes: largest row, in bytes of its cells.
+        max_key_bytes: longest keys of a row together, in bytes of texts and bytes; None: no limit of their own.
 
     Attributes:
         min_offset: smallest offset of a row that is here; None: no row had one.
@@ -78,8 +81,10 @@ class Memtable:
         table: str = "",
         version: int = 0,
         max_row_bytes: int = MAX_ROW_BYTES,
+        max_key_bytes: int | None = None,
     ) -> None:
         self.schema = schema
+        self._max_key_bytes = max_key_bytes
         self._table, self._version = table, version
         self._max_row_bytes = max_row_bytes
         self._arrow = arrow_schema(schema)
@@ -145,17 +150,13 @@ class Memtable:
             first_sequence: number of the first row, for the column by which readers tell which of several rows is the latest.
         """
         self._settle()
-        everything = pa.Table.from_batches(self._blocks, self._arrow).combine_chunks()
-        if everything.num_rows >= ROWS_OF_A_PLAN:
-            raise RowTooLarge(f"{everything.num_rows} rows in one flush; {ROWS_OF_A_PLAN - 1} at most")
-        numbers = pa.arange(first_sequence, first_sequence + everything.num_rows)
-        order = pc.sort_indices(everything, sort_keys=[(name, "ascending") for name in self.schema.keys])
-        found = everything.append_column(SEQUENCE, numbers).take(order).combine_chunks()
-        latest = newest(found, self.schema)
+        if self._settled >= ROWS_OF_A_PLAN:
+            raise RowTooLarge(f"{self._settled} rows in one flush; {ROWS_OF_A_PLAN - 1} at most")
+        latest = newest(self._sorted(first_sequence), self.schema)
         return Flushed(
             latest,
             chunks_of(latest, self.schema, self._table, self._version),
-            everything.num_rows - latest.num_rows,
+            self._settled - latest.num_rows,
         )
 
     def clear(self) -> None:
@@ -214,12 +215,25 @@ class Memtable:
 
     # ------------------------------------------------------------------ small parts
 
+    def _sorted(self, first_sequence: int) -> Any:  # noqa: ANN401 - pyarrow has no types
+        """All rows in the order of their keys, of the same keys in the order in which they came, and their sequence numbers.
+
+        Column after column: memory that was never touched costs as much as sorting, so what one column needs for a moment is
+        what the next one needs.
+        """
+        everything = pa.Table.from_batches(self._blocks, self._arrow)
+        order = order_of(everything, self.schema.keys)
+        columns = [column.combine_chunks().take(order) for column in everything.itercolumns()]
+        columns.append(pc.add(order.cast(pa.int64(), safe=False), first_sequence))
+        return pa.Table.from_arrays(columns, schema=self._arrow.append(pa.field(SEQUENCE, pa.int64())))
+
     def _fast(self, values: Sequence[object]) -> Any:  # noqa: ANN401 - pyarrow has no types
         """The rows of values as a block; None where one of them may be wrong."""
         schema = self.schema
-        if schema.payload is not None and not all(isinstance(value, schema.payload) for value in values):
-            return None
         if not values:
+            return None
+        payload = schema.payload
+        if payload is not None and not all(issubclass(kind, payload) for kind in set(map(type, values))):
             return None
         try:
             cells = [
@@ -228,7 +242,7 @@ class Memtable:
         except Exception:  # noqa: BLE001 - attributes of a user's class may raise anything; the slow way tells which value it is
             return None
         for column, types, own in zip(schema.columns, self._types, cells, strict=True):
-            if not types.issuperset(map(type, own)) and not _takes_all(column, types, own):
+            if not _all_of(types, own) and not _takes_all(column, types, own):
                 return None
         try:
             arrays = list(map(array_of, schema.columns, cells, self._arrow.types))
@@ -236,7 +250,8 @@ class Memtable:
             return None
         block = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)
         keyed = not any(arrays[number].null_count for number in self._keys)
-        return block if keyed and block.nbytes <= self._max_row_bytes else None
+        fits = block.nbytes <= self._max_row_bytes and self._longest_key(block) <= (self._max_key_bytes or 0)
+        return block if keyed and fits else None
 
     def _block_of(self, rows: Sequence[tuple[object, ...]]) -> Any:  # noqa: ANN401 - pyarrow has no types
         arrays = []
@@ -259,6 +274,19 @@ class Memtable:
                 f"a row of {block.nbytes} bytes; the table takes {self._max_row_bytes} (column {largest!r} has {sizes[largest]})"
             )
 
+        longest = self._longest_key(block)
+        if longest > (self._max_key_bytes or 0):
+            raise RowTooLarge(f"a row with keys of {longest} bytes; the table takes {self._max_key_bytes}")
+
+    def _longest_key(self, block: Any) -> int:  # noqa: ANN401 - pyarrow has no types
+        """Of rows: the longest texts and bytes of their keys; 0 where there is no limit."""
+        cells = [block.column(number) for number in self._keys]
+        texts = [one for one in cells if pa.types.is_string(one.type) or pa.types.is_binary(one.type)]
+        if self._max_key_bytes is None or not texts:
+            return 0
+        lengths = functools.reduce(pc.add, (pc.binary_length(one) for one in texts))
+        return int(pc.max(lengths).as_py() or 0)
+
     def _note(self, offset: int | None) -> None:
         if offset is not None:
             self.min_offset = offset if self.min_offset is None else min(self.min_offset, offset)
@@ -280,8 +308,38 @@ def _plain_types(column: Column) -> frozenset[type]:
     return frozenset() if looked_at else column.takes | {type(None)}
 
 
+def _all_of(types: frozenset[type], cells: Sequence[object]) -> bool:
+    """Whether the cells, at least one, are of these types. Mostly all are of one, and counting that is faster than looking each up."""
+    kind = type(cells[0])
+    alike = kind in types and countOf(map(type, cells), kind) == len(cells)
+    return alike or types.issuperset(map(type, cells))
+
+
 def _takes_all(column: Column, types: frozenset[type], cells: Sequence[object]) -> bool:
     return not types and all(column.refusal(cell) is None for cell in cells)
+
+
+def order_of(rows: Any, keys: Sequence[str]) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """The order of rows by their keys, without nulls, as row numbers; rows with the same keys stay in their order.
+
+    Column after column, the last key first, each time a stable sort of one column: Arrow sorts one much faster than several
+    together, and numbers of a small range, as the ranks of texts are where they repeat, by counting.
+    """
+    order: Any = None
+    for name in reversed(keys):
+        cells = ranks(rows[name].combine_chunks())
+        step = pc.array_sort_indices(cells if order is None else cells.take(order))
+        order = step if order is None else order.take(step)
+    return order
+
+
+def ranks(cells: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
+    """Texts and bytes as numbers of the same order; other cells as they are."""
+    if not (pa.types.is_string(cells.type) or pa.types.is_binary(cells.type)):
+        return cells
+    encoded = pc.dictionary_encode(cells)
+    rank_of = pc.sort_indices(pc.sort_indices(encoded.dictionary)).cast(pa.int32())
+    return rank_of.take(encoded.indices)
 
 
 def newest(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - pyarrow has no types

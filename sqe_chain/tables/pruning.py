@@ -31,7 +31,7 @@ def may_hold(statistics: Mapping[str, Any], wanted: Mapping[str, Bounds]) -> boo
     for name, (low, high) in wanted.items():
         if least.get(name) is None or most.get(name) is None:
             continue
-        if not _overlap(low, high, least[name], most[name]):
+        if not overlap(low, high, least[name], most[name]):
             return False
     return True
 
@@ -46,13 +46,20 @@ def group_may_hold(group: Any, names: Sequence[str], wanted: Mapping[str, Bounds
         if found is None or not found.has_min_max:
             continue
         low, high = wanted[column.path_in_schema]
-        if not _overlap(low, high, found.min, found.max):
+        if not overlap(low, high, found.min, found.max):
             return False
     return True
 
 
-def _overlap(low: Any, high: Any, least: Any, most: Any) -> bool:  # noqa: ANN401 - values of any type
-    """Whether bounds meet; True where they cannot be compared."""
+def overlap(low: Any, high: Any, least: Any, most: Any) -> bool:  # noqa: ANN401 - values of any type
+    """Whether bounds meet; True where they cannot be compared.
+
+    Args:
+        low: wanted; None: no limit.
+        high: wanted; None: no limit.
+        least: smallest value that is known of.
+        most: largest one.
+    """
     try:
         least, most = _alike(least, low, high), _alike(most, low, high)
         found = (high is None or least <= high) and (low is None or most >= low)

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from sqe_chain.errors import ConfigurationError
+from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.partitioner import partition_of
-from sqe_chain.tables.arrow import PARTITION, SEQUENCE
+from sqe_chain.tables.arrow import OWN, SEQUENCE, type_name
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.columns import Column
 from sqe_chain.tables.compacting import Compaction, aligned, compact
-from sqe_chain.tables.directory import Snapshot, StoredFile, TableDirectory
-from sqe_chain.tables.files import chunk_id_in, chunks_in
+from sqe_chain.tables.describing import Description, describe
 from sqe_chain.tables.memtable import newest
-from sqe_chain.tables.pruning import Bounds, group_may_hold, may_hold, within
+from sqe_chain.tables.pruning import Bounds, may_hold, within
 from sqe_chain.tables.schema import TableSchema
+from sqe_chain.tables.storage import Outdated, Pieces, Snapshot, Storage, StoredFile, Wanted, storage_at
 
-_OWN: Final = (SEQUENCE, PARTITION)
+_ROUNDS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,30 +48,18 @@ class Scan:
     rows_replaced: int = 0
 
 
-@dataclass(slots=True)
-class _Pruning:
-    """What is wanted, and counts of what was not read."""
-
-    wanted: Mapping[str, Bounds]
-    files: int = 0
-    files_left_out: int = 0
-    row_groups: int = 0
-    row_groups_left_out: int = 0
-    pieces: list[Any] = field(default_factory=list)
-
-
 def open_table(address: str, options: Mapping[str, str] | None = None) -> Table:
     """Open a table for reading and maintenance. Needs no flow, no store and no running service.
 
     Args:
         address: its directory, or a URL: what `ingest` was given as `at`, then ``/`` and the table's name.
-        options: for delta-rs: logins and settings of an object store.
+        options: as `ingest` was given: logins and settings of an object store, or of Cassandra.
 
     Raises:
         ConfigurationError: there is no table that `ingest` has written.
         Unavailable: no answer.
     """
-    found = Table(TableDirectory(address, options))
+    found = Table(storage_at(address, options))
     found.schema()  # to fail now
     return found
 
@@ -81,18 +68,18 @@ class Table:
     """A table. Each call reads its newest version; writers and a compaction may be at work at the same time.
 
     Args:
-        directory: where it lives.
+        storage: where it lives.
     """
 
-    def __init__(self, directory: TableDirectory) -> None:
-        self._directory = directory
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
 
     def __repr__(self) -> str:
-        return repr(self._directory)
+        return repr(self._storage)
 
     def schema(self) -> TableSchema:
         """Its columns and keys."""
-        return _schema_in(self._snapshot(), self._directory)
+        return _schema_in(self._snapshot(), self._storage)
 
     def scan(
         self,
@@ -118,33 +105,52 @@ class Table:
             ConfigurationError: there is no such column or table.
             Unavailable: no answer.
         """
-        snapshot = self._snapshot()
-        schema = _schema_in(snapshot, self._directory)
+        for _ in range(_ROUNDS):
+            try:
+                return self._scan(self._snapshot(), partition_key, row_key, dict(where or {}), columns)
+            except Outdated:
+                continue
+        raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
+
+    def _scan(
+        self,
+        snapshot: Snapshot,
+        partition_key: object,
+        row_key: Bounds | None,
+        where: Mapping[str, Bounds],
+        columns: Sequence[str] | None,
+    ) -> Scan:
+        schema = _schema_in(snapshot, self._storage)
         names = list(columns) if columns is not None else schema.names
         keys = _wanted_keys(schema, partition_key, row_key)
-        others = dict(where or {})
-        for name in (*names, *others):
+        for name in (*names, *where):
             if name not in schema.names:
                 raise ConfigurationError(
                     f"{self}: there is no column {name!r}; it has {', '.join(schema.names)}"
                 )
-        # Of columns that are no keys another version of a row may have other values: so they prune only what no key can be in.
-        needed = list(dict.fromkeys([*schema.keys, *others, *names]))
-        pruning = _Pruning(keys | {name: others[name] for name in others if name in schema.keys})
-        self._read(snapshot, schema, pruning, partition_key, needed)
-        found = _joined(pruning.pieces, snapshot, needed)
-        read = found.num_rows
+        # Of columns that are no keys another version of a row may have other values: so files are left out by keys alone.
+        needed = list(dict.fromkeys([*schema.keys, *where, *names]))
+        wanted = Wanted(
+            needed,
+            _key_bytes(schema, partition_key),
+            keys | {name: bounds for name, bounds in where.items() if name in schema.keys},
+            {name: bounds for name, bounds in where.items() if name not in schema.keys},
+        )
+        files = snapshot.files()
+        chosen = _files_with(files, wanted, _partitions(snapshot))
+        pieces = self._storage.read(snapshot, chosen, wanted)
+        found = _joined(pieces, snapshot, needed)
         latest = latest_of(found, schema)
-        replaced = read - latest.num_rows
-        for name, bounds in (keys | others).items():
+        replaced = found.num_rows - latest.num_rows
+        for name, bounds in {**keys, **where}.items():
             latest = latest.filter(within(latest[name], bounds))
         return Scan(
             latest.select(names),
-            pruning.files,
-            pruning.files_left_out,
-            pruning.row_groups,
-            pruning.row_groups_left_out,
-            read,
+            len(chosen),
+            len(files) - len(chosen),
+            pieces.row_groups,
+            pieces.row_groups_left_out,
+            found.num_rows,
             replaced,
         )
 
@@ -160,8 +166,12 @@ class Table:
         return self.scan(partition_key, row_key=row_key, where=where, columns=columns).rows
 
     def files(self) -> list[str]:
-        """Paths or URLs of the files that make up the newest version, for programs that read Parquet."""
-        return [self._directory.uri(file.path) for file in self._snapshot().files()]
+        """Paths or URLs of the files that make up the newest version, for programs that read Parquet.
+
+        Raises:
+            ConfigurationError: it lies in Cassandra, where there are none.
+        """
+        return [self._storage.uri(file.path) for file in self._snapshot().files()]
 
     def chunks(self, partition_key: object = None) -> list[ChunkInfo]:
         """What is known of each chunk, in the order of chunk ids.
@@ -169,17 +179,16 @@ class Table:
         Args:
             partition_key: only its chunks.
         """
-        snapshot = self._snapshot()
-        schema = _schema_in(snapshot, self._directory)
-        key = None if partition_key is None else schema.key_bytes(_tuple(partition_key))
-        found: list[ChunkInfo] = []
-        for file in snapshot.files():
-            with self._directory.open_file(file.path) as opened:
-                own = chunk_id_in(file.path)
-                chunks = chunks_in(pq.read_metadata(opened))
-            found += [one if own is None else one.with_id(own) for one in chunks]
-        wanted = [one for one in found if key is None or one.name.partition_key == key]
-        return sorted(wanted, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+        for _ in range(_ROUNDS):
+            snapshot = self._snapshot()
+            key = _key_bytes(_schema_in(snapshot, self._storage), partition_key)
+            files = _files_with(snapshot.files(), Wanted((), key), _partitions(snapshot))
+            try:
+                found = self._storage.chunks(snapshot, files, key)
+            except Outdated:
+                continue
+            return sorted(found, key=lambda one: (one.name.chunk_id, one.name.partition_key))
+        raise Unavailable(f"{self}: it is compacted and vacuumed faster than it can be read")
 
     def compact(self, *, least_files: int = 2) -> Compaction:
         """Merge files and leave out replaced rows, one state partition after the other; readers and writers go on meanwhile.
@@ -194,7 +203,16 @@ class Table:
             Unavailable: no answer.
             ConfigurationError: there is no table.
         """
-        return compact(self._directory, self.schema(), least_files)
+        return compact(self._storage, self.schema(), least_files)
+
+    def describe(self) -> Description:
+        """What it is, and how many files and rows it has, from its log alone.
+
+        Raises:
+            ConfigurationError: there is no table.
+            Unavailable: no answer.
+        """
+        return describe(self._storage, self.schema())
 
     def vacuum(self, *, retain_hours: int = 168) -> list[str]:
         """Delete files that no version of the last hours needs.
@@ -205,7 +223,7 @@ class Table:
         Returns:
             What was deleted, as paths from the table's directory on.
         """
-        return self._directory.vacuum(retain_hours)
+        return self._storage.vacuum(retain_hours)
 
     def latest_sql(self, source: str, *, quote: str = '"') -> str:
         """SQL (of DuckDB, Spark and others) that gives the latest row of each key.
@@ -226,45 +244,10 @@ class Table:
     # ------------------------------------------------------------------ small parts
 
     def _snapshot(self) -> Snapshot:
-        found = self._directory.snapshot()
+        found: Snapshot | None = self._storage.snapshot()
         if found is None:
             raise ConfigurationError(f"{self}: there is no table")
         return found
-
-    def _read(
-        self,
-        snapshot: Snapshot,
-        schema: TableSchema,
-        pruning: _Pruning,
-        partition_key: object,
-        needed: Sequence[str],
-    ) -> None:
-        part = None
-        if partition_key is not None:
-            count = _partitions(snapshot)
-            part = partition_of(schema.key_bytes(_tuple(partition_key)), count)
-        for file in snapshot.files():
-            statistics = json.loads(file.statistics)
-            if (part is not None and file.part != part) or not may_hold(statistics, pruning.wanted):
-                pruning.files_left_out += 1
-                continue
-            pruning.files += 1
-            self._read_file(file, pruning, needed)
-
-    def _read_file(self, file: StoredFile, pruning: _Pruning, needed: Sequence[str]) -> None:
-        with self._directory.open_file(file.path) as opened:
-            parquet = pq.ParquetFile(opened)
-            known = parquet.schema_arrow.names
-            groups = [
-                number
-                for number in range(parquet.metadata.num_row_groups)
-                if group_may_hold(parquet.metadata.row_group(number), known, pruning.wanted)
-            ]
-            pruning.row_groups += len(groups)
-            pruning.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)
-            if groups:
-                own = [name for name in needed if name in known]
-                pruning.pieces.append(parquet.read_row_groups(groups, columns=[*own, SEQUENCE]))
 
 
 def latest_of(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - Arrow tables
@@ -279,12 +262,26 @@ def latest_of(found: Any, schema: TableSchema) -> Any:  # noqa: ANN401 - Arrow t
     return newest(found.take(order).combine_chunks(), schema)
 
 
-def _joined(pieces: Sequence[Any], snapshot: Snapshot, needed: Sequence[str]) -> Any:  # noqa: ANN401 - Arrow tables
+def _joined(pieces: Pieces, snapshot: Snapshot, needed: Sequence[str]) -> Any:  # noqa: ANN401 - Arrow tables
     """Pieces one after the other; a column that one does not have is null there."""
     wanted = pa.schema([snapshot.schema.field(name) for name in (*needed, SEQUENCE)])
     return pa.concat_tables(
-        [wanted.empty_table(), *(aligned(piece, wanted) for piece in pieces)]
+        [wanted.empty_table(), *(aligned(piece, wanted) for piece in pieces.tables)]
     ).combine_chunks()
+
+
+def _files_with(files: Sequence[StoredFile], wanted: Wanted, partitions: int) -> list[StoredFile]:
+    """The files that may hold what is wanted, by their state partition and what the table's log says of their keys."""
+    part = None if wanted.partition_key is None else partition_of(wanted.partition_key, partitions)
+    return [
+        file
+        for file in files
+        if (part is None or file.part == part) and may_hold(json.loads(file.statistics), wanted.keys)
+    ]
+
+
+def _key_bytes(schema: TableSchema, partition_key: object) -> bytes | None:
+    return None if partition_key is None else schema.key_bytes(_tuple(partition_key))
 
 
 def _wanted_keys(schema: TableSchema, partition_key: object, row_key: Bounds | None) -> dict[str, Bounds]:
@@ -310,21 +307,10 @@ def _partitions(snapshot: Snapshot) -> int:
     return int(json.loads(snapshot.description)["sqe-chain"]["state_partitions"])
 
 
-def _schema_in(snapshot: Snapshot, directory: TableDirectory) -> TableSchema:
+def _schema_in(snapshot: Snapshot, storage: Storage) -> TableSchema:
     try:
         told = json.loads(snapshot.description)["sqe-chain"]
     except (ValueError, KeyError, TypeError):
-        raise ConfigurationError(f"{directory}: a table that `ingest` has not created") from None
-    columns = [Column(one.name, _type_name(one.type)) for one in snapshot.schema if one.name not in _OWN]
+        raise ConfigurationError(f"{storage}: a table that `ingest` has not created") from None
+    columns = [Column(one.name, type_name(one.type)) for one in snapshot.schema if one.name not in OWN]
     return TableSchema(tuple(columns), tuple(told["partition_key"]), tuple(told["row_key"]))
-
-
-def _type_name(found: Any) -> str:  # noqa: ANN401 - an Arrow type
-    if pa.types.is_list(found):
-        return f"list<{_type_name(found.value_type)}>"
-    if pa.types.is_decimal(found):
-        return f"decimal({found.precision},{found.scale})"
-    if pa.types.is_timestamp(found):
-        return "timestamp"
-    names = {pa.float32(): "float32", pa.float64(): "float64", pa.date32(): "date"}
-    return names.get(found) or str(found)

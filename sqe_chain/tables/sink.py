@@ -1,7 +1,7 @@
 """Writes flushes into a table, each exactly once: what makes the table's commit and the plan's persist one decision.
 
-The sealed plan decides. A commit of the table carries, for its state partition, four markers: number and id of the plan, epoch
-and run of who writes. It is made only on a snapshot whose markers allow it, and the table refuses it if one of them has moved
+The sealed plan decides. A commit of the table carries, for its state partition, four markers, its `Head`: number and id of the
+plan, epoch and run of who writes. It is made only on a head that allows it, and the table refuses it if the head has moved
 since. So, whatever crashes and whoever is believed dead:
 
 * a plan that is there is not added again (its number and id are there);
@@ -14,19 +14,19 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from sqe_chain.errors import Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.ports.readers import flow_of
 from sqe_chain.ports.sink import Flush, SinkClaim, SinkState
-from sqe_chain.tables.arrow import PARTITION, table_schema
-from sqe_chain.tables.chunk import ChunkIndex, chunk_id
-from sqe_chain.tables.directory import Conflict, Snapshot, StoredFile, TableDirectory
-from sqe_chain.tables.files import TableFile, name_of
+from sqe_chain.tables.arrow import table_schema
+from sqe_chain.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
+from sqe_chain.tables.files import TableFile
 from sqe_chain.tables.schema import TableSchema
+from sqe_chain.tables.storage import Conflict, Head, Snapshot, Storage, StoredFile, Written, word
 
 _ROUNDS: Final = 20
 _WAYS_OUT: Final = (
@@ -42,14 +42,14 @@ class TableSink:
     """A `Sink` into one table.
 
     Attributes:
-        directory: where it lives.
+        storage: where it lives.
         schema: its columns and keys.
         table: its name.
         version: of the table, from 0.
         replaces: rows are meant to replace what is there: no chunk is skipped.
     """
 
-    directory: TableDirectory
+    storage: Storage
     schema: TableSchema
     table: str
     version: int = 0
@@ -57,112 +57,106 @@ class TableSink:
 
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
         """See `Sink`."""
-        snapshot = self.directory.snapshot()
+        snapshot: Snapshot | None = self.storage.snapshot()
         if snapshot is None:
             return SinkState()
-        names = [_Markers(flow, stage, part) for part in parts]
-        numbers = (snapshot.marker(one.number) for one in names)
+        heads = snapshot.heads(flow, stage, parts).values()
         return SinkState(
-            max((snapshot.marker(one.epoch) or 0 for one in names), default=0),
-            frozenset(number for number in numbers if number is not None),
+            max((head.epoch for head in heads), default=0),
+            frozenset(head.number for head in heads if head.number is not None),
         )
 
     def claim(self, claim: SinkClaim) -> None:
         """See `Sink`."""
+        if flow_of(claim.flow) != claim.flow and not self.storage.for_readers:
+            raise ConfigurationError(
+                f"{self.storage}: tables there have one writer: run flow {flow_of(claim.flow)!r} without --partitions, or let it "
+                "write a table of Delta Lake (at=)"
+            )
         for _ in range(_ROUNDS):
             snapshot = self._table(claim)
             since = _version_of(claim.known.values())
             self._check_untouched(snapshot, claim.flow, claim.stage, everything=True, since=since)
-            markers: dict[str, int] = {}
-            for part, known in claim.known.items():
-                names = _Markers(claim.flow, claim.stage, part)
-                epoch, run = snapshot.marker(names.epoch) or 0, snapshot.marker(names.run)
-                if epoch > claim.epoch or (epoch == claim.epoch and run != word(claim.run_id)):
+            heads = snapshot.heads(claim.flow, claim.stage, sorted(claim.known))
+            mine = word(claim.run_id)
+            for part, head in heads.items():
+                if head.epoch > claim.epoch or (head.epoch == claim.epoch and head.run != mine):
                     raise Superseded(
-                        f"{self.directory}: a run with epoch {epoch} has claimed it, this one has {claim.epoch}"
+                        f"{self.storage}: a run with epoch {head.epoch} has claimed it, this one has {claim.epoch}"
                     )
-                self._check_history(snapshot, names, known, claim.plans)
-                markers |= {names.epoch: claim.epoch, names.run: word(claim.run_id)}
+                self._check_history(snapshot, part, head, claim.known[part], claim.plans)
+            claimed = {part: replace(head, epoch=claim.epoch, run=mine) for part, head in heads.items()}
             try:
-                self.directory.commit(snapshot, markers, what="claim")
+                self.storage.commit(snapshot, claim.flow, claim.stage, heads, claimed, (), what="claim")
             except Conflict:
                 continue
             return
-        raise Unavailable(f"{self.directory}: others commit to it all the time")
+        raise Unavailable(f"{self.storage}: others commit to it all the time")
 
     def flush(self, flush: Flush) -> tuple[int, bytes]:
         """See `Sink`."""
-        names = _Markers(flush.flow, flush.stage, flush.part)
         files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
         for _ in range(_ROUNDS):
             snapshot = self._opened(flush)
-            self._check_owner(snapshot, names, flush)
+            heads = snapshot.heads(flush.flow, flush.stage, [flush.part])
+            head = heads[flush.part]
+            self._check_owner(head, flush)
             self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
-            number = snapshot.marker(names.number)
-            if number is not None and number >= flush.number:
-                self._check_same_plan(snapshot, names, number, flush)
-                return 0, _known(snapshot, number, snapshot.version)
-            self._check_number(snapshot, names, flush.known)
+            if head.number is not None and head.number >= flush.number:
+                self._check_same_plan(head, flush)
+                return 0, _known(snapshot, head.number, snapshot.version)
+            self._check_number(snapshot, flush.part, head, flush.known)
             added = self._put(flush, files)
-            markers = {
-                names.number: flush.number,
-                names.plan: word(flush.plan_id),
-                names.epoch: flush.epoch,
-                names.run: word(flush.run_id),
-            }
+            moved = Head(flush.number, word(flush.plan_id), flush.epoch, word(flush.run_id))
             try:
-                version = self.directory.commit(snapshot, markers, added, what=f"plan {flush.number}")
+                version = self.storage.commit(
+                    snapshot,
+                    flush.flow,
+                    flush.stage,
+                    heads,
+                    {flush.part: moved},
+                    added,
+                    what=f"plan {flush.number}",
+                )
             except Conflict:
                 continue  # look again: this plan is there by now, or a newer run is, or the columns are others
             return sum(file.rows for file in files), _known(snapshot, flush.number, version)
-        raise Unavailable(f"{self.directory}: others commit to it all the time")
+        raise Unavailable(f"{self.storage}: others commit to it all the time")
 
     # ------------------------------------------------------------------ files
 
     def _put(self, flush: Flush, files: list[TableFile]) -> list[StoredFile]:
-        """Write the files, except those that an earlier attempt at this flush has written."""
+        """Write the files, except what an earlier attempt at this flush has written of them."""
         own = chunk_id(flush.number, flush.plan_id, flush.part)
         found = []
         for number, file in enumerate(files):
-            path = f"{PARTITION}={flush.part}/{name_of(own, number, file.digest)}"
-            size = self._written_already(path, file, own)
-            if size is None:
-                self.directory.put(path, file.data)
-                size = self._written_already(path, file, own, replaces=False)
-                if size is None:
-                    raise Unavailable(f"{self.directory}: {path} was written, and cannot be read")
-            found.append(StoredFile(path, size, flush.part, file.statistics))
+            path = self.storage.path(flush.part, own, number, file.digest)
+            written = self.storage.written(path, file)
+            missing = _missing(file, written, own, replaces=self.replaces)
+            if missing or written is None:
+                self.storage.put(path, file, missing)
+                written = self.storage.written(path, file)
+                if written is None or _missing(file, written, own):
+                    raise Unavailable(f"{self.storage}: {path} was written, and cannot be read")
+            found.append(StoredFile(path, written.size, flush.part, file.statistics))
         return found
-
-    def _written_already(
-        self, path: str, file: TableFile, minimum: str, *, replaces: bool | None = None
-    ) -> int | None:
-        """The size of a file in which all chunks are written already; None: they are not."""
-        stored = self.directory.chunks(path)
-        if stored is None:
-            return None
-        chunks, size = stored
-        index = ChunkIndex(one.with_id(minimum) for one in chunks)
-        replaces = self.replaces if replaces is None else replaces
-        same = all(index.has(one.with_id(minimum), minimum, replaces=replaces) for one in file.chunks)
-        return size if same and len(chunks) == len(file.chunks) else None
 
     # ------------------------------------------------------------------ what must hold
 
     def _table(self, claim: SinkClaim) -> Snapshot:
         """The table, created if there was none, with all columns."""
-        snapshot = self.directory.snapshot()
+        snapshot: Snapshot | None = self.storage.snapshot()
         if snapshot is None:
             lost = [part for part, known in claim.known.items() if known is not None]
             if lost:
                 raise TableInconsistent(
-                    f"{self.directory}: there is no table, but stage {claim.stage!r} of flow {claim.flow!r} has flushed rows into one; "
+                    f"{self.storage}: there is no table, but stage {claim.stage!r} of flow {claim.flow!r} has flushed rows into one; "
                     f"{_WAYS_OUT}"
                 )
             description = json.dumps(
                 {
                     "sqe-chain": {
-                        "flow": claim.flow,
+                        "flow": flow_of(claim.flow),
                         "stage": claim.stage,
                         "version": self.version,
                         "state_partitions": len(claim.known),
@@ -170,17 +164,18 @@ class TableSink:
                     }
                 }
             )
-            self.directory.create(table_schema(self.schema), self.table, description)
-            snapshot = self.directory.snapshot()
+            with suppress(Conflict):  # another reader has created it in between
+                self.storage.create(table_schema(self.schema), self.table, description)
+            snapshot = self.storage.snapshot()
             if snapshot is None:
-                raise Unavailable(f"{self.directory}: was created, and is not there")
+                raise Unavailable(f"{self.storage}: was created, and is not there")
         self._check_writer(snapshot, claim.flow, claim.stage)
         missing = self._check_columns(snapshot)
         if missing:
             with suppress(
                 Conflict
             ):  # somebody else has done it, or has changed something: the next look says which
-                self.directory.add_columns(snapshot, missing)
+                self.storage.add_columns(snapshot, missing)
             return self._table(claim)
         return snapshot
 
@@ -188,10 +183,10 @@ class TableSink:
         return {"partition_key": list(self.schema.partition_key), "row_key": list(self.schema.row_key)}
 
     def _opened(self, flush: Flush) -> Snapshot:
-        snapshot = self.directory.snapshot()
+        snapshot: Snapshot | None = self.storage.snapshot()
         if snapshot is None:
             raise TableInconsistent(
-                f"{self.directory}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"
+                f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"
             )
         return snapshot
 
@@ -200,17 +195,18 @@ class TableSink:
             told = json.loads(snapshot.description)["sqe-chain"]
         except (ValueError, KeyError, TypeError):
             raise TableAltered(
-                f"{self.directory}: holds a table that this library has not created: give the stage a directory of its own"
+                f"{self.storage}: holds a table that this library has not created: give the stage a directory of its own"
             ) from None
+        flow = flow_of(flow)  # readers of one flow share its table
         if (told["flow"], told["stage"], told["version"]) != (flow, stage, self.version):
             raise TableAltered(
-                f"{self.directory}: is the table of stage {told['stage']!r} of flow {told['flow']!r}, version {told['version']}, not of "
+                f"{self.storage}: is the table of stage {told['stage']!r} of flow {told['flow']!r}, version {told['version']}, not of "
                 f"{stage!r} of {flow!r}, version {self.version}: give each stage a directory of its own"
             )
         for name, own in self._keys().items():
             if told[name] != own:
                 raise TableAltered(
-                    f"{self.directory}: {name} is {told[name]}, and declared as {own}: keys are permanent; ingest into another table"
+                    f"{self.storage}: {name} is {told[name]}, and declared as {own}: keys are permanent; ingest into another table"
                 )
 
     def _check_columns(self, snapshot: Snapshot) -> list[Any]:
@@ -224,13 +220,13 @@ class TableSink:
             stored = found.field(column.name).type
             if not _same_type(stored, column.type):
                 raise TableAltered(
-                    f"{self.directory}: column {column.name!r} is {stored}, and declared as {column.type}: a column keeps its type; give "
+                    f"{self.storage}: column {column.name!r} is {stored}, and declared as {column.type}: a column keeps its type; give "
                     "the changed one another name"
                 )
         unknown = [name for name in found.names if name not in wanted.names]
         if unknown:
             raise TableAltered(
-                f"{self.directory}: has columns that stage does not declare: {', '.join(unknown)}: another program has added them, or a "
+                f"{self.storage}: has columns that stage does not declare: {', '.join(unknown)}: another program has added them, or a "
                 "field was removed; columns can be added, not taken away: declare them again"
             )
         return missing
@@ -239,105 +235,85 @@ class TableSink:
         self, snapshot: Snapshot, flow: str, stage: str, *, everything: bool = False, since: int | None = None
     ) -> None:
         """Check that nobody else has written to the table since this process, or the flow, has looked last."""
-        at = self.directory.address, snapshot.table_id
+        at = self.storage.address, snapshot.table_id
         looked = _checked.get(at)
         if everything or looked is None:
             path = snapshot.foreign_file()
             if path is not None:
                 raise TableAltered(
-                    f"{self.directory}: holds a file of another program: {path}; {_not_alone(flow, stage)}"
+                    f"{self.storage}: holds a file of another program: {path}; {_not_alone(flow, stage)}"
                 )
             looked = since if since is not None else snapshot.version
         commit = snapshot.foreign_commit(looked)
         if commit is not None:
             raise TableAltered(
-                f"{self.directory}: another program has written to it: {commit}; {_not_alone(flow, stage)}"
+                f"{self.storage}: another program has written to it: {commit}; {_not_alone(flow, stage)}"
             )
         self._check_writer(snapshot, flow, stage)
         if self._check_columns(snapshot) and not everything:
-            raise TableAltered(f"{self.directory}: columns were taken away; {_not_alone(flow, stage)}")
+            raise TableAltered(f"{self.storage}: columns were taken away; {_not_alone(flow, stage)}")
         _checked[at] = snapshot.version
 
-    def _check_owner(self, snapshot: Snapshot, names: _Markers, flush: Flush) -> None:
-        epoch, run = snapshot.marker(names.epoch) or 0, snapshot.marker(names.run)
-        if epoch > flush.epoch or (epoch == flush.epoch and run != word(flush.run_id)):
+    def _check_owner(self, head: Head, flush: Flush) -> None:
+        epoch = head.epoch
+        if epoch > flush.epoch or (epoch == flush.epoch and head.run != word(flush.run_id)):
             raise Superseded(
-                f"{self.directory}, state partition {flush.part}: a run with epoch {epoch} has claimed it, this one has {flush.epoch}"
+                f"{self.storage}, state partition {flush.part}: a run with epoch {epoch} has claimed it, this one has {flush.epoch}"
             )
         if epoch < flush.epoch:
             raise TableInconsistent(
-                f"{self.directory}, state partition {flush.part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
+                f"{self.storage}, state partition {flush.part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
                 f"table went back in time; {_WAYS_OUT}"
             )
 
-    def _check_same_plan(self, snapshot: Snapshot, names: _Markers, number: int, flush: Flush) -> None:
+    def _check_same_plan(self, head: Head, flush: Flush) -> None:
         """Check that a plan that is there already is this one. Of later ones `claim` has checked that they are of this history."""
-        if number == flush.number and snapshot.marker(names.plan) != word(flush.plan_id):
+        if head.number == flush.number and head.plan != word(flush.plan_id):
             raise TableInconsistent(
-                f"{self.directory}, state partition {flush.part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
+                f"{self.storage}, state partition {flush.part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
                 f"histories are mixed, the store went back in time; {_WAYS_OUT}"
             )
 
-    def _check_number(self, snapshot: Snapshot, names: _Markers, known: bytes | None) -> int | None:
+    def _check_number(self, snapshot: Snapshot, part: int, head: Head, known: bytes | None) -> int | None:
         """The number of the last plan whose rows the table holds, after a check that it holds what the store knows of."""
         told: dict[str, Any] = {"plan": None, "table": snapshot.table_id}
         if known is not None:
             told = json.loads(known)
         if told["table"] != snapshot.table_id:
             raise TableInconsistent(
-                f"{self.directory}: is another table than the one that rows were flushed to: it was deleted, and created again; {_WAYS_OUT}"
+                f"{self.storage}: is another table than the one that rows were flushed to: it was deleted, and created again; {_WAYS_OUT}"
             )
-        number, expected = snapshot.marker(names.number), told["plan"]
+        number, expected = head.number, told["plan"]
         if expected is not None and (number is None or number < expected):
             raise TableInconsistent(
-                f"{self.directory}, state partition {names.part}: rows up to plan {expected} were flushed, and it holds those up to "
+                f"{self.storage}, state partition {part}: rows up to plan {expected} were flushed, and it holds those up to "
                 f"{number}: the table went back in time; {_WAYS_OUT}"
             )
         return None if number == expected else number
 
     def _check_history(
-        self, snapshot: Snapshot, names: _Markers, known: bytes | None, plans: Mapping[int, str]
+        self, snapshot: Snapshot, part: int, head: Head, known: bytes | None, plans: Mapping[int, str]
     ) -> None:
         """Check that what the table holds, and the store does not know of, is of a plan of this history."""
-        number = self._check_number(snapshot, names, known)
+        number = self._check_number(snapshot, part, head, known)
         if number is None:
             return
         plan_id = plans.get(number)
-        if plan_id is None or snapshot.marker(names.plan) != word(plan_id):
+        if plan_id is None or head.plan != word(plan_id):
             raise TableInconsistent(
-                f"{self.directory}, state partition {names.part}: holds rows of a plan {number} that the store does not know: the store "
+                f"{self.storage}, state partition {part}: holds rows of a plan {number} that the store does not know: the store "
                 f"went back in time, or the flow was forgotten and begun again; {_WAYS_OUT}"
             )
 
 
-@dataclass(frozen=True, slots=True)
-class _Markers:
-    """Names of the markers of one state partition."""
-
-    flow: str
-    stage: str
-    part: int
-
-    @property
-    def number(self) -> str:
-        return f"sqe-chain/{self.flow}/{self.stage}/{self.part}"
-
-    @property
-    def plan(self) -> str:
-        return f"{self.number}/plan"
-
-    @property
-    def epoch(self) -> str:
-        return f"{self.number}/epoch"
-
-    @property
-    def run(self) -> str:
-        return f"{self.number}/run"
-
-
-def word(text: str) -> int:
-    """A number that stands for a text: a digest of 63 bits, for markers hold nothing else."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
+def _missing(
+    file: TableFile, written: Written | None, minimum: str, *, replaces: bool = False
+) -> list[ChunkInfo]:
+    """The chunks of a file that have to be written; see `ChunkIndex.has`."""
+    if written is None:
+        return list(file.chunks)
+    index = ChunkIndex(one.with_id(minimum) for one in written.chunks)
+    return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
 
 
 def _known(snapshot: Snapshot, number: int, version: int) -> bytes:

@@ -22,6 +22,22 @@ from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.fault_injection import Arming
 from sqe_chain.testing.faults import Crash
+from sqe_chain.testing.proving import Fault, Feed, Finding, Proof, Schedule, prove, prove_schedule
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 
-__all__ = ["Arming", "Crash", "MemoryStore", "Rehearsal", "Settings", "SteppingClock", "Zombie"]
+__all__ = [
+    "Arming",
+    "Crash",
+    "Fault",
+    "Feed",
+    "Finding",
+    "MemoryStore",
+    "Proof",
+    "Rehearsal",
+    "Schedule",
+    "Settings",
+    "SteppingClock",
+    "Zombie",
+    "prove",
+    "prove_schedule",
+]

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import is_dataclass, replace
 from typing import Any, Final
 
 from sqe_chain.ports import Sink
 from sqe_chain.testing.faults import FaultScript
 
-_READS: Final = frozenset({"snapshot", "chunks"})
-_WRITES: Final = frozenset({"create", "add_columns", "put", "commit"})
+_READS: Final = frozenset({"snapshot", "written", "definition", "heads", "sets", "index_of"})
+_WRITES: Final = frozenset({"create", "add_columns", "put", "commit", "replace", "define", "compare_and_set"})
 
 
-class FaultyDirectory:
-    """A table's directory with injected faults.
+class FaultyStorage:
+    """The place of a table with injected faults.
 
     Args:
-        inner: a `TableDirectory`.
+        inner: a `Storage`, or the rows of one.
         script: the faults.
     """
 
-    def __init__(self, inner: object, script: FaultScript) -> None:
+    def __init__(self, inner: Any, script: FaultScript) -> None:  # noqa: ANN401 - either
         self._inner = inner
         self._script = script
 
@@ -57,16 +57,35 @@ class FaultyDirectory:
         return called
 
 
+class FaultyRows(FaultyStorage):
+    """The rows of a table of chunks with injected faults: also between one chunk and the next, which are written in no order."""
+
+    def write_pieces(self, chunks: Iterable[Sequence[object]]) -> None:
+        """See `ChunkRows`."""
+        for one in chunks:
+            self._writing("write_pieces", self._inner.write_pieces)([one])
+
+    def write_index(self, part: int, rows: Sequence[object]) -> None:
+        """See `ChunkRows`."""
+        for one in rows:
+            self._writing("write_index", self._inner.write_index)(part, [one])
+
+
 def faulty_sink(sink: Sink, script: FaultScript) -> Sink:
-    """The sink, with faults around each call of its table's directory; another kind of sink as it is.
+    """The sink, with faults around each call of the place of its table, and there of each row; another kind of sink as it is.
 
     Args:
         sink: of a stage.
         script: the faults.
     """
     found: Any = sink
-    wrappable = is_dataclass(found) and hasattr(found, "directory")
+    wrappable = is_dataclass(found) and hasattr(found, "storage")
     if not wrappable:
         return sink
-    wrapped: Sink = replace(found, directory=FaultyDirectory(found.directory, script))
+    storage = found.storage
+    if hasattr(storage, "rows"):  # of chunks: a crash between any two rows is one of its own
+        storage = replace(storage, rows=FaultyRows(storage.rows, script))
+    else:
+        storage = FaultyStorage(storage, script)
+    wrapped: Sink = replace(found, storage=storage)
     return wrapped

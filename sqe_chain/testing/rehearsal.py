@@ -18,6 +18,7 @@ from sqe_chain.flow.nodes import StageNode
 from sqe_chain.logs.memory import MemoryLog
 from sqe_chain.partitioner import key_bytes, partition_of
 from sqe_chain.ports import Commit, Header, Headers, Log, StateStore, TopicPartition
+from sqe_chain.ports.readers import Partitions
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.announcement import Announcement
@@ -76,6 +77,7 @@ class Rehearsal(Arming):
         block_records: records that a reader gets at a time; by default the broker's 1,000.
         max_rows_per_write: rows that one write to the store takes; larger writes are split.
         now_ms: initial time of the clock, in milliseconds since 1970; by default in the year 2100.
+        reader: input partitions of this one of several readers of the flow, such as ``0-3``; they share `log` and `store`.
 
     Attributes:
         log: the broker.
@@ -87,7 +89,7 @@ class Rehearsal(Arming):
         ended: runs that ended because of a newer run, or because broker or store was unavailable for too long.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is optional
         self,
         flow: Flow,
         *,
@@ -98,9 +100,10 @@ class Rehearsal(Arming):
         block_records: int | None = None,
         max_rows_per_write: int = 5_000,
         now_ms: int | None = None,
+        reader: str | None = None,
     ) -> None:
         unique = next(_names)
-        self.flow = flow
+        self.flow = flow = flow if reader is None else flow.reader(Partitions.parse(reader))
         self.log = log or MemoryLog(f"rehearsal-{unique}")
         if block_records is not None:
             self.log.set_block(block_records)
@@ -392,8 +395,7 @@ class Rehearsal(Arming):
     def commits(self) -> dict[TopicPartition, Commit]:
         """The group's commits."""
         infos = self.log.describe(self.flow.input_topics())
-        tps = inputs.partitions_of(infos.values())
-        return self.log.committed(self.flow.name, tps)
+        return self.log.committed(self.flow.declared_name, inputs.input_partitions(self.flow, infos))
 
     def events(self, name: str) -> list[dict[str, object]]:
         """All events of this name that the service reported, in all its runs."""

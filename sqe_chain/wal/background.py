@@ -9,6 +9,7 @@ from threading import Condition, Lock, Thread
 from typing import Final
 
 from sqe_chain.errors import ChainError
+from sqe_chain.wal.ages import Ages
 from sqe_chain.wal.log import WriteAheadLog
 from sqe_chain.wal.publisher import Publisher
 
@@ -35,6 +36,8 @@ class Background:
         self._stopping = False
         self._durable = True
         self._saved_s = time.monotonic()
+        self._ages = Ages()
+        self._ages.appended(log.end, time.monotonic())
         self.error: ChainError | None = None
         self._thread = Thread(target=self._run, name="sqe-chain wal publish", daemon=True)
 
@@ -51,7 +54,13 @@ class Background:
         """There may be something to publish."""
         with self._changed:
             self._durable = True
+            self._ages.appended(self._log.end, time.monotonic())
             self._changed.notify_all()
+
+    def oldest_s(self) -> float:
+        """How long the oldest record that waits for Kafka has waited, in seconds: since it was appended, or the log was opened."""
+        with self._changed:
+            return self._ages.oldest_s(self._log.position, time.monotonic())
 
     def wait_until_published(self, offset: int, timeout_s: float) -> bool:
         """Wait until Kafka has acknowledged everything before an offset; False: not in time."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count, repeat
 from threading import Event
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 from sqe_chain.errors import WriteAheadLogError
 from sqe_chain.wal.tail import Appended
@@ -84,7 +84,9 @@ class Group:
             number = sequences[partition]
             numbers.append(number)
             sequences[partition] = number + 1
-        return list(map(Receipt, count(offset), partitions, repeat(epoch), numbers))
+        # As `Receipt(…)` makes them, in half the time: that is a function in Python.
+        receipts = map(tuple.__new__, repeat(Receipt), zip(count(offset), partitions, repeat(epoch), numbers))
+        return cast("list[Receipt]", list(receipts))
 
 
 class Ending(Protocol):

@@ -48,6 +48,7 @@ class Status:
         used_bytes: bytes of all segments.
         max_bytes: their limit.
         error: why nothing is published at the moment; None: nothing is wrong.
+        oldest_s: how long the oldest record that waits has waited, in seconds: since it was appended, or since the log was opened.
     """
 
     log_id: str
@@ -57,6 +58,7 @@ class Status:
     used_bytes: int
     max_bytes: int
     error: ChainError | None
+    oldest_s: float = 0.0
 
 
 class DurableProducer:
@@ -197,6 +199,7 @@ class DurableProducer:
             log.used_bytes,
             log.limits.max_bytes,
             self._background.error,
+            self._background.oldest_s(),
         )
 
     def flush(self, *, timeout_s: float) -> None:

@@ -54,7 +54,7 @@ def test_missing_tables_are_named_with_the_command_that_makes_them(cassandra_url
     for call in (store.check, lambda: store.home("flow"), lambda: store.headers("flow", "s", [0])):
         with pytest.raises(ConfigurationError, match=rf"sqe-chain store init {url}"):
             call()
-    assert store.schema_version() == (0, 2)
+    assert store.schema_version() == (0, 3)
     with pytest.raises(ConfigurationError, match="--replication 3"):
         store.make_schema({})
     store.close()
@@ -64,18 +64,19 @@ def test_the_command_makes_tables_and_says_what_it_found(cassandra_url: str) -> 
     url = cassandra_url.replace("/sqe_chain", "/by_command")
     assert command("check", url) == (
         1,
-        "tables: version 0, the newest is 2\ncreate or upgrade them with: sqe-chain store init\n",
+        "tables: version 0, the newest is 3\ncreate or upgrade them with: sqe-chain store init\n",
     )
     assert command("init", url, "--replication", "1") == (
         0,
         (
             "keyspace by_command: 'replication_factor': 1\n"
             "tables of keyspace by_command: version 1\ntables of keyspace by_command: version 2\n"
+            "tables of keyspace by_command: version 3\n"
         ),
     )
     assert command("init", url) == (0, "the tables already exist\n")
     assert command("check", url) == (
-        0, "tables: version 2, the newest is 2\ndurable: acknowledged writes are kept\n",
+        0, "tables: version 3, the newest is 3\ndurable: acknowledged writes are kept\n",
     )  # fmt: skip
     assert command("init", url, "--replication", "1", "--datacenter-replication", "dc=1")[0] == 2
     by_center = cassandra_url.replace("/sqe_chain", "/by_center")
@@ -92,7 +93,7 @@ def test_other_stores_need_no_tables(tmp_path: Path) -> None:
     assert output.startswith("weak: ")
 
 
-NEXT = schema.Migration(3, ("ALTER TABLE {keyspace}.sqe_flows ADD IF NOT EXISTS colour text STATIC",))
+NEXT = schema.Migration(4, ("ALTER TABLE {keyspace}.sqe_flows ADD IF NOT EXISTS colour text STATIC",))
 
 
 def test_tables_are_brought_from_version_to_version(cassandra_url: str) -> None:
@@ -101,15 +102,15 @@ def test_tables_are_brought_from_version_to_version(cassandra_url: str) -> None:
     store.set_home("flow", None, CLAIM)
     client = CassandraClient.of_this_process(store.settings)
     both = (*schema.MIGRATIONS, NEXT)
-    with pytest.raises(ConfigurationError, match=r"version 2, 3 is needed; run: sqe-chain store init"):
+    with pytest.raises(ConfigurationError, match=r"version 3, 4 is needed; run: sqe-chain store init"):
         schema.check(client, both)
-    assert schema.migrate(client, {}, both) == ["tables of keyspace grows: version 3"]
+    assert schema.migrate(client, {}, both) == ["tables of keyspace grows: version 4"]
     assert schema.migrate(client, {}, both) == []
     schema.check(client, both)
     assert client.rows(("SELECT colour FROM grows.sqe_flows WHERE flow = 'flow'", ())) == [(None,)]
     assert store.home("flow") == (CLAIM, 0)
     store.close()
-    with pytest.raises(ConfigurationError, match=r"version 3, this sqe-chain supports 2"):
+    with pytest.raises(ConfigurationError, match=r"version 4, this sqe-chain supports 3"):
         store.home("flow")
     store.close()
 
@@ -126,7 +127,7 @@ def test_tables_of_an_older_version_work_without_what_came_later(cassandra_url: 
     assert (store.locations("flow"), store.set_locations("flow", here)) == (None, None)
     assert store.forget_locations("flow", here) is None
     assert any("store init" in remark for remark in store.remarks())
-    assert store.make_schema({}) == ["tables of keyspace older: version 2"]
+    assert store.make_schema({}) == [f"tables of keyspace older: version {number}" for number in (2, 3)]
     store.close()
     assert store.set_locations("flow", here) == store.locations("flow") == here
     assert not any("store init" in remark for remark in store.remarks())
@@ -147,7 +148,7 @@ def test_programs_that_migrate_at_once_take_turns(cassandra_url: str) -> None:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert done == ["tables of keyspace at_once: version 3"]
+    assert done == ["tables of keyspace at_once: version 4"]
     store.close()
 
 
@@ -155,7 +156,7 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
     store = opened(cassandra_url.replace("/sqe_chain", "/dies"))
     client = CassandraClient.of_this_process(store.settings)
     store.make_schema({"": 1})
-    assert client.compare_and_set([(schema._claim("dies.sqe_schema"), ("somebody", 2))])
+    assert client.compare_and_set([(schema._claim("dies.sqe_schema"), ("somebody", 3))])
     monkeypatch.setattr(schema, "_WAIT_S", 1)
     both = (*schema.MIGRATIONS, NEXT)
     with pytest.raises(Unavailable, match="another program"):
@@ -170,7 +171,7 @@ def test_a_migration_waits_for_one_that_died(cassandra_url: str, monkeypatch: py
         ]
     )
     monkeypatch.setattr(schema, "_WAIT_S", PATIENCE_S)
-    assert schema.migrate(client, {}, both) == ["tables of keyspace dies: version 3"]
+    assert schema.migrate(client, {}, both) == ["tables of keyspace dies: version 4"]
     store.close()
 
 

@@ -7,6 +7,7 @@ the first one is part-way through a write in chunks.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
@@ -15,7 +16,7 @@ from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
 from sqe_chain.protocol.plan import Layout, Plan
-from sqe_chain.protocol.recover import to_redo
+from sqe_chain.protocol.recover import redo_of, to_redo
 from sqe_chain.segment.states import CellStates, Claim, Transition
 from sqe_chain.stores.memory import MemoryStore, PartCopy
 from sqe_chain.testing import Rehearsal
@@ -28,7 +29,7 @@ def plan(number: int) -> Plan:
     return Plan(number, f"plan-{number}", "", 1, "run", 0, Layout(1), (), {})
 
 
-def header(number: int, begun: bool) -> Header:
+def header(number: int, *, begun: bool = False) -> Header:
     next_id = f"plan-{number + 1}" if begun else ""
     return Header(1, "run", number, f"plan-{number}", next_id, b"k" if begun else None)
 
@@ -39,12 +40,73 @@ def test_no_upstream_header_is_beyond_a_downstream_one(
     upstream: tuple[int, bool], downstream: tuple[int, bool]
 ) -> None:
     """Begun counts as reached upstream, for its keys are folded, and as not reached downstream."""
-    headers = {(0, 0): header(*upstream), (1, 0): header(*downstream)}
+    headers = {
+        (0, 0): header(upstream[0], begun=upstream[1]),
+        (1, 0): header(downstream[0], begun=downstream[1]),
+    }
     if upstream[0] + upstream[1] > downstream[0]:
         with pytest.raises(StoreInconsistent, match="is lost to the second"):
             to_redo(plan(8), headers, LEVELS, plan)
     else:
         assert to_redo(plan(8), headers, LEVELS, plan) == [*range(min(upstream[0], downstream[0]) + 1, 9)]
+
+
+def test_every_level_is_compared_with_all_after_it() -> None:
+    """Also the last two alone, where the first agrees with both."""
+    levels = {0: 1, 1: 2, 2: 3}
+    for numbers in ((7, 7, 6), (7, 6, 7), (6, 7, 6)):
+        headers = {(stage, 0): header(number) for stage, number in enumerate(numbers)}
+        with pytest.raises(StoreInconsistent, match="is lost to the second"):
+            to_redo(plan(8), headers, levels, plan)
+    for numbers in ((6, 7, 8), (6, 6, 7), (7, 7, 7)):
+        headers = {(stage, 0): header(number) for stage, number in enumerate(numbers)}
+        assert to_redo(plan(8), headers, levels, plan) == [*range(min(numbers) + 1, 9)]
+
+
+def test_the_plan_before_the_first_that_is_redone_has_to_be_kept_too() -> None:
+    """A redo begins with its marks and offsets."""
+    headers = {(0, 0): header(6), (1, 0): header(6)}
+    kept = {7: plan(7), 8: plan(8)}
+    with pytest.raises(StoreInconsistent, match="plan 6 is no longer kept"):
+        to_redo(plan(8), headers, LEVELS, kept.get)
+    assert to_redo(plan(8), headers, LEVELS, ({6: plan(6)} | kept).get) == [7, 8]
+
+
+@pytest.mark.parametrize("wrong", ["beyond", "another", "begun another"])
+@pytest.mark.parametrize("cell", [(0, 0), (1, 0), (1, 1)])
+def test_a_single_header_of_no_plan_or_of_another_history_stops(cell: tuple[int, int], wrong: str) -> None:
+    """Whatever the others say."""
+    headers = {(stage, part): header(8) for stage in (0, 1) for part in (0, 1)}
+    headers[cell] = {
+        "beyond": header(9),
+        "another": replace(header(8), plan_id="another"),
+        "begun another": replace(header(7, begun=True), begun_id="another"),
+    }[wrong]
+    with pytest.raises(StoreInconsistent, match="went back in time"):
+        to_redo(plan(8), headers, LEVELS, plan)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "publish", "top"),
+    [
+        ((7, 7, 7), True, None),
+        ((7, 7, 8), False, 2),
+        ((7, 8, 8), False, 1),
+        ((7, 7, "begun"), False, 3),
+        ((7, "begun", 8), False, 2),
+    ],
+)
+def test_how_far_a_plan_has_come_says_what_is_still_to_do(
+    numbers: tuple[int | str, ...], publish: bool, top: int | None
+) -> None:
+    """One header that has reached or begun it proves that it was published; above the last unfinished level nothing runs."""
+    headers = {
+        (stage, 0): header(7, begun=True) if number == "begun" else header(int(number))
+        for stage, number in enumerate(numbers)
+    }
+    redo = redo_of(plan(8), plan(7), headers, {0: 1, 1: 2, 2: 3})
+    assert redo.publish == publish
+    assert redo.top_level == top if top is not None else redo.top_level >= 3
 
 
 def flow_of() -> Flow:

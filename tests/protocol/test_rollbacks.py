@@ -137,6 +137,19 @@ def test_a_store_that_went_back_as_a_whole_goes_on_when_told_to(batches: int, ru
     assert past.is_exact()
 
 
+def test_another_plan_of_the_number_that_kafka_has_committed_stops() -> None:
+    """The store went back by one plan and went on with another one; then the copy with the first one comes back."""
+    past = Past()
+    lost = past.store.copy_all()
+    past.store.restore_all(past.copies[len(WORDS) - 1])
+    past.feed(NEXT)
+    past.found.start(Settings(allow_weak_durability=True, takeover=True, accept_rollback=True))
+    past.found.batch()
+    past.store.restore_all(lost)
+    with pytest.raises(StoreInconsistent, match="has a commit of plan 4"):
+        past.found.restart()
+
+
 def test_an_emptied_store_stops_by_name() -> None:
     past = Past()
     past.store.restore_all()

@@ -1,8 +1,9 @@
 """Goal: whatever happens at whatever point, a table holds each row of each sealed plan exactly once.
 
-Method: a flow into a Delta table on disk, with the real protocol and segment code; broker and store in memory. One thing happens
-at each call of broker, store and table in turn, and between each file and each commit: the process dies, before the call or when
-it has taken effect; there is no answer; another run takes over, and the first one wakes up as a zombie.
+Method: a flow into a Delta table on disk, and into a table of chunks in a database in memory, with the real protocol and segment code;
+broker and store in memory. One thing happens at each call of broker, store and table in turn, between each file or chunk and each
+commit: the process dies, before the call or when it has taken effect; there is no answer; another run takes over, and the first one
+wakes up as a zombie.
 """
 
 from __future__ import annotations
@@ -19,9 +20,20 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.segment.flushing import FLUSHED
 from sqe_chain.segment.states import Transition, persist
 from sqe_chain.testing import Crash
+from tests.support.memory_chunks import use_memory
 from tests.support.table_flows import TablePipeline
 
 Act = Callable[[TablePipeline, int], None]
+
+
+@pytest.fixture(params=["delta", "chunks"], autouse=True)
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where tables are."""
+    found: str = request.param
+    if found == "chunks":
+        use_memory(monkeypatch)
+        monkeypatch.setattr(TablePipeline, "place", lambda at: f"cassandra://memory/{at.name}")
+    return found
 
 
 def begun(at: Path, state_partitions: int) -> TablePipeline:
@@ -51,12 +63,14 @@ def at_every_point(at: Path, state_partitions: int, act: Act, *, restart: bool) 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("state_partitions", "restart"),
+    ("kind", "state_partitions", "restart"),
     [
-        pytest.param(2, False, id="in-place"),
-        pytest.param(2, True, id="in-place-from-start"),
-        pytest.param(3, True, id="shuffled-from-start"),
+        pytest.param("delta", 2, False, id="in-place"),
+        pytest.param("delta", 2, True, id="in-place-from-start"),
+        pytest.param("delta", 3, True, id="shuffled-from-start"),
+        pytest.param("chunks", 2, True, id="chunks-in-place-from-start"),
     ],
+    indirect=["kind"],
 )
 def test_a_crash_at_every_call(tmp_path: Path, state_partitions: int, when: str, restart: bool) -> None:
     def crash(found: TablePipeline, number: int) -> None:
@@ -114,24 +128,6 @@ def test_two_crashes_in_a_row(tmp_path: Path) -> None:
             found.check()
 
 
-def test_a_redo_writes_no_file_again_and_names_it_the_same(tmp_path: Path) -> None:
-    once, again = begun(tmp_path / "once", 2), begun(tmp_path / "again", 2)
-    once.service.run_until_caught_up()
-    writes = len(again.service.script.written)
-    again.service.crash_at_call(
-        3, "before", of="table", writes=True
-    )  # the second commit: its file is written
-    again.service.run_until_crash()
-    again.service.run_until_caught_up()
-    again.check()
-    puts = [one for one in again.service.script.written[writes:] if one.endswith(": put")]
-    assert len(puts) == 2, "one for each state partition: the redo has skipped them"
-    names = [sorted(Path(file).name for file in found.table.files()) for found in (once, again)]
-    contents = [sorted(Path(file).read_bytes() for file in found.table.files()) for found in (once, again)]
-    assert [name.rpartition("-")[2] for name in names[0]] == [name.rpartition("-")[2] for name in names[1]]
-    assert contents[0] == contents[1]
-
-
 def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
     """The files of the plan that is redone are gone, so nothing can be told by them: the table's markers decide."""
     for call in range(8):
@@ -145,12 +141,11 @@ def test_a_compaction_between_the_crash_and_the_redo(tmp_path: Path) -> None:
 
 def test_nothing_is_flushed_before_the_seal(tmp_path: Path) -> None:
     found = begun(tmp_path, 2)
-    before = len(found.table.files())
+    before, writes = found.files(), found.table_writes()
     found.service.crash(step=4, when="before")
     with pytest.raises(Crash):
         found.service.batch()
-    assert len(found.table.files()) == before
-    assert not [file for file in tmp_path.rglob("*.parquet") if str(file) not in found.table.files()]
+    assert (found.files(), found.table_writes()) == (before, writes)
 
 
 def test_a_flow_with_a_table_is_not_folded_again(tmp_path: Path) -> None:

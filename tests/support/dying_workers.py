@@ -59,6 +59,9 @@ class DyingLog:
             yield block
             self.kills.at("read")
 
+    def read_all(self, ranges: Sequence[Range]) -> Sequence[Sequence[Message]]:
+        return [[message for block in self.read(one) for message in block] for one in ranges]
+
     def writer(self) -> Writer:
         return DyingWriter(self.log.writer(), self.kills)
 

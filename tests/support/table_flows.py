@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from sqe_chain.flow import Flow
 from sqe_chain.tables.reading import Table, open_table
+from sqe_chain.tables.storage import StoredFile, Wanted, storage_at
 from sqe_chain.testing import Rehearsal
 
 
@@ -22,7 +23,7 @@ class Reading(msgspec.Struct):
     bar: float = 0.0
 
 
-def table_flow(at: Path, *, state_partitions: int = 2, poison: Any = "stop", **settings: Any) -> Flow:
+def table_flow(at: str | Path, *, state_partitions: int = 2, poison: Any = "stop", **settings: Any) -> Flow:
     """A flow from one raw topic into the table `readings`."""
     flow = Flow("readings-to-table", state_partitions=state_partitions, poison=poison)
     source = flow.source("readings.raw", Reading, codec="json", raw=True)
@@ -32,20 +33,38 @@ def table_flow(at: Path, *, state_partitions: int = 2, poison: Any = "stop", **s
 
 
 class TablePipeline:
-    """One such flow as a rehearsal, and what was fed to it."""
+    """One such flow as a rehearsal, and what was fed to it.
+
+    Attributes:
+        place: a directory of a test -> where tables are: there, or elsewhere.
+    """
+
+    place: ClassVar[Callable[[Path], str]] = str
 
     def __init__(
         self, at: Path, *, partitions: int = 2, flow: Callable[..., Flow] = table_flow, **settings: Any
     ) -> None:
         self.at = at
-        self.service = Rehearsal(flow(at, **settings), partitions={"readings.raw": partitions})
+        self.address = f"{TablePipeline.place(at)}/readings"
+        self.service = Rehearsal(
+            flow(TablePipeline.place(at), **settings), partitions={"readings.raw": partitions}
+        )
         self.expected: dict[tuple[str, int], float] = {}
         self.fed = 0
         self._random = Random(17)
 
     @property
     def table(self) -> Table:
-        return open_table(str(self.at / "readings"))
+        return open_table(self.address)
+
+    def files(self) -> list[StoredFile]:
+        """What makes up the table."""
+        found: list[StoredFile] = storage_at(self.address).snapshot().files()
+        return found
+
+    def table_writes(self) -> list[str]:
+        """The writes to the table up to now."""
+        return [one for one in self.service.script.written if one.startswith("table ")]
 
     def feed(self, count: int = 12, robots: int = 5, times: int = 6) -> None:
         """Feed readings; rows of one robot come in one order, for one robot's messages have one key."""
@@ -69,11 +88,9 @@ class TablePipeline:
 
     def check_once(self) -> None:
         """No row was added twice: sequence numbers are different."""
-        import pyarrow.parquet as pq  # noqa: PLC0415 - only here
-
-        numbers = [
-            (Path(file).parent.name, number)
-            for file in self.table.files()
-            for number in pq.read_table(file, columns=["_sqe_sequence"])["_sqe_sequence"].to_pylist()
-        ]
-        assert len(numbers) == len(set(numbers))
+        storage = storage_at(self.address)
+        snapshot = storage.snapshot()
+        for part in {file.part for file in snapshot.files()}:
+            pieces = storage.read(snapshot, snapshot.files(part), Wanted(["robot"]))
+            numbers = [number for one in pieces.tables for number in one["_sqe_sequence"].to_pylist()]
+            assert len(numbers) == len(set(numbers))

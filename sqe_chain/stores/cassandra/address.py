@@ -28,10 +28,22 @@ _OPTIONS: Final = (
 def open_address(address: Address) -> CassandraStore:
     """The store at ``cassandra://host[:port][,host[:port]…]/keyspace`` or ``cassandras://…``.
 
+    Options: `max_rows`, `max_bytes`, and those of `settings_of`.
+
+    Raises:
+        ConfigurationError: as `settings_of`.
+    """
+    max_rows, max_bytes = address.whole("max_rows", MAX_ROWS), address.whole("max_bytes", MAX_BYTES)
+    return CassandraStore(settings_of(address), max_rows, max_bytes)
+
+
+def settings_of(address: Address) -> CassandraSettings:
+    """How to reach a cluster, by an address. Takes all of its options.
+
     Options: `datacenter`, `consistency`, `serial_consistency`, `username`, `password_file` or
     `password_env` (a file or an environment variable of this process that holds the password), `ca_file`,
     `cert_file`, `key_file`, `check_hostname` (TLS; the files must exist on each machine that runs tasks),
-    `timeout_s`, `connect_timeout_s`, `max_rows`, `max_bytes`.
+    `timeout_s`, `connect_timeout_s`.
 
     Raises:
         ConfigurationError: no keyspace, a level below quorum, unknown options, a secret that cannot be read.
@@ -53,9 +65,8 @@ def open_address(address: Address) -> CassandraStore:
         timeout_s=address.seconds("timeout_s", 10.0),
         connect_timeout_s=address.seconds("connect_timeout_s", 5.0),
     )
-    max_rows, max_bytes = address.whole("max_rows", MAX_ROWS), address.whole("max_bytes", MAX_BYTES)
     address.finish(*_OPTIONS)
-    return CassandraStore(settings, max_rows, max_bytes)
+    return settings
 
 
 def _keyspace(address: Address) -> str:

@@ -9,6 +9,7 @@ import socket
 import ssl
 import threading
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from cassandra import ConsistencyLevel
@@ -27,7 +28,7 @@ from sqe_chain.errors import ChainError, ConfigurationError
 from sqe_chain.stores.cassandra.faults import RAISED, mapped
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from sqe_chain.stores.cassandra.settings import CassandraSettings
     from sqe_chain.stores.limits import Limits
@@ -40,6 +41,8 @@ Statement = tuple[str, "Sequence[object]"]
 
 _PROTOCOL_VERSION: Final = 5  # Cassandra 4.0 and later
 _IN_FLIGHT: Final = 16
+_ROUND: Final = 64
+"""Batches that are made together."""
 _RECONNECT_S: Final = 0.5
 _LOST_S: Final = 10.0
 
@@ -118,17 +121,46 @@ class CassandraClient:
         """
         return self.together([statement], serial=serial)[0]
 
-    def together(self, statements: Sequence[Statement], *, serial: bool = False) -> list[list[Row]]:
+    def together(
+        self, statements: Sequence[Statement], *, serial: bool = False, count: int | None = None
+    ) -> list[list[Row]]:
         """Rows of several reading statements, at most 16 at a time, executed in any order.
+
+        Args:
+            statements: what to read.
+            serial: see `rows`.
+            count: rows of a page; None: the driver's default, 5,000.
 
         Raises:
             Unavailable: no answer, or too few nodes.
             ConfigurationError: login, rights, or no such table.
         """
         with self._mapped():
-            calls = [(self._statement(text, serial=serial), values) for text, values in statements]
+            calls = []
+            for text, values in statements:
+                bound = self._statement(text, serial=serial).bind(values)
+                if count is not None:
+                    bound.fetch_size = count
+                calls.append((bound, None))
             done = execute_concurrent(self._session, calls, concurrency=_IN_FLIGHT, raise_on_first_error=True)
             return [list(result) for _, result in done]
+
+    def write(self, batches: Iterable[Sequence[Statement]]) -> None:
+        """Write without conditions, many batches at a time, in any order. When it returns all of them stay.
+
+        Args:
+            batches: statements that go together, to one partition each; up to a mebibyte.
+
+        Raises:
+            Unavailable: no answer: some may be done, not done, or done later.
+            ConfigurationError: login, rights, no such table, or a write that is too large for the server.
+        """
+        # Rounds, because the driver would ask an iterator for more in its own threads.
+        waiting = iter(batches)
+        while found := list(islice(waiting, _ROUND)):
+            with self._mapped():
+                calls = [(self._batch(batch), None) for batch in found]
+                execute_concurrent(self._session, calls, concurrency=_IN_FLIGHT, raise_on_first_error=True)
 
     def compare_and_set(self, statements: Sequence[Statement]) -> bool:
         """One conditional write to one partition: all statements or none.
@@ -148,10 +180,13 @@ class CassandraClient:
             if len(statements) == 1:
                 ((text, values),) = statements
                 return bool(self._session.execute(self._statement(text), values).one()[0])
-            batch = BatchStatement(BatchType.UNLOGGED)  # one partition: it needs no batch log
-            for text, values in statements:
-                batch.add(self._statement(text), values)
-            return bool(self._session.execute(batch).one()[0])
+            return bool(self._session.execute(self._batch(statements)).one()[0])
+
+    def _batch(self, statements: Sequence[Statement]) -> BatchStatement:
+        batch = BatchStatement(BatchType.UNLOGGED)  # one partition: it needs no batch log
+        for text, values in statements:
+            batch.add(self._statement(text), values)
+        return batch
 
     def page(self, statement: Statement, state: bytes | None, count: int) -> tuple[list[Row], bytes | None]:
         """One page of about `count` rows, and where the next one begins (None: there is none).

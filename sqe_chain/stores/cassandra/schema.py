@@ -67,10 +67,45 @@ CREATE TABLE IF NOT EXISTS {keyspace}.sqe_locations (
     PRIMARY KEY ((flow), stage)
 )"""
 
+TABLES: Final = """\
+CREATE TABLE IF NOT EXISTS {keyspace}.sqe_tables (
+    name text, version int, table_id text, description text, columns text,
+    PRIMARY KEY ((name, version))
+)"""
+
+TABLE_HEADS: Final = """\
+CREATE TABLE IF NOT EXISTS {keyspace}.sqe_table_heads (
+    name text, version int, part int, epoch bigint STATIC, run bigint STATIC, number bigint STATIC,
+    plan bigint STATIC, compactions bigint STATIC, removed text STATIC, vacuumed text STATIC,
+    chunk_set text, size bigint, statistics text,
+    PRIMARY KEY ((name, version, part), chunk_set)
+)"""
+
+CHUNK_INDEX: Final = """\
+CREATE TABLE IF NOT EXISTS {keyspace}.sqe_chunk_index (
+    name text, version int, part int, partition_key blob, chunk_set text, info text, blocks text,
+    size bigint, pieces int,
+    PRIMARY KEY ((name, version, part), partition_key, chunk_set)
+)"""
+
+CHUNKS: Final = """\
+CREATE TABLE IF NOT EXISTS {keyspace}.sqe_chunks (
+    name text, version int, partition_key blob, chunk_set text, column_name text, block int, piece int,
+    data blob,
+    PRIMARY KEY ((name, version, partition_key), chunk_set, column_name, block, piece)
+)"""
+
 WITH_LOCATIONS: Final = 2
 """The version that has a table for locations."""
 
-MIGRATIONS: Final = (Migration(1, (FLOWS, STATES)), Migration(WITH_LOCATIONS, (LOCATIONS,), needed=False))
+WITH_TABLES: Final = 3
+"""The version that has tables for the rows of `ingest`."""
+
+MIGRATIONS: Final = (
+    Migration(1, (FLOWS, STATES)),
+    Migration(WITH_LOCATIONS, (LOCATIONS,), needed=False),
+    Migration(WITH_TABLES, (TABLES, TABLE_HEADS, CHUNK_INDEX, CHUNKS), needed=False),
+)
 """All migrations, in order."""
 
 

@@ -64,7 +64,7 @@ def test_a_plan_is_open_from_its_seal_to_its_commit() -> None:
     assert life_of(sealed, LogLine("published", 4, outputs=1), LogLine("persisted", 4, rows=1)).open_plan == 4
     closed = life_of(sealed, LogLine("published", 4, outputs=3), committed)
     assert (closed.open_plan, closed.batches, closed.inputs, closed.replays) == (None, 1, 10, 2)
-    assert (closed.outputs, closed.batch_s) == (3, 2)
+    assert closed.outputs == 3
 
 
 def test_nobody_is_killed_before_it_has_proved_anything() -> None:
@@ -74,14 +74,23 @@ def test_nobody_is_killed_before_it_has_proved_anything() -> None:
         assert not Aim(moment, 0.0).is_due(life, now_s=100, unacknowledged=10_000, enough=1)
 
 
-def test_between_seal_and_commit_means_just_that() -> None:
+def test_between_seal_and_persist_means_just_that() -> None:
     aim = Aim(Moment.SEALED, 0.5)
-    batch = (LogLine("sealed", 4), LogLine("published", 4, outputs=1), LogLine("committed", 4))  # takes 2 s
+    batch = (LogLine("sealed", 4), LogLine("published", 4, outputs=1), LogLine("persisted", 4, rows=1))  # 2 s
 
-    assert not aim.is_due(life_of(*batch), 100, 0, 0)
-    second = life_of(*batch, LogLine("sealed", 5))
-    assert not aim.is_due(second, 4.9, 0, 0)
-    assert aim.is_due(second, 5.0, 0, 0)
+    assert not aim.is_due(life_of(*batch), 100, 0, 0), "nothing is left for the next life to finish"
+    assert not aim.is_due(life_of(*batch, LogLine("committed", 4)), 100, 0, 0)
+    second = life_of(*batch, LogLine("committed", 4), LogLine("sealed", 5))
+    assert not aim.is_due(second, 5.9, 0, 0)
+    assert aim.is_due(second, 6.0, 0, 0)
+
+
+def test_a_plan_of_two_levels_is_not_persisted_before_both_are() -> None:
+    life = Life("totals", 1, levels=2)
+    for second, event in enumerate(("sealed", "persisted", "persisted", "committed"), start=1):
+        life.apply(LogLine(event, 4, rows=1), second)
+        assert life.persists == (second < 3)
+    assert life.persist_s == 2
 
 
 def test_after_publishing_means_more_said_than_committed() -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sqe_chain.stores.cassandra.schema import FLOWS, LOCATIONS, STATES
+from sqe_chain.stores.cassandra.schema import (
+    CHUNK_INDEX,
+    CHUNKS,
+    FLOWS,
+    LOCATIONS,
+    STATES,
+    TABLE_HEADS,
+    TABLES,
+)
 from sqe_chain.stores.redis.layout import HEADER_FIELDS, HOME_FIELDS, LOCATION_FIELDS
 from sqe_chain.stores.sqlite import file
 
@@ -20,6 +28,12 @@ def test_the_schema_of_sqlite_is_the_documented_one() -> None:
 def test_the_tables_of_cassandra_are_the_documented_ones() -> None:
     text = DOCUMENT.read_text(encoding="utf-8")
     assert all(f"{table.format(keyspace='sqe_chain')};" in text for table in (FLOWS, STATES, LOCATIONS))
+
+
+def test_the_tables_of_chunks_are_the_documented_ones() -> None:
+    text = DOCUMENT.with_name("tables.md").read_text(encoding="utf-8")
+    tables = (TABLES, TABLE_HEADS, CHUNK_INDEX, CHUNKS)
+    assert all(f"{table.format(keyspace='sqe_chain')};" in text for table in tables)
 
 
 def test_all_fields_of_the_hashes_are_documented() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from decimal import Decimal
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -110,3 +111,55 @@ def test_names_that_cannot_be(wrong: Any) -> None:
 def test_a_message_with_one_column_only_has_no_row_key() -> None:
     with pytest.raises(FlowError, match="each column once"):
         TableSchema.of(SourceContext, partition_key="file_name", row_key="file_name")
+
+
+class Computed(msgspec.Struct):
+    robot: str
+    at_ms: int
+
+    @property
+    def line(self) -> str:
+        return self.robot[:1]
+
+    def shift(self) -> int:
+        return self.at_ms // 1_000
+
+
+@dataclasses.dataclass
+class PlainReading:
+    robot: str
+    at_ms: int
+
+
+class Named(NamedTuple):
+    robot: str
+    at_ms: int
+
+
+@pytest.mark.parametrize("payload", [Computed, PlainReading, Named])
+@pytest.mark.parametrize(
+    "given", [{"robot": "string", "at": "int64"}, [Column("robot", "string"), Column("at", "int64")]]
+)
+def test_columns_that_are_no_fields_are_refused_when_they_are_declared(payload: Any, given: Any) -> None:
+    with pytest.raises(FlowError, match=r"'at' is not a field of .*; it has robot, at_ms"):
+        columns_of(payload, given)
+
+
+def test_what_is_computed_like_a_field_may_be_a_column_and_a_method_may_not() -> None:
+    schema = TableSchema.of(
+        Computed,
+        partition_key="robot",
+        row_key="at_ms",
+        columns={"robot": "string", "at_ms": "int64", "line": "string"},
+    )
+    assert schema.row(Computed("r1", 7)) == ("r1", 7, "r")
+    with pytest.raises(FlowError, match="'shift' is not a field"):
+        columns_of(Computed, {"robot": "string", "shift": "int64"})
+
+
+def test_types_whose_fields_nobody_knows_take_any_name() -> None:
+    for payload in (dict, SimpleNamespace, None):
+        assert [one.name for one in columns_of(payload, {"robot": "string", "at": "int64"})] == [
+            "robot",
+            "at",
+        ]

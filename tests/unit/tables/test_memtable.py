@@ -89,6 +89,142 @@ def test_a_chunk_is_the_same_whatever_lies_beside_it() -> None:
     assert chunk in everything.flush().chunks
 
 
+KEY_CELLS: dict[str, Any] = {
+    "string": lambda random: random.choice(["", "a", "é", "b\0", "zz"]) + str(random.randrange(3)),
+    "binary": lambda random: random.randbytes(random.randrange(3)),
+    "bool": lambda random: random.random() < 0.5,
+    "int64": lambda random: random.choice([random.randrange(-5, 5), random.randrange(-(2**63), 2**63)]),
+    "int32": lambda random: random.randrange(-9, 9),
+    "timestamp": lambda random: dt.datetime.fromtimestamp(random.randrange(-9, 9), dt.UTC),
+    "date": lambda random: dt.date(2020, 1, 1) + dt.timedelta(days=random.randrange(-99_999, 99)),
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_rows_are_sorted_by_keys_of_every_type_and_the_later_one_of_two_comes_last(seed: int) -> None:
+    random = Random(seed)
+    kinds = random.choices(list(KEY_CELLS), k=random.randrange(2, 5))
+    names = [f"k{number}" for number in range(len(kinds))]
+    values = [
+        {name: KEY_CELLS[kind](random) for name, kind in zip(names, kinds, strict=True)} | {"n": number}
+        for number in range(random.choice([0, 1, 2, 60]))
+    ]
+    columns = dict(zip(names, kinds, strict=True)) | {"n": "int64"}
+    schema = TableSchema.of(None, partition_key=names[0], row_key=names[1:], columns=columns)
+    found = Memtable(schema)
+    found.ingest_all(values, raise_it)
+    expected = {tuple(one[name] for name in names): one["n"] for one in values}
+
+    def in_order(key: tuple[Any, ...]) -> list[Any]:
+        return [cell.encode() if isinstance(cell, str) else cell for cell in key]
+
+    flushed = found.flush(first_sequence=1 << 40)
+    assert flushed.data["n"].to_pylist() == [expected[key] for key in sorted(expected, key=in_order)]
+    assert [number - (1 << 40) for number in flushed.data["_sqe_sequence"].to_pylist()] == flushed.data[
+        "n"
+    ].to_pylist()
+    assert flushed.replaced == len(values) - len(expected)
+
+
+EVERY_TYPE = {
+    "robot": "string",
+    "at": "int64",
+    "axis": "int32",
+    "good": "bool",
+    "bar": "float64",
+    "celsius": "float32",
+    "note": "string",
+    "raw": "binary",
+    "seen": "timestamp",
+    "day": "date",
+    "price": "decimal(9,2)",
+    "parts": "list<int32>",
+    "names": "list<string>",
+}
+
+
+def every_type(seed: int, *, nulls: bool) -> list[dict[str, Any]]:
+    random = Random(seed)
+
+    def cell(value: Any) -> Any:
+        return None if nulls and random.random() < 0.2 else value
+
+    return [
+        {
+            "robot": f"r{random.randrange(5)}",
+            "at": at // 3,
+            "axis": at % 3,
+            "good": cell(random.random() < 0.5),
+            "bar": cell(random.random()),
+            "celsius": cell(float(random.randrange(99))),
+            "note": cell("é" * random.randrange(3)),
+            "raw": cell(random.randbytes(random.randrange(3))),
+            "seen": cell(
+                dt.datetime(2026, 11, 23, tzinfo=dt.UTC) + dt.timedelta(seconds=random.randrange(99))
+            ),
+            "day": cell(dt.date(2026, 1, 1) + dt.timedelta(days=random.randrange(99))),
+            "price": cell(Decimal(random.randrange(99)) / 4),
+            "parts": cell([random.randrange(9)] * random.randrange(3)),
+            "names": cell(["é"] * random.randrange(3)),
+        }
+        for at in random.sample(range(200), 90)
+    ]
+
+
+@pytest.mark.parametrize("nulls", [False, True])
+def test_what_is_known_of_a_chunk_is_of_its_own_rows_alone(*, nulls: bool) -> None:
+    """Compared with columns that were made of the rows of the chunk and nothing else, for each type."""
+    import zlib  # noqa: PLC0415 - only here
+
+    import pyarrow as pa  # noqa: PLC0415 - only here
+
+    schema = TableSchema.of(None, partition_key="robot", row_key=("at", "axis"), columns=EVERY_TYPE)
+    for seed in range(20):
+        found = Memtable(schema)
+        values = every_type(seed, nulls=nulls)
+        found.ingest_all(values, raise_it)
+        flushed = found.flush()
+        for chunk in flushed.chunks:
+            own = sorted(
+                (one for one in values if one["robot"].encode() == chunk.name.partition_key),
+                key=lambda one: (one["at"], one["axis"]),
+            )
+            alone = pa.RecordBatch.from_pylist(own, flushed.data.select(schema.names).schema)
+            assert zlib.crc32(alone.serialize()) == chunk.crc32
+            assert chunk.rows == len(own)
+            assert (chunk.start_key, chunk.end_key) == (
+                (own[0]["at"], own[0]["axis"]),
+                (own[-1]["at"], own[-1]["axis"]),
+            )
+            for name in ("robot", "at", "axis", "note"):
+                cells = [one[name] for one in own if one[name] is not None]
+                assert (chunk.minimum.get(name), chunk.maximum.get(name)) == (
+                    (min(cells), max(cells)) if cells else (None, None)
+                )
+
+
+def test_dictionaries_are_written_where_values_repeat_and_every_cell_comes_back() -> None:
+    import pyarrow as pa  # noqa: PLC0415 - only here
+    import pyarrow.parquet as pq  # noqa: PLC0415 - only here
+
+    schema = TableSchema.of(None, partition_key="robot", row_key=("at", "axis"), columns=EVERY_TYPE)
+    found = Memtable(schema)
+    values = every_type(1, nulls=True)
+    found.ingest_all(values, raise_it)
+    flushed = found.flush()
+    (file,) = files_of(flushed)
+    parquet = pq.ParquetFile(pa.py_buffer(file.data))
+    assert parquet.read().equals(flushed.data.replace_schema_metadata(None))
+    group = parquet.metadata.row_group(0)
+    columns = {
+        group.column(number).path_in_schema: group.column(number).encodings
+        for number in range(group.num_columns)
+    }
+    repeated = {name for name, encodings in columns.items() if "RLE_DICTIONARY" in encodings}
+    assert {"robot", "axis", "note", "parts.list.element", "names.list.element"} <= repeated
+    assert not {"bar", "_sqe_sequence"} & repeated
+
+
 def test_its_state_can_be_loaded() -> None:
     found = Memtable(SCHEMA)
     for offset, row in enumerate(rows(4, 1_500)):

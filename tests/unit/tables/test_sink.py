@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from deltalake import DeltaTable, write_deltalake
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent
 from sqe_chain.ports import Flush, SinkClaim, SinkState
 from sqe_chain.tables import TableSchema
-from sqe_chain.tables.directory import Conflict, TableDirectory
+from sqe_chain.tables.directory import TableDirectory
 from sqe_chain.tables.files import files_of
 from sqe_chain.tables.memtable import Memtable
 from sqe_chain.tables.reading import open_table
 from sqe_chain.tables.sink import TableSink
+from sqe_chain.tables.storage import Conflict
 
 
 class Row(msgspec.Struct):
@@ -118,22 +120,21 @@ def test_an_older_run_adds_nothing(tmp_path: Path) -> None:
 def test_an_older_run_that_looked_before_the_claim_adds_nothing(tmp_path: Path) -> None:
     """The window between look and commit: the table itself refuses."""
     sink = claimed(tmp_path)
-    snapshot = sink.directory.snapshot()
-    assert snapshot is not None
+    snapshot = sink.storage.snapshot()
+    before = snapshot.heads("f", "t", [0])
     claimed(tmp_path, 2)
     with pytest.raises(Conflict):
-        sink.directory.commit(snapshot, {"sqe-chain/f/t/0": 3, "sqe-chain/f/t/0/epoch": 1}, what="late")
+        sink.storage.commit(snapshot, "f", "t", before, {0: replace(before[0], number=3)}, (), what="late")
 
 
 def test_other_state_partitions_do_not_get_in_each_others_way(tmp_path: Path) -> None:
     sink = claimed(tmp_path)
-    snapshot = sink.directory.snapshot()
-    assert snapshot is not None
+    snapshot = sink.storage.snapshot()
+    before = snapshot.heads("f", "t", [0])
     sink.flush(flush_of(sink, 3, part=1))
-    sink.directory.commit(snapshot, {"sqe-chain/f/t/0": 3}, what="beside it")
-    latest = sink.directory.snapshot()
-    assert latest is not None
-    assert [latest.marker(f"sqe-chain/f/t/{part}") for part in (0, 1)] == [3, 3]
+    sink.storage.commit(snapshot, "f", "t", before, {0: replace(before[0], number=3)}, (), what="beside it")
+    latest = sink.storage.snapshot().heads("f", "t", range(2))
+    assert [latest[part].number for part in (0, 1)] == [3, 3]
 
 
 def test_another_plan_of_the_same_number_stops(tmp_path: Path) -> None:
@@ -295,8 +296,8 @@ def test_a_half_written_file_is_no_file(tmp_path: Path) -> None:
     sink = claimed(tmp_path)
     flush = flush_of(sink, 3)
     (file,) = files_of_rows(flush)
-    assert sink.directory.chunks("_sqe_partition=0/nothing.parquet") is None
+    assert sink.storage.written("_sqe_partition=0/nothing.parquet", file) is None
     torn = tmp_path / "t" / "_sqe_partition=0" / "torn.parquet"
     torn.parent.mkdir()
     torn.write_bytes(file.data[:-20])
-    assert sink.directory.chunks("_sqe_partition=0/torn.parquet") is None
+    assert sink.storage.written("_sqe_partition=0/torn.parquet", file) is None

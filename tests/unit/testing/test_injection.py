@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.defect_injection import PACKAGE, Detection, Replacement, time_to_detect
+from tests.mutants.injection import PACKAGE, Finding, time_to_detect
+from tests.mutants.mutant import Replacement
 
 FIRST_STAGE_FIRST = Replacement(
     "protocol/applying.py",
@@ -20,7 +21,7 @@ FIRST_STAGE_FIRST = Replacement(
 def test_a_defect_is_found_in_a_copy() -> None:
     before = (PACKAGE / FIRST_STAGE_FIRST.file).read_text()
     finding = time_to_detect((FIRST_STAGE_FIRST,), seconds=60)
-    assert finding.seconds is not None, finding.output
+    assert finding.killed_by is not None, finding.output
     assert "downstream states before upstream ones" in finding.output
     assert (PACKAGE / FIRST_STAGE_FIRST.file).read_text() == before
 
@@ -28,7 +29,7 @@ def test_a_defect_is_found_in_a_copy() -> None:
 def test_several_processes_tell_the_same() -> None:
     """The first violation by seed, and the counts of all schedules up to it."""
     alone, together = (time_to_detect((FIRST_STAGE_FIRST,), seconds=300, jobs=jobs) for jobs in (1, 2))
-    assert alone.seconds is not None, alone.output
+    assert alone.killed_by is not None, alone.output
     told = [re.sub(r" in [\d.]+ s: \d+ a second", "", one.output) for one in (alone, together)]
     assert told[0] == told[1]
 
@@ -43,8 +44,8 @@ def test_a_defect_as_the_diff_of_its_fix(tmp_path: Path) -> None:
     patch = tmp_path / "fix.patch"
     patch.write_text("".join(lines))
     finding = time_to_detect(patch, seconds=60)
-    assert isinstance(finding, Detection)
-    assert finding.seconds is not None, finding.output
+    assert isinstance(finding, Finding)
+    assert finding.killed_by is not None, finding.output
 
 
 def test_a_text_that_is_not_there_is_said() -> None:

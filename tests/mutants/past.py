@@ -1,55 +1,22 @@
-"""Defects that this project has had, as text replacements that bring the old behaviour back into today's code.
-
-    python -m tests.support.defects --seed 0 --seconds 120
-
-injects one after another into a copy of the package, lets the simulator search for it, and prints the table of
-docs/reliability.md. A test checks that every text to replace is still in the package.
-"""
+"""Defects that this project has had, as text replacements that bring the old behaviour back into today's code."""
 
 from __future__ import annotations
 
-import argparse
-import re
-import sys
-from dataclasses import dataclass
 from typing import Final
 
-from tests.support.defect_injection import Replacement, time_to_detect, violation_line
+from tests.mutants.mutant import mutant
 
-
-@dataclass(frozen=True)
-class Defect:
-    """A defect of the past.
-
-    Attributes:
-        name: what it does, in plain words.
-        replacements: that bring it back.
-    """
-
-    name: str
-    replacements: tuple[Replacement, ...]
-
-
-def defect(name: str, *texts: tuple[str, str, str]) -> Defect:
-    """Make a defect.
-
-    Args:
-        name: what it does, in plain words.
-        texts: file inside the package, present text, defective text.
-    """
-    return Defect(name, tuple(Replacement(*one) for one in texts))
-
-
-DEFECTS: Final = (
-    defect(
+MUTANTS: Final = (
+    mutant(
         "a redo in place forgets keys that belong to another state partition",
         (
             "segment/level.py",
             "        if stage != self._folding:\n",
             ("        if work.done:\n            return\n        if stage != self._folding:\n"),
         ),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "`rebuild --resume` goes on with an attempt that was retired or cleared",
         ("protocol/attempts.py", "return self.plan.attempt >= 0", "return True"),
         (
@@ -78,16 +45,18 @@ DEFECTS: Final = (
             "if (found.plan.silent_until, found.plan.unfinished) != (spec.silent_until, spec.unfinished):",
             "if found.plan.silent_until != spec.silent_until:",
         ),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "a store that does not answer, or another run's claim, counts as poison in filters and windows",
         (
             "stages/record_work.py",
             "_POISON: Final = (UserCodeError, PoisonError, EnvelopeError)",
             "_POISON: Final = (Exception,)",
         ),
+        schedules=3000,
     ),
-    defect(
+    mutant(
         "windows ask a heartbeat function again, with another key in its context",
         (
             "segment/operator_text.py",
@@ -112,40 +81,46 @@ DEFECTS: Final = (
             "CONTEXT if self.fold.takes_context else ENVELOPE",
             "CONTEXT if any(one.takes_context for one in self.functions) else ENVELOPE",
         ),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "a trial in place ends the service with what user code raises on keys that lie elsewhere",
         (
             "protocol/processing.py",
             "                if not job.in_place:\n                    raise\n",
             "                raise\n",
         ),
+        schedules=1500,
     ),
-    defect(
+    mutant(
         "operators after `changes()` end the service for states that an attempt only tried",
         (
             "segment/level.py",
             '            self._break(stage, "the operators after changes()", error)\n',
             "            raise PoisonError(str(error)) from error\n",
         ),
+        schedules=1000,
     ),
-    defect(
+    mutant(
         "a record without a key goes to a compacted topic: refused after the seal",
         ("segment/outputs.py", "if target.needs_key:", "if False:"),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "an event time far ahead becomes the record's time: refused after the seal",
         (
             "logs/memory/_writer.py",
             "stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms",
             "stamp = max(timestamp_ms, 0)",
         ),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "event times near the ends of 64 bits end a service with filters or windows",
         ("envelope/head.py", "    if not -1 <= timestamp_ms <= MAX_TIMESTAMP_MS:\n", "    if False:\n"),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "a third attempt at a batch that fails ends the service",
         (
             "protocol/processing.py",
@@ -162,28 +137,32 @@ DEFECTS: Final = (
             "elif fresh and len(self.known) < ONE_BY_ONE:",
             "elif False:",
         ),
+        schedules=1000,
     ),
-    defect(
+    mutant(
         "a view that cannot be shown fails after the seal",
         (
             "segment/states.py",
             "        try:\n            return self.show(row, content)\n",
             "        return self.show(row, content)\n        try:\n            return self.show(row, content)\n",
         ),
+        schedules=1000,
     ),
-    defect(
+    mutant(
         "a commit for partitions that a new topic does not have is repeated for ever",
         ("protocol/inputs.py", "        infos = log.describe(ids)\n", "        raise\n"),
+        schedules=1000,
     ),
-    defect(
+    mutant(
         "after a rebuild, a batch that was published in part is cut otherwise",
         (
             "protocol/progress.py",
             "rest = base.unfinished if base is last else unfinished",
             "rest = None",
         ),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "two runs of a republisher publish in turns, and a reader that enters there stops",
         (
             "replays/marks.py",
@@ -195,8 +174,9 @@ DEFECTS: Final = (
             'marks = decode_marks(meta.get("marks"))',
             "marks = None",
         ),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "malformed envelopes are accepted on a known lane and refused elsewhere",
         (
             "envelope/head.py",
@@ -212,8 +192,9 @@ DEFECTS: Final = (
             "",
         ),
         ("envelope/columns.py", "        ordinary &= self._agree(self.chain_size, id_size)\n", ""),
+        schedules=500,
     ),
-    defect(
+    mutant(
         "sound inputs are left out for what a failing one did before it failed",
         (
             "protocol/processing.py",
@@ -226,8 +207,9 @@ DEFECTS: Final = (
             "report = self.attempt(batch, batch.exclusions, suspects=tuple(suspects.known.values()))",
             "report = self.attempt(batch, (*batch.exclusions, *suspects.known.values()))",
         ),
+        schedules=1500,
     ),
-    defect(
+    mutant(
         "after a topic in between was created again, siblings that were not counted yet are skipped",
         (
             "replays/marks.py",
@@ -243,8 +225,9 @@ DEFECTS: Final = (
                 '            self._add(head.lane, highest.ljust(len(position), b"\\xff"), 0, offset, chain)\n'
             ),
         ),
+        schedules=2500,
     ),
-    defect(
+    mutant(
         "a position out of bounds is accepted and silences its lane",
         (
             "envelope/head.py",
@@ -256,33 +239,15 @@ DEFECTS: Final = (
             "sound &= (epoch <= _LAST_EPOCH) & (offset < 1 << 63) & (ordinal < of)",
             "sound &= (epoch >= 0) & (offset >= 0) & (ordinal < of)",
         ),
+        schedules=2000,
     ),
-    defect(
+    mutant(
         "stages after one shuffle share what was carried for another one of them",
         (
             "segment/level.py",
             "        source = stage, topic, partition, offset\n",
             "        source = 0, topic, partition, offset\n",
         ),
+        schedules=500,
     ),
 )
-"""In the order of the table."""
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seconds", type=float, default=120.0)
-    options = parser.parse_args()
-    sys.stdout.write("| put back | found after | seed | noticed by |\n|---|---|---|---|\n")
-    for one in DEFECTS:
-        finding = time_to_detect(one.replacements, seed=options.seed, seconds=options.seconds)
-        words = re.search(r"seed (\d+): (\w[\w ]*):", violation_line(finding.output))
-        row = f"{finding.seconds:.1f} s | {words[1]} | {words[2]}" if finding.seconds and words else "not | |"
-        sys.stdout.write(f"| {one.name} | {row} |\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

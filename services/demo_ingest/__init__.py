@@ -1,0 +1,6 @@
+"""The demo of tables: the republisher and the service that fills tables are killed again and again; each row is there once.
+
+    python -m services.demo_ingest
+
+It is `services.demo` with another service at the end: `tables` says which, and judges it; `spark_query` asks Spark.
+"""

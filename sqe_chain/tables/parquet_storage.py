@@ -1,0 +1,190 @@
+"""What tables of Parquet files have in common: names of files, reading, and heads as *markers*, names with numbers that a commit sets."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from sqe_chain.tables.arrow import PARTITION, SEQUENCE
+from sqe_chain.tables.chunk import ChunkInfo
+from sqe_chain.tables.files import TableFile, chunk_id_in, chunks_in, compacted_name, files_of, name_of
+from sqe_chain.tables.memtable import Flushed
+from sqe_chain.tables.pruning import group_may_hold
+from sqe_chain.tables.storage import Head, Pieces, StoredFile, Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Markers:
+    """Names of the markers of one state partition."""
+
+    flow: str
+    stage: str
+    part: int
+
+    @property
+    def number(self) -> str:
+        """Of the number of the plan."""
+        return f"sqe-chain/{self.flow}/{self.stage}/{self.part}"
+
+    @property
+    def plan(self) -> str:
+        """Of its id."""
+        return f"{self.number}/plan"
+
+    @property
+    def epoch(self) -> str:
+        """Of the epoch."""
+        return f"{self.number}/epoch"
+
+    @property
+    def run(self) -> str:
+        """Of the run."""
+        return f"{self.number}/run"
+
+    def set_to(self, head: Head) -> dict[str, int]:
+        """The markers as a commit sets them: what is None is left as it is."""
+        values = {
+            self.number: head.number,
+            self.plan: head.plan,
+            self.epoch: head.epoch,
+            self.run: head.run,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+
+def heads_of(
+    marker: Callable[[str], int | None], flow: str, stage: str, parts: Sequence[int]
+) -> dict[int, Head]:
+    """The heads of state partitions.
+
+    Args:
+        marker: the number under a marker; None: it was never set.
+        flow: of the markers.
+        stage: of the markers.
+        parts: state partitions.
+    """
+    found = {}
+    for part in parts:
+        names = Markers(flow, stage, part)
+        number, plan, run = marker(names.number), marker(names.plan), marker(names.run)
+        found[part] = Head(number, plan, marker(names.epoch) or 0, run)
+    return found
+
+
+class ParquetStorage(ABC):
+    """The part of a `Storage` that is the same wherever files and commits are kept."""
+
+    @property
+    def for_readers(self) -> bool:
+        """See `Storage`: markers carry the name of a flow, and that of a reader is its own."""
+        return True
+
+    @abstractmethod
+    def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
+        """A file of the table, for reading."""
+
+    @abstractmethod
+    def commit_markers(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        markers: Mapping[str, int],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile] = (),
+        *,
+        what: str,
+    ) -> int:
+        """Add and remove files and set markers, all in one step; returns a version at or after it.
+
+        Args:
+            snapshot: on which it was decided.
+            markers: to set.
+            added: files that were `put`.
+            removed: files of the snapshot.
+            what: what is done, for the table's history.
+
+        Raises:
+            Conflict: one of the markers was set since the snapshot, or one of the files was removed. Nothing was done.
+        """
+
+    def files_of(self, flushed: Flushed) -> list[TableFile]:
+        """See `Storage`."""
+        return files_of(flushed)
+
+    def path(self, part: int, chunk_id: str, number: int, digest: str) -> str:
+        """See `Storage`."""
+        return f"{PARTITION}={part}/{name_of(chunk_id, number, digest)}"
+
+    def merged_path(self, snapshot: Any, part: int, digest: str) -> str:  # noqa: ANN401 - its own
+        """See `Storage`."""
+        del snapshot
+        return f"{PARTITION}={part}/{compacted_name(part, digest)}"
+
+    def commit(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        before: Mapping[int, Head],
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> int:
+        """See `Storage`. One step, also for several state partitions."""
+        del before  # of the snapshot
+        markers: dict[str, int] = {}
+        for part, head in after.items():
+            markers |= Markers(flow, stage, part).set_to(head)
+        return self.commit_markers(snapshot, markers, added, what=what)
+
+    def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
+        """See `Storage`."""
+        # A marker of its own: of two compactions of the same files the second fails, instead of bringing them back.
+        marker = f"sqe-chain/compaction/{part}"
+        markers = {marker: (snapshot.marker(marker) or 0) + 1}
+        old = snapshot.files(part)
+        self.commit_markers(snapshot, markers, added, old, what=f"compaction of {part}")
+
+    def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own
+        """See `Storage`: row groups by the files' footers."""
+        del snapshot
+        found = Pieces()
+        for file in files:
+            with self.open_file(file.path) as opened:
+                _read(opened, wanted, found)
+        return found
+
+    def chunks(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        files: Sequence[StoredFile],
+        partition_key: bytes | None = None,
+    ) -> list[ChunkInfo]:
+        """See `Storage`: the files' footers tell them, and their names the chunk ids of flushes."""
+        del snapshot
+        found: list[ChunkInfo] = []
+        for file in files:
+            own = chunk_id_in(file.path)
+            with self.open_file(file.path) as opened:
+                chunks = chunks_in(pq.read_metadata(opened))
+            found += [one if own is None else one.with_id(own) for one in chunks]
+        return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
+
+
+def _read(opened: Any, wanted: Wanted, found: Pieces) -> None:  # noqa: ANN401 - an Arrow file
+    parquet = pq.ParquetFile(opened)
+    known = parquet.schema_arrow.names
+    groups = [
+        number
+        for number in range(parquet.metadata.num_row_groups)
+        if group_may_hold(parquet.metadata.row_group(number), known, wanted.keys)
+    ]
+    found.row_groups += len(groups)
+    found.row_groups_left_out += parquet.metadata.num_row_groups - len(groups)
+    if groups:
+        own = [name for name in wanted.columns if name in known]
+        found.tables.append(parquet.read_row_groups(groups, columns=[*own, SEQUENCE]))

@@ -1,0 +1,79 @@
+"""Which schedules there are: every single fault, replays, and then what is drawn from a seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from sqe_chain.testing.proving.schedule import Fault, Point, Schedule, What
+
+_WHATS: Final[tuple[What, ...]] = ("crash", "no answer", "takeover")
+_NEAR: Final = 40
+"""Calls between two faults, at most: what is done again after the first one is the place for the second."""
+_MOST_FAULTS: Final = 4
+
+
+def single_faults(base: Schedule, points: Sequence[Point], *, writes: bool) -> Iterator[Schedule]:
+    """Each fault alone: the first point of each kind, then the second of each, and so on.
+
+    Args:
+        base: the schedule to which the fault is added.
+        points: of its undisturbed run.
+        writes: at calls that write, before and after them; else before those that read.
+    """
+    seen: Counter[object] = Counter()
+    ranked = []
+    for point in points:
+        if point.write == writes and (writes or point.when == "before"):
+            ranked.append((seen[point.kind], point.call, point))
+            seen[point.kind] += 1
+    for _, _, point in sorted(ranked, key=lambda one: one[:2]):
+        for what in _WHATS:
+            if what != "takeover" or point.service == "flow":
+                yield replace(base, faults=(Fault(what, point.call, point.when, point.service),))
+
+
+def replayed(base: Schedule) -> Iterator[Schedule]:
+    """Everything published again, after the first half of the inputs, after the second, and after both."""
+    for rewinds in ((0,), (1,), (0, 1)):
+        yield replace(base, rewinds=rewinds)
+
+
+def drawn(base: Schedule, random: Random, calls: int, *, upstream: int, rewinds: bool) -> Iterator[Schedule]:
+    """Pairs of faults, and schedules with all that there is, without end.
+
+    Args:
+        base: all inputs.
+        random: gives what is drawn.
+        calls: of the flow's undisturbed run.
+        upstream: calls of the service upstream; 0: there is none.
+        rewinds: whether something can be published again.
+    """
+    while True:
+        first = random.randrange(max(1, calls))
+        pair = tuple(_fault(random, call) for call in (first, first + 1 + random.randrange(_NEAR)))
+        yield replace(base, faults=pair)
+        count = random.randrange(1, _MOST_FAULTS + 1)
+        faults = [_fault(random, random.randrange(calls + _NEAR)) for _ in range(count)]
+        found = replace(
+            base,
+            block=random.choice((1, 2, 7)),
+            rows=random.choice((1, 2, 50)),
+            batch=random.choice((0, 0, 1, 2, 1 + len(base.inputs) // 3)),
+        )
+        again = bool(upstream) and random.random() < 0.5  # noqa: PLR2004 - a coin
+        if again:
+            faults.append(
+                replace(_fault(random, random.randrange(upstream)), what="crash", service="upstream")
+            )
+            found = replace(found, upstream=True, batch=0, carrier=random.choice(("value", "headers")))
+        if again or (rewinds and not upstream):
+            found = replace(found, rewinds=random.choice(((), (0,), (1,), (0, 1))))
+        yield replace(found, faults=tuple(faults))
+
+
+def _fault(random: Random, call: int) -> Fault:
+    return Fault(random.choice(_WHATS), call, random.choice(("before", "after")))

@@ -1,0 +1,118 @@
+"""The same calls in other processes, in which texts have other hashes, sets another order, and modules no past."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing.proving.contents import Content
+from sqe_chain.testing.proving.schedule import FedRecord, Schedule
+from sqe_chain.testing.proving.trial import Bench
+from sqe_chain.testing.proving.watching import Watch
+
+Calls = Mapping[tuple[int, Content], tuple[Content, str]]
+"""(number of a function, arguments) -> what it gave, and the same as a text."""
+
+HASH_SEEDS: Final = ("1", "2", "3")
+"""Of the processes: even sets of two have another order in one of them, as a rule."""
+_TIMEOUT_S: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What other processes are to run.
+
+    Attributes:
+        flow: the user's.
+        records: its inputs.
+        partitions: input topic -> partitions.
+        settings: how the service runs.
+    """
+
+    flow: Flow
+    records: Sequence[FedRecord]
+    partitions: Mapping[str, int]
+    settings: Settings
+
+    def calls(self, inputs: Sequence[tuple[int, ...]]) -> list[list[Calls]]:
+        """What the functions give in each of the other processes.
+
+        Args:
+            inputs: runs; for each of them which of the records are fed.
+
+        Returns:
+            For each process and run the calls.
+
+        Raises:
+            ConfigurationError: the flow cannot be sent to another process, or does not work there.
+        """
+        try:
+            from sqe_chain.engines.packing import PackedFlow  # noqa: PLC0415 - needs cloudpickle
+        except ImportError as error:
+            raise ConfigurationError(
+                "needs the package 'cloudpickle': pip install 'sqe-chain[prove]'"
+            ) from error
+        packed = PackedFlow.of(self.flow)
+        # Payloads may be of types that cannot be sent; their bytes are enough.
+        records = [replace(one, feed=replace(one.feed, payload=None)) for one in self.records]
+        sent = pickle.dumps((packed, records, dict(self.partitions), self.settings, list(inputs)))
+        path = os.pathsep.join(one or "." for one in sys.path)
+        started = [
+            subprocess.Popen(  # noqa: S603 - this Python
+                [sys.executable, "-m", __name__],
+                env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+            for seed in HASH_SEEDS
+        ]
+        try:
+            return [_answer(one, sent) for one in started]
+        finally:
+            for one in started:
+                one.kill()
+                one.wait()
+
+
+def _answer(process: subprocess.Popen[bytes], sent: bytes) -> list[Calls]:
+    try:
+        given, errors = process.communicate(sent, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise ConfigurationError(f"another process took more than {_TIMEOUT_S} s") from error
+    if process.returncode:
+        last = errors.decode(errors="replace").strip().rpartition("\n")[2]
+        raise ConfigurationError(f"the flow does not work in another process: {last}")
+    found: list[Calls] = pickle.loads(given)  # noqa: S301 - from our own process
+    return found
+
+
+def main() -> None:
+    """Run what comes from the standard input; print the calls, pickled."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # what the user's functions print is no answer
+    packed, records, partitions, settings, inputs = pickle.load(sys.stdin.buffer)  # noqa: S301 - from our own process
+    watch = Watch(twice=False)
+    found: list[Any] = []
+    with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
+        bench = Bench(packed.unpack(), records, partitions, settings, watch, Path(directory))
+        for numbers in inputs:
+            watch.forget()
+            bench.run(Schedule(numbers))
+            found.append({place: (call.gave, call.text) for place, call in watch.calls.items()})
+    with os.fdopen(answer, "wb") as out:
+        pickle.dump(found, out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What a run of a flow has left behind, as its readers see it: states, outputs without replays, tables and dead letters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqe_chain.envelope.message import read
+from sqe_chain.flow.nodes import Node, OutputNode, StageNode
+from sqe_chain.flow.stage_kind import Side
+from sqe_chain.protocol.dead_letters import parse_dead_letter
+from sqe_chain.replays import ReplayFilter
+from sqe_chain.testing.proving.contents import Content, content_of, shown
+from sqe_chain.testing.rehearsal import Rehearsal
+from sqe_chain.testing.simulator.invariants import Violation
+
+Part = Mapping[object, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run has left behind.
+
+    Attributes:
+        parts: what it is -> its contents by key.
+        own: the parts that hold coordinates of messages, so that they differ where replays stand in the log.
+    """
+
+    parts: Mapping[str, Part] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+
+    def difference(self, other: Outcome, *, replays: bool) -> str | None:
+        """The first difference, in words; None: they are equal.
+
+        Args:
+            other: of the disturbed run.
+            replays: whether the logs of the two differ by replays.
+        """
+        for name, part in self.parts.items():
+            found = other.parts.get(name, {})
+            if part == found or (replays and name in self.own):
+                continue
+            for key in [*part, *(key for key in found if key not in part)]:
+                if part.get(key) != found.get(key):
+                    was, now = part.get(key, "nothing"), found.get(key, "nothing")
+                    return f"{name}, {_named(key)}: undisturbed {shown(was)}\n    now {shown(now)}"
+        return None
+
+
+def outcome_of(rehearsal: Rehearsal) -> Outcome:
+    """Look at what a run has left behind, in the end.
+
+    Raises:
+        Violation: a service that reads the outputs would stop.
+    """
+    flow = rehearsal.flow
+    parts: dict[str, Part] = {}
+    own = set()
+    for stage in flow.stages():
+        name = f"states of stage {stage.name!r}"
+        if stage.stage_kind.sink is not None:
+            parts[f"rows of table {stage.name!r}"] = _rows_of_table(stage)
+        elif stage.codec is not None and stage.stage_kind.windowed:
+            parts[name] = {(one.key, one.span): _content(one.state) for one in rehearsal.windows(stage.name)}
+        elif stage.codec is not None:
+            parts[name] = {key: _content(state) for key, state in rehearsal.states(stage.name).items()}
+        else:
+            rows = ((row, data) for row, data in rehearsal._rows(stage))  # noqa: SLF001 - of this package
+            parts[name] = dict(rows)
+            own.add(name)
+    for output in flow.outputs():
+        name = f"output {output.name!r} on topic {output.topic!r}"
+        parts[name] = _received(rehearsal, output)
+        if _side_before(rehearsal, output) == "dropped":
+            own.add(name)
+    if flow.dead_letters:
+        found = [parse_dead_letter(one) for one in rehearsal.log.records(flow.dead_letter_topic)]
+        letters: dict[object, object] = {
+            (one.topic, one.partition, one.offset): one.error for one in found if one is not None
+        }
+        parts["dead letters"] = letters
+        own.add("dead letters")
+        parts["errors of dead letters"] = dict(Counter(letters.values()))
+    return Outcome(parts, frozenset(own))
+
+
+def _received(rehearsal: Rehearsal, output: OutputNode) -> Part:
+    """What a service that ignores replays reads of an output: for each key and lane all contents in their order.
+
+    Behind `changes()` only the newest of each key: which ones there are in between depends on where batches end.
+    """
+    log, flow = rehearsal.log, rehearsal.flow
+    records = log.records(output.topic)
+    if output.process_id is not None:
+        return {one.key(): one.value() for one in records}
+    accepts = ReplayFilter(log.topic_ids([output.topic]))
+    newest = _side_before(rehearsal, output) == "changes"
+    found: dict[object, Any] = {}
+    for record in records:
+        try:
+            fresh = accepts.accept(record)
+        except Exception as error:
+            raise Violation(
+                "sum", f"a service that reads {output.topic!r} stops: {type(error).__name__}: {error}"
+            ) from error
+        envelope = read(record.value(), headers=record.headers())
+        if not fresh or envelope.chain.links[-1].output != f"{flow.name}/{output.name}":
+            continue
+        content = envelope.payloads, envelope.type, envelope.timestamp_ms
+        if not newest:
+            found.setdefault((envelope.key, envelope.lane), []).append(content)
+        elif envelope.key is not None:
+            found[envelope.key] = content
+    return found
+
+
+def _side_before(rehearsal: Rehearsal, node: Node) -> Side:
+    """Which output of its stage an output publishes."""
+    while node.parents and not isinstance(node, StageNode):
+        if node.side:
+            return node.side
+        node = rehearsal.flow.nodes[node.parents[0]]
+    return ""
+
+
+def _rows_of_table(stage: StageNode) -> Part:
+    from sqe_chain.errors import ConfigurationError  # noqa: PLC0415
+    from sqe_chain.tables import open_table  # noqa: PLC0415 - needs pyarrow
+
+    kind: Any = stage.stage_kind
+    try:
+        rows = open_table(kind.address).read().to_pylist()
+    except ConfigurationError:
+        return {}  # nothing has come
+    return dict(Counter(shown_row(row) for row in rows))
+
+
+def shown_row(row: Mapping[str, object]) -> str:
+    """A row as the key of a part."""
+    return ", ".join(f"{name}={value!r}" for name, value in row.items())
+
+
+def _content(state: object) -> Content:
+    return content_of(state)
+
+
+def _named(key: object) -> str:
+    if isinstance(key, bytes):
+        return f"key {key.decode(errors='replace')!r}"
+    return f"key {key!r}"

@@ -1,0 +1,102 @@
+"""What a proof has looked at, and the texts of what it has found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from sqe_chain.testing.proving.schedule import STEPS, FedRecord, Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What `prove` has run, and found nothing.
+
+    Attributes:
+        flow: name of the flow.
+        seed: of the schedules that were drawn.
+        schedules: runs with faults or replays.
+        records: inputs in each of them, at most.
+        calls: calls of the user's functions.
+        functions: the user's functions that were watched.
+        points: step of the protocol -> (points at which something happened, points that there are), alone.
+        faults: what has happened -> how often.
+        replays: schedules in which something was published again.
+        several: schedules in which more than one thing happened.
+        processes: other processes in which the functions gave the same.
+        checked: invariant -> how often it was looked at.
+        not_reached: what was not looked at, and why.
+        seconds: how long it took.
+    """
+
+    flow: str
+    seed: int
+    schedules: int
+    records: int
+    calls: int
+    functions: int
+    points: Mapping[str, tuple[int, int]]
+    faults: Mapping[str, int]
+    replays: int
+    several: int
+    processes: int
+    checked: Mapping[str, int]
+    not_reached: Sequence[str]
+    seconds: float
+
+    def __str__(self) -> str:
+        """For people."""
+        points = ", ".join(f"{step} {done} of {there}" for step, (done, there) in self.points.items())
+        faults = ", ".join(f"{count} {what}" for what, count in self.faults.items()) or "none"
+        lines = [
+            f"Flow {self.flow!r} is exact in {self.schedules:,} schedules of {self.records:,} records (seed {self.seed}, {self.seconds:.1f} s).",
+            f"  points    {points or 'none'}",
+            f"  faults    {faults}; {self.several:,} schedules with several, {self.replays:,} with replays",
+            f"  functions {self.functions} watched in {self.calls:,} calls, and in {self.processes} other processes",
+            f"  checks    {sum(self.checked.values()):,} of {len(self.checked)} invariants",
+        ]
+        if self.not_reached:
+            lines.append("  Not reached:")
+            lines += [f"    {one}" for one in self.not_reached]
+        return "\n".join(lines)
+
+
+def told(schedule: Schedule, records: Sequence[FedRecord], fired: Sequence[str], seed: int) -> str:
+    """A schedule for people: inputs, and what happens.
+
+    Args:
+        schedule: the schedule.
+        records: all inputs.
+        fired: what has happened, in words.
+        seed: of the proof.
+    """
+    middle = (len(schedule.inputs) + 1) // 2
+    lines = [f"The shortest schedule that shows it (seed {seed}):"]
+    for index, number in enumerate(schedule.inputs):
+        if index == middle:
+            lines.append("  when these are processed:")
+        lines.append(f"  {index + 1}. {records[number].feed}")
+    if schedule.upstream:
+        lines.append(f"  A service upstream republishes them, with chains in the {schedule.carrier}.")
+    more = [
+        f"{name}={value}"
+        for name in ("batch", "block", "rows")
+        if (value := getattr(schedule, name)) != getattr(Schedule(()), name)
+    ]
+    if more:
+        lines.append(f"  Sizes, in records: {', '.join(more)}.")
+    lines += [f"  - {one}" for one in fired] or ["  Nothing has to happen."]
+    lines.append(f"Again: prove_schedule(flow, inputs, {as_code(schedule)})")
+    return "\n".join(lines)
+
+
+def as_code(schedule: Schedule) -> str:
+    """A schedule as Python: what is not as by default."""
+    named = [one.name for one in fields(Schedule)]
+    plain = Schedule(())
+    return f"Schedule({', '.join(f'{name}={value!r}' for name in named if (value := getattr(schedule, name)) != getattr(plain, name))})"
+
+
+def by_step(points: Mapping[int, tuple[int, int]]) -> dict[str, tuple[int, int]]:
+    """Counts by the names of steps."""
+    return {STEPS[step]: counts for step, counts in sorted(points.items())}

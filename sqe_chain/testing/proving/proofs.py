@@ -1,0 +1,131 @@
+"""`prove`: a flow of the user, run through every single fault, replays, zombies, and schedules drawn from a seed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing.proving.other_process import Work
+from sqe_chain.testing.proving.progress import Progress
+from sqe_chain.testing.proving.proof import Proof
+from sqe_chain.testing.proving.prover import Found, Prover
+from sqe_chain.testing.proving.schedule import Inputs, Schedule, fed_records, given_feeds
+from sqe_chain.testing.proving.trial import Bench
+from sqe_chain.testing.proving.watching import Watch
+
+
+def prove(  # noqa: PLR0913 - limits of a proof, by their names
+    flow: Flow,
+    inputs: Inputs,
+    *,
+    partitions: Mapping[str, int] | None = None,
+    settings: Settings | None = None,
+    seconds: float = 10.0,
+    schedules: int = 1_000,
+    seed: int = 0,
+    other_processes: bool = True,
+    progress: bool | None = None,
+) -> Proof:
+    """Run a flow through every single fault, and compare with the undisturbed run.
+
+    Faults are crashes, calls without an answer, and runs that take over while the one before goes on as a zombie: at each call
+    of broker, store and table, before it has had its effect, and after it, when its reply is lost. Then everything is published
+    again by a service upstream, which crashes and is rewound; then come pairs of faults, and schedules drawn from the seed.
+    After each write the invariants of the protocol are looked at; in the end states, outputs as a reader sees them, tables and
+    dead letters.
+
+    The flow's functions are watched meanwhile: each is called twice with copies of the same arguments, the second time a year
+    later, and must give the same, in every run, and in other processes with other hashes.
+
+    Everything is in memory, or in a temporary directory: tables are not written where the flow says. Files are read where they are.
+
+    Args:
+        flow: the flow; it is not changed, and nothing of it is run elsewhere.
+        inputs: topic -> payloads, fed in turns; or a list of `Feed`, whose arguments are those of `Rehearsal.feed`. Twenty
+            records that reach every branch are better than a thousand that do not.
+        partitions: input topic -> partitions, 1 where absent.
+        settings: how the service runs.
+        seconds: time after which no schedule is begun. What is found then is made as small as it can be, however long it takes.
+        schedules: schedules at most. The same number and seed run the same schedules.
+        seed: of the schedules that are drawn.
+        other_processes: whether functions are called in other processes, too; a flow in a module that cannot be imported there
+            cannot be sent.
+        progress: whether a bar is shown; by default if there is a terminal.
+
+    Returns:
+        What was run, and what was not reached.
+
+    Raises:
+        NotDeterministic: functions of the flow are to blame: which ones, where, and for which inputs.
+        NotExact: the results differ, or an invariant does not hold; with the shortest schedule that shows it.
+        ConfigurationError: inputs that the flow does not read.
+        ChainError: the flow stops for an input without any fault: see its poison policy.
+    """
+    if not seconds > 0 or type(schedules) is not int or schedules < 1:
+        raise ConfigurationError(f"seconds={seconds!r}, schedules={schedules!r}; both more than 0")
+    with _prover(flow, inputs, partitions, settings, seed) as prover:
+        prover.until, prover.most = time.monotonic() + seconds, schedules
+        with Progress(f"prove {flow.name}", schedules, progress) as bar:
+            return prover.run(bar.advance, other_processes=other_processes)
+
+
+def prove_schedule(
+    flow: Flow,
+    inputs: Inputs,
+    schedule: Schedule,
+    *,
+    partitions: Mapping[str, int] | None = None,
+    settings: Settings | None = None,
+) -> None:
+    """Run a flow through one schedule, such as `prove` has printed it, or Hypothesis has drawn it.
+
+    Args:
+        flow: see `prove`.
+        inputs: see `prove`.
+        schedule: which of them are fed, and what happens.
+        partitions: see `prove`.
+        settings: see `prove`.
+
+    Raises:
+        NotDeterministic: functions of the flow are to blame.
+        NotExact: the results differ from those of the undisturbed run, or an invariant does not hold.
+        ConfigurationError: inputs that the flow does not read, or that there are not.
+        ChainError: the flow stops for an input without any fault.
+    """
+    with _prover(flow, inputs, partitions, settings, 0) as prover:
+        if not set(schedule.inputs) <= set(range(len(prover.bench.records))):
+            raise ConfigurationError(
+                f"inputs={schedule.inputs!r}; numbers of the {len(prover.bench.records)} records, from 0"
+            )
+        try:
+            prover.attempt(schedule)
+        except Found as found:
+            found.shrunk = True
+            raise prover.error(found) from None
+
+
+@contextmanager
+def _prover(
+    flow: Flow,
+    inputs: Inputs,
+    partitions: Mapping[str, int] | None,
+    settings: Settings | None,
+    seed: int,
+) -> Iterator[Prover]:
+    """What runs the schedules of a flow, and forgets everything afterwards."""
+    flow.check()
+    known, own = partitions or {}, settings or Settings()
+    records = fed_records(flow, given_feeds(inputs), known)
+    with TemporaryDirectory(prefix="sqe-chain-prove-") as directory:
+        watch = Watch()
+        bench = Bench(flow, records, known, own, watch, Path(directory))
+        try:
+            yield Prover(bench, Work(flow, records, known, own), watch, seed)
+        finally:
+            bench.clear()

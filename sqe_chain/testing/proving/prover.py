@@ -1,0 +1,319 @@
+"""Runs a flow through faults and replays, compares with the undisturbed run, and makes what it finds as small as it can be."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from random import Random
+from typing import Final
+
+from sqe_chain.errors import ChainError, ConfigurationError, NotDeterministic, NotExact
+from sqe_chain.testing.proving.drawing import drawn, replayed, single_faults
+from sqe_chain.testing.proving.other_process import Calls, Work
+from sqe_chain.testing.proving.proof import Proof, by_step, told
+from sqe_chain.testing.proving.schedule import (
+    STEPS,
+    Schedule,
+    fewer,
+)
+from sqe_chain.testing.proving.suspects import finding_of
+from sqe_chain.testing.proving.trial import Bench, Trial
+from sqe_chain.testing.proving.watching import Observation, Watch
+from sqe_chain.testing.shrinking import smallest
+
+_MOST_ATTEMPTS = 300
+"""Schedules that are tried to find a shorter one."""
+_SIDES: Final = frozenset({5, 6})
+"""Steps that some flows do not have."""
+
+
+class Found(Exception):
+    """Something was found.
+
+    Args:
+        schedule: that shows it.
+        why: it is not exact; empty: functions are to blame.
+        observations: of those functions.
+        shrunk: whether the schedule is as small as it can be.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        why: str,
+        observations: Mapping[int, Observation] | None = None,
+        *,
+        shrunk: bool = False,
+    ) -> None:
+        super().__init__(why)
+        self.schedule = schedule
+        self.why = why
+        self.observations = observations or {}
+        self.shrunk = shrunk
+
+
+@dataclass(slots=True)
+class Prover:
+    """One proof."""
+
+    bench: Bench
+    work: Work
+    watch: Watch
+    seed: int
+    until: float = 0.0
+    most: int = 0
+    begun: float = field(default_factory=time.monotonic)
+    schedules: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    checked: Counter[str] = field(default_factory=Counter)
+    reached: set[tuple[str, int]] = field(default_factory=set)
+    not_reached: list[str] = field(default_factory=list)
+    references: dict[Schedule, Trial] = field(default_factory=dict)
+
+    @property
+    def base(self) -> Schedule:
+        """All inputs, and nothing that happens."""
+        return Schedule(tuple(range(len(self.bench.records))))
+
+    def run(self, advance: Callable[[], None], *, other_processes: bool) -> Proof:
+        """Run all there is time for."""
+        base = self.base
+        try:
+            self.reference(base)
+            if other_processes:
+                self._compare_processes(base)
+            for schedule in self._schedules(base):
+                if time.monotonic() >= self.until or self.schedules >= self.most:
+                    break
+                self.attempt(schedule)
+                advance()
+        except Found as found:
+            raise self.error(found) from None
+        return self._proof(self.reference(base), other_processes=other_processes)
+
+    def reference(self, schedule: Schedule) -> Trial:
+        """The undisturbed run; the first time it is run twice, and both are compared."""
+        schedule = schedule.undisturbed
+        known = self.references.get(schedule)
+        if known is None:
+            try:
+                known = self.references[schedule] = self.bench.run(schedule)
+                again = self.bench.run(schedule, known)
+            finally:
+                self._blame(schedule)  # rather than what has come of it
+            why = _why(known, known) or _why(known, again)
+            if why:
+                raise Found(schedule, why)
+        return known
+
+    def _schedules(self, base: Schedule) -> Iterator[Schedule]:
+        points = self.reference(base).points
+        republishes = not self.bench.flow.keeps_plans
+        up = replace(base, upstream=True) if self.bench.upstream else None
+        upstream = [one for one in self.reference(up).points if one.service == "upstream"] if up else []
+        yield from replayed(up) if up else replayed(base) if republishes else ()
+        yield from single_faults(base, points, writes=True)
+        yield from single_faults(up, upstream, writes=True) if up else ()
+        yield from single_faults(base, points, writes=False)
+        calls = sum(one.when == "before" for one in points)
+        random = Random(self.seed)  # noqa: S311 - no secret
+        yield from drawn(base, random, calls, upstream=len(upstream), rewinds=republishes)
+
+    def attempt(self, schedule: Schedule) -> None:
+        """Run one schedule, and compare.
+
+        Raises:
+            Found: something was found.
+        """
+        reference = self.reference(schedule)
+        trial = self.bench.run(schedule, reference)
+        self.schedules += 1
+        self.checked.update(trial.checked)
+        self.faults.update(trial.happened)
+        self.counts["several"] += len(schedule.faults) > 1
+        self.counts["replays"] += bool(schedule.upstream or schedule.rewinds)
+        if len(schedule.faults) == 1 and trial.fired and schedule.undisturbed == self.base:
+            self.reached.add((schedule.faults[0].when, schedule.faults[0].call))
+        self._blame(schedule)
+        why = _why(reference, trial)
+        if why:
+            raise Found(schedule, why)
+
+    def _blame(self, schedule: Schedule) -> None:
+        """Raise if a function has shown that it is not deterministic."""
+        if self.watch.observations:
+            raise Found(schedule, "", dict(self.watch.observations))
+
+    # ------------------------------------------------------------------ other processes
+
+    def _compare_processes(self, base: Schedule) -> None:
+        try:
+            answers = self.work.calls([base.inputs])
+        except ConfigurationError as error:
+            self.not_reached.append(f"other processes: {error}")
+            return
+        self.counts["processes"] = len(answers)
+        found = self._others(base, [runs[0] for runs in answers])
+        if not found:
+            return
+        alone = [(number,) for number in base.inputs]
+        singles = self.work.calls(alone)
+        for index, inputs in enumerate(alone):
+            schedule = replace(base, inputs=inputs)
+            less = self._others(schedule, [runs[index] for runs in singles])
+            if less.keys() & found.keys():
+                raise Found(schedule, "", less, shrunk=True)
+        raise Found(base, "", found, shrunk=True)
+
+    def _others(self, schedule: Schedule, answers: Sequence[Calls]) -> dict[int, Observation]:
+        """The functions that give something else in another process."""
+        self.watch.forget()
+        self.bench.run(schedule)
+        found: dict[int, Observation] = {}
+        for (number, given), call in self.watch.calls.items():
+            for calls in answers:
+                gave, text = calls.get((number, given), (call.gave, ""))
+                if gave != call.gave:
+                    seen = Observation(number, "other process", call.arguments, call.given, call.text, text)
+                    found.setdefault(number, seen)
+        return found
+
+    # ------------------------------------------------------------------ what was found
+
+    def error(self, found: Found) -> NotExact:
+        """The error about it, with the shortest schedule that shows it."""
+        schedule, observations, why = found.schedule, found.observations, found.why
+        if not found.shrunk:
+            schedule = smallest(schedule, self._smaller, self._shows(set(observations)), _MOST_ATTEMPTS)
+        self.watch.forget()
+        trial = self._again(schedule)
+        observations = (observations if found.shrunk else self.watch.observations) or observations
+        if trial is not None:
+            why = _why(self.bench.run(schedule.undisturbed), trial) or why
+        fired = trial.fired if trial is not None else []
+        end = told(schedule, self.bench.records, fired, self.seed)
+        error: NotExact
+        if observations:
+            functions = self.watch.functions
+            findings = [finding_of(functions[number], seen) for number, seen in sorted(observations.items())]
+            texts = "\n\n".join(one.text for one in findings)
+            error = NotDeterministic(
+                f"Flow {self.work.flow.name!r} is not deterministic.\n\n{texts}\n\n{end}"
+            )
+            error.findings = tuple(findings)
+        else:
+            error = NotExact(f"Flow {self.work.flow.name!r} is not exact.\n\n{why}\n\n{end}")
+        error.schedule = schedule
+        return error
+
+    def _again(self, schedule: Schedule) -> Trial | None:
+        """Run a schedule once more, after its undisturbed run; None: the flow stops without any fault."""
+        try:
+            reference = self.bench.run(schedule.undisturbed)
+            return self.bench.run(schedule, reference)
+        except ChainError:
+            return None
+
+    def _shows(self, numbers: set[int]) -> Callable[[Schedule], bool]:
+        """Whether a schedule still shows that functions are to blame, or else that the flow is not exact."""
+
+        def shows(schedule: Schedule) -> bool:
+            self.watch.forget()
+            try:
+                reference = self.bench.run(schedule.undisturbed)
+                trial = self.bench.run(schedule, reference)
+            except ChainError:
+                return False
+            if numbers:
+                return bool(numbers & self.watch.observations.keys())
+            return bool(_why(reference, trial))
+
+        return shows
+
+    def _smaller(self, schedule: Schedule) -> Iterator[Schedule]:
+        """Schedules that are a little smaller."""
+        if schedule != schedule.undisturbed:
+            yield schedule.undisturbed
+        for index in range(len(schedule.faults)):
+            yield replace(schedule, faults=(*schedule.faults[:index], *schedule.faults[index + 1 :]))
+        for index in range(len(schedule.rewinds)):
+            yield replace(schedule, rewinds=(*schedule.rewinds[:index], *schedule.rewinds[index + 1 :]))
+        needed = bool(schedule.rewinds) or any(one.service == "upstream" for one in schedule.faults)
+        plain = Schedule(
+            schedule.inputs, schedule.faults, schedule.rewinds, upstream=schedule.upstream and needed
+        )
+        if plain != schedule:
+            yield plain
+        for inputs in fewer(schedule.inputs):
+            less = replace(schedule, inputs=inputs)
+            yield less
+            if len(schedule.faults) == 1:
+                yield from self._aimed(less)
+
+    def _aimed(self, schedule: Schedule) -> Iterator[Schedule]:
+        """The same fault at other calls: with fewer inputs there are fewer."""
+        (fault,) = schedule.faults
+        try:
+            points = self.bench.run(schedule.undisturbed).points
+        except ChainError:
+            return
+        for one in points:
+            if (one.when, one.service) == (fault.when, fault.service) and one.write and one.call < fault.call:
+                yield replace(schedule, faults=(replace(fault, call=one.call),))
+
+    def _proof(self, base: Trial, *, other_processes: bool) -> Proof:
+        points: dict[int, tuple[int, int]] = {}
+        for one in base.points:
+            if one.write or one.when == "before":
+                done, there = points.get(one.step, (0, 0))
+                points[one.step] = done + ((one.when, one.call) in self.reached), there + 1
+        not_reached = [*self.not_reached, *self._left_out(base, points)]
+        if not other_processes:
+            not_reached.append("other processes: other_processes=False")
+        return Proof(
+            flow=self.work.flow.name,
+            seed=self.seed,
+            schedules=self.schedules,
+            records=len(self.bench.records),
+            calls=self.watch.made,
+            functions=len(self.watch.functions),
+            points=by_step(points),
+            faults=dict(sorted(self.faults.items())),
+            replays=self.counts["replays"],
+            several=self.counts["several"],
+            processes=self.counts["processes"],
+            checked=dict(sorted(self.checked.items())),
+            not_reached=tuple(not_reached),
+            seconds=time.monotonic() - self.begun,
+        )
+
+    def _left_out(self, base: Trial, points: Mapping[int, tuple[int, int]]) -> Iterator[str]:
+        """What was not looked at, and why."""
+        missing = sum(there - done for done, there in points.values())
+        if missing:
+            yield f"{missing} points: no time (seconds=, schedules=)"
+        called = {number for number, _ in self.watch.calls}
+        for one in self.watch.functions:
+            if one.number not in called:
+                yield f"{one.name}, declared at {one.node.declared_at}: no record has reached it"
+            elif one.number in self.watch.not_copied:
+                yield f"{one.name}, declared at {one.node.declared_at}, was not called twice: its arguments cannot be copied"
+        for name in _SIDES - {point.step for point in base.points}:
+            yield f"step {name}, {STEPS[name]}: the flow does nothing there"
+        for topic, why in self.bench.not_upstream.items():
+            yield f"replays of topic {topic!r}: {why}"
+        if find_spec("time_machine") is None:
+            yield "a later time: needs the package 'time-machine': pip install 'sqe-chain[prove]'"
+
+
+def _why(reference: Trial, trial: Trial) -> str:
+    """Why a run is not exact; empty: it is."""
+    if trial.violation is not None:
+        return str(trial.violation)
+    if reference.outcome is None or trial.outcome is None:
+        return ""
+    return reference.outcome.difference(trial.outcome, replays=trial.schedule.upstream) or ""

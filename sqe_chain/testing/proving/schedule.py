@@ -1,0 +1,237 @@
+"""What happens in one run of a flow under proof, as plain data: faults, replays, and which inputs there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.flow import Flow
+from sqe_chain.partitioner import key_bytes, partition_of
+from sqe_chain.ports import Headers
+from sqe_chain.protocol.interfaces import When
+from sqe_chain.testing.proving.contents import shown
+from sqe_chain.testing.rehearsal import Rehearsal
+
+What = Literal["crash", "no answer", "takeover"]
+Service = Literal["flow", "upstream"]
+
+STEPS: Final = ("starting", "claim", "recover", "process", "seal", "publish", "persist", "commit")
+"""Names of the protocol's steps by their number; 0 lies outside them."""
+_WORDS: Final[Mapping[tuple[str, str], str]] = {
+    ("crash", "before"): "crash before {}",
+    ("crash", "after"): "crash after {}, its reply is lost",
+    ("no answer", "before"): "{} gets no answer, and has no effect",
+    ("no answer", "after"): "{} takes effect, but its reply is lost",
+    ("takeover", "before"): "another run takes over before {}, and this one goes on as a zombie",
+    ("takeover", "after"): "another run takes over after {}, and this one goes on as a zombie",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A record of an input: the arguments of `Rehearsal.feed`.
+
+    Attributes:
+        topic: input topic.
+        payload: a value, or bytes as they are; see `Rehearsal.feed`.
+        key: record key.
+        partition: by default murmur2 of the key; 0 without a key.
+        timestamp_ms: event time, in milliseconds since 1970.
+        headers: Kafka headers.
+    """
+
+    topic: str
+    payload: object
+    key: bytes | str | None = None
+    partition: int | None = None
+    timestamp_ms: int = 0
+    headers: Headers | None = None
+
+    def __str__(self) -> str:
+        """As a line of a schedule."""
+        more = "".join(
+            f", {name}={getattr(self, name)!r}"
+            for name, default in (("key", None), ("partition", None), ("timestamp_ms", 0), ("headers", None))
+            if getattr(self, name) != default
+        )
+        return f"{self.topic} <- {shown(self.payload)}{more}"
+
+
+Inputs = Mapping[str, Sequence[object]] | Iterable[Feed]
+"""Records of the inputs: topic -> payloads, which are fed in turns; or `Feed` objects, in their order."""
+
+
+@dataclass(frozen=True, slots=True)
+class FedRecord:
+    """An input as it is appended in every run, byte for byte.
+
+    Attributes:
+        feed: what the user gave.
+        partition: of the topic.
+        value: bytes.
+        key: bytes.
+    """
+
+    feed: Feed
+    partition: int
+    value: bytes | None
+    key: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at one call of a port.
+
+    Attributes:
+        what: the process dies; broker, store or table does not answer; or another run takes over.
+        call: which call of the service it is, from 0: of those before which, or after which, something can happen.
+        when: before the call, or after it has taken effect.
+        service: whose call.
+    """
+
+    what: What
+    call: int
+    when: When
+    service: Service = "flow"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One run.
+
+    Attributes:
+        inputs: which of the records are fed, by their number.
+        faults: what happens to the flow and to the service upstream.
+        rewinds: halves of the inputs after which the service upstream publishes everything again (the flow itself, if it has
+            no stages and nothing is upstream).
+        upstream: whether a service upstream republishes the inputs.
+        carrier: how that one carries chains.
+        batch: records of one batch at most; 0: as the settings say.
+        block: records that a reader gets at a time.
+        rows: rows that one write to a store takes.
+    """
+
+    inputs: tuple[int, ...]
+    faults: tuple[Fault, ...] = ()
+    rewinds: tuple[int, ...] = ()
+    upstream: bool = False
+    carrier: Literal["value", "headers"] = "value"
+    batch: int = 0
+    block: int = 3
+    rows: int = 2
+
+    @property
+    def undisturbed(self) -> Schedule:
+        """The same without anything that happens."""
+        return replace(self, faults=(), rewinds=())
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A place where something can happen.
+
+    Attributes:
+        call: its number, as in `Fault`.
+        when: before a call, or after it.
+        name: what is called.
+        write: whether the call writes.
+        step: number of the protocol's step.
+        service: whose call.
+    """
+
+    call: int
+    when: When
+    name: str
+    write: bool
+    step: int
+    service: Service = "flow"
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What it has in common with others of its kind, in runs with other inputs."""
+        return self.when, self.write, self.step, self.service, self.name.split(" ")[0]
+
+    def with_fault(self, what: What) -> str:
+        """In words: what happens here."""
+        whose = "" if self.service == "flow" else "upstream: "
+        step = f" (step {self.step}, {STEPS[self.step]})" if self.step else f" ({STEPS[0]})"
+        return whose + _WORDS[what, self.when].format(self.name) + step
+
+
+def given_feeds(inputs: Inputs) -> list[Feed]:
+    """The inputs as a list.
+
+    Raises:
+        ConfigurationError: something else was given.
+    """
+    if isinstance(inputs, Mapping):
+        topics = [[Feed(topic, payload) for payload in payloads] for topic, payloads in inputs.items()]
+        longest = max(map(len, topics), default=0)
+        return [one[index] for index in range(longest) for one in topics if index < len(one)]
+    found = list(inputs)
+    for one in found:
+        if not isinstance(one, Feed):
+            raise ConfigurationError(
+                f"inputs: {shown(one)}; topic -> payloads, or a list of Feed(topic, payload, ...)"
+            )
+    return found
+
+
+def fed_records(flow: Flow, feeds: Sequence[Feed], partitions: Mapping[str, int]) -> list[FedRecord]:
+    """The records that `Rehearsal.feed` makes, once and for all runs: event ids are random.
+
+    Raises:
+        ConfigurationError: the flow does not read a topic.
+    """
+    maker = Rehearsal(flow, partitions=partitions)
+    known = flow.input_topics()
+    found = []
+    for one in feeds:
+        if one.topic not in known:
+            raise ConfigurationError(
+                f"inputs: flow {flow.name!r} does not read topic {one.topic!r}, but {', '.join(known) or 'none'}"
+            )
+        key = None if one.key is None else key_bytes(one.key)
+        place = one.partition
+        if place is None:
+            place = 0 if key is None else partition_of(key, partitions.get(one.topic, 1))
+        more: dict[str, Any] = {"timestamp_ms": one.timestamp_ms, "headers": one.headers}
+        offset = maker.feed(one.topic, one.payload, key=key, partition=place, **more)
+        found.append(FedRecord(one, place, maker.log.kept(one.topic, place)[offset].value(), key))
+    maker.log.clear()
+    return found
+
+
+class PassThrough(Codec[bytes]):
+    """Payloads as bytes, under the name of any type: for a service that hands on what it does not understand."""
+
+    name = "pass-through"
+
+    def __init__(self, type_name: str) -> None:
+        super().__init__(bytes)
+        self._type_name = type_name
+
+    @property
+    def type_name(self) -> str:
+        """That of the payloads."""
+        return self._type_name
+
+    def encode(self, value: bytes) -> bytes:
+        """The bytes."""
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        """The bytes."""
+        return data
+
+
+def fewer(numbers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The numbers without large pieces, then without smaller ones."""
+    size = len(numbers) // 2
+    while size:
+        for first in range(0, len(numbers), size):
+            yield (*numbers[:first], *numbers[first + size :])
+        size //= 2

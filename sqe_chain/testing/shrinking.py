@@ -1,0 +1,33 @@
+"""Making what shows a defect as small as it can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def smallest(
+    found: Item, smaller: Callable[[Item], Iterator[Item]], shows: Callable[[Item], bool], most_attempts: int
+) -> Item:
+    """The smallest item that still shows something: the first smaller one that does is taken, again and again.
+
+    Args:
+        found: shows it.
+        smaller: gives the items that are a little smaller, the smallest first.
+        shows: whether an item shows it.
+        most_attempts: items to try.
+    """
+    left = most_attempts
+    while left > 0:
+        for one in smaller(found):
+            left -= 1
+            if shows(one):
+                found = one
+                break
+            if left <= 0:
+                return found
+        else:
+            return found
+    return found

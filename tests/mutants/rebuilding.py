@@ -1,0 +1,61 @@
+"""Folding again, resuming, switching over, moving; where readers find states."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import mutant
+
+MUTANTS: Final = (
+    mutant(
+        "a rebuild takes a batch for published that nothing proves",
+        (
+            "protocol/progress.py",
+            "    if not proven and not _is_begun(env, last):\n",
+            "    if not proven and last is None:\n",
+        ),
+        tests=(
+            "tests/protocol/test_progress.py::test_of_a_batch_that_is_sealed_and_nothing_more_nothing_is_certain",
+        ),
+    ),
+    mutant(
+        "a rebuild takes a silent plan for one that may be unpublished",
+        (
+            "protocol/progress.py",
+            "        last.silent or known > last.number or",
+            "        known > last.number or",
+        ),
+        tests=("tests/protocol/test_progress.py::test_a_batch_that_is_not_published_at_all_needs_no_proof",),
+    ),
+    mutant(
+        "a rebuild does not ask Kafka's commits whether a batch was published",
+        (
+            "protocol/progress.py",
+            'last.silent or known > last.number or last.plan_id in {meta.get("id") for _, meta in ours.values()}',
+            "last.silent or known > last.number",
+        ),
+        tests=("tests/protocol/test_progress.py::test_a_commit_of_it_proves_that_it_was_published",),
+    ),
+    mutant(
+        "a rebuild does not believe a commit of a later plan",
+        (
+            "protocol/progress.py",
+            "        last.silent or known > last.number or last",
+            "        last.silent or last",
+        ),
+        tests=(
+            "tests/protocol/test_progress.py::test_a_commit_of_a_later_plan_proves_that_it_was_published_and_more",
+        ),
+    ),
+    mutant(
+        "a rebuild does not believe headers that have begun a plan",
+        (
+            "protocol/progress.py",
+            "plan.plan_id in {header.plan_id, header.begun_id}",
+            "plan.plan_id == header.plan_id",
+        ),
+        tests=(
+            "tests/protocol/test_progress.py::test_a_single_header_that_has_begun_or_reached_it_proves_that_it_was_published",
+        ),
+    ),
+)

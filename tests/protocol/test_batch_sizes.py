@@ -1,0 +1,40 @@
+"""How much a batch reads: so many records, or so many bytes by what the batch before weighed."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import word, words_by_letter
+
+
+def counting(settings: Settings) -> Rehearsal:
+    flow = Flow("notes", state_partitions=2, poison="skip")
+    words_by_letter(flow)
+    return Rehearsal(flow, settings=settings)
+
+
+def passing_on(settings: Settings) -> Rehearsal:
+    flow = Flow("pass-on")
+    flow.source("words", StringValue).to("said", partitions=1)
+    return Rehearsal(flow, settings=settings)
+
+
+def sizes(found: Rehearsal) -> list[int]:
+    return [int(str(event["inputs"])) for event in found.events("committed")]
+
+
+@pytest.mark.parametrize("rehearsed", [counting, passing_on])
+def test_batches_are_cut_by_what_the_one_before_weighed(rehearsed: object) -> None:
+    """Nobody knows the size of the first; each of the next takes as many records as the bytes allow."""
+    found: Rehearsal = rehearsed(Settings(max_bytes=10_000, max_records=10))  # type: ignore[operator]
+    for _ in range(30):
+        found.feed("words", word("a" * 1_000))
+    found.run_until_caught_up()
+    first, *others = sizes(found)
+    assert first == 10
+    assert sum(others) == 20
+    assert 4 <= max(others) <= 9, "1,000 bytes, and what is published of them, in each"

@@ -1,0 +1,155 @@
+"""Goal: a writer is let go when nothing of it can be on its way any more, and not a moment before.
+
+Method: a topic behind two republishers, whose commits are set by hand; and what is known of the writer, by hand too.
+"""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Bounds, Commit
+from sqe_chain.protocol.event_times import CaughtUp, KnownTimes
+from sqe_chain.protocol.idle import IdleWriters
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.segment.event_times import ORIGIN, EventTimes, Writer
+from sqe_chain.stages import Tumbling
+from sqe_chain.stages.stream_time import StreamTime
+from sqe_chain.testing import Rehearsal
+
+HEARD_MS, IDLE_MS = 100_000, 5_000
+SILENT_MS = HEARD_MS + IDLE_MS
+HOPS = ("first", "raw"), ("second", "mid")
+WRITER = "second/in"
+
+
+class Silent:
+    """Two records are in each partition of `raw` and in `mid`, one in `in`; republishers have committed all of it."""
+
+    def __init__(self) -> None:
+        flow = Flow("windows", state_partitions=1)
+        flow.source("in", StringValue).windowed(
+            "w", Tumbling(1_000), key=lambda _: "k", state=StringValue, fold=lambda state, value: None
+        )
+        self.found = Rehearsal(flow, settings=Settings(idle_ms=IDLE_MS))
+        self.log = self.found.log
+        self.log.create_topic("raw", 2)
+        self.log.create_topic("mid", 1)
+        for topic, partition, count in (("raw", 0, 2), ("raw", 1, 2), ("mid", 0, 2), ("in", 0, 1)):
+            for _ in range(count):
+                self.log.append(topic, partition, b"")
+        self.commit("first", "raw", 2, 2)
+        self.commit("second", "mid", 2)
+        self.idle = IdleWriters(self.found._environment(None))
+        self.heard_ms = HEARD_MS
+
+    def commit(self, group: str, topic: str, *offsets: int) -> None:
+        self.log.commit(group, {(topic, at): Commit(offset, "") for at, offset in enumerate(offsets)})
+
+    def look(
+        self,
+        clock_ms: int = SILENT_MS,
+        *,
+        stop: int = 1,
+        end: int = 1,
+        at_end: bool = False,
+        origin: bool = False,
+    ) -> CaughtUp:
+        times = EventTimes(self.heard_ms)
+        if not origin:
+            times.writers[WRITER] = Writer(StreamTime(), self.heard_ms, 1, HOPS)
+        known = KnownTimes({"in/0": times}, 0)
+        bounds = {("in", 0): Bounds(0, end)}
+        return self.idle.find(known, {("in", 0): stop}, bounds, clock_ms, at_end=at_end)
+
+
+GONE, WAITED_FOR = {"in/0": (WRITER,)}, {"in/0": ()}
+
+
+def test_it_is_let_go_when_it_has_been_silent_for_long_enough() -> None:
+    assert Silent().look() == GONE
+    assert Silent().look(SILENT_MS - 1) == WAITED_FOR
+    assert Silent().look(HEARD_MS, at_end=True) == GONE, "no more input is expected"
+
+
+def test_what_nobody_republished_needs_no_commits() -> None:
+    assert Silent().look(origin=True) == {"in/0": (ORIGIN,)}
+    assert Silent().look(SILENT_MS - 1, origin=True) == WAITED_FOR
+
+
+def test_a_partition_that_is_not_read_to_its_end_says_nothing() -> None:
+    assert Silent().look(stop=1, end=2) == {}
+
+
+@pytest.mark.parametrize(
+    ("group", "offsets"), [("first", (1, 2)), ("first", (2, 1)), ("first", (1, 1)), ("second", (1,))]
+)
+def test_it_is_waited_for_while_any_republisher_is_behind_in_any_partition(
+    group: str, offsets: tuple[int, ...]
+) -> None:
+    silent = Silent()
+    topic = dict(HOPS)[group]
+    silent.commit(group, topic, *offsets)
+    assert silent.look() == silent.look(at_end=True) == WAITED_FOR
+    silent.commit(group, topic, *(2 for _ in offsets))
+    assert silent.look() == GONE
+
+
+def test_a_partition_without_a_commit_is_one_of_which_nothing_was_passed_on() -> None:
+    silent = Silent()
+    silent.log.delete_group("first")
+    silent.commit("first", "raw", 2)
+    assert silent.look() == WAITED_FOR
+
+
+def test_a_republisher_without_any_commit_does_not_exist_any_more() -> None:
+    silent = Silent()
+    silent.log.delete_group("first")
+    assert silent.look() == GONE
+
+
+def test_a_topic_that_is_gone_holds_nothing_back() -> None:
+    silent = Silent()
+    silent.commit("second", "mid", 0)
+    silent.log.delete("mid")
+    assert silent.look() == GONE
+
+
+def test_only_what_was_there_when_it_fell_silent_has_to_be_passed_on() -> None:
+    """Else a topic into which others write all the time would hold it back for ever."""
+    silent = Silent()
+    silent.commit("first", "raw", 1, 2)
+    assert silent.look() == WAITED_FOR
+    silent.log.append("raw", 0, b"later")
+    silent.commit("first", "raw", 2, 2)
+    assert silent.look() == GONE
+
+
+def test_the_second_is_asked_for_what_is_there_when_the_first_has_finished() -> None:
+    silent = Silent()
+    silent.commit("first", "raw", 1, 2)
+    assert silent.look() == WAITED_FOR
+    silent.log.append("mid", 0, b"what the first has passed on last")
+    silent.commit("first", "raw", 2, 2)
+    assert silent.look() == WAITED_FOR
+    silent.commit("second", "mid", 3)
+    assert silent.look() == GONE
+
+
+def test_what_was_passed_on_last_may_have_arrived_meanwhile() -> None:
+    """Republishers have committed; what they published before that is in the partition by now, and not yet read."""
+    silent = Silent()
+    silent.log.append("in", 0, b"what was on its way")
+    assert silent.look(stop=1, end=1) == WAITED_FOR
+
+
+def test_who_was_heard_of_again_has_to_be_silent_once_more_and_is_asked_anew() -> None:
+    silent = Silent()
+    assert silent.look() == GONE
+    silent.heard_ms += 60_000
+    assert silent.look(SILENT_MS + 1_000) == WAITED_FOR
+    silent.log.append("raw", 1, b"more")
+    assert silent.look(SILENT_MS + 60_000) == WAITED_FOR
+    silent.commit("first", "raw", 2, 3)
+    assert silent.look(SILENT_MS + 60_000) == GONE

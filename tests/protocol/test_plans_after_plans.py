@@ -1,0 +1,289 @@
+"""Goal: what a plan has to know of the past, each plan after it knows, too, until it is done.
+
+Method: a plan in which everything is set, by hand; then each kind of plan that can come after it. Also what the next batch
+reads, for each thing that may still have to be done first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
+from sqe_chain.protocol.closes import Closes
+from sqe_chain.protocol.cutting import Part, ends_silence, next_part
+from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, Reached, StageLayout, Unfinished
+from sqe_chain.protocol.planning import announcement_plan, batch_plan, birth_plan, layout_plan
+from sqe_chain.protocol.settings import RebuildSpec
+from sqe_chain.replays.marks import PartitionMarks
+from sqe_chain.segment.event_times import EventTimes, Frontier, WaitingUnits
+from sqe_chain.segment.exclusion import Exclusion
+from sqe_chain.segment.results import PartitionEnd, Report
+from sqe_chain.segment.states import Claim
+
+CLAIM = Claim(9, "run")
+ONE, TWO = ("t", 0), ("t", 1)
+TOPIC_ID = bytes(16)
+
+
+def planned(partition: int, start: int, stop: int, last: int = -1) -> PlannedRange:
+    return PlannedRange("t", TOPIC_ID.hex(), partition, start, stop, last, 1, 5, 77)
+
+
+REST = Unfinished(3, (planned(0, 4, 6), planned(1, 4, 7)), (Exclusion("t", 0, 5, "skip", "E", "text"),))
+FRONTIER = WaitingUnits(2, Frontier(10, "t", 0))
+
+
+def last_plan(**changes: Any) -> Plan:
+    """Counted up to 4 in one partition and 2 in the other, after a rebuild: more was published."""
+    plan = Plan(
+        7,
+        "",
+        "six",
+        8,
+        "older",
+        1_000,
+        Layout(2, {"s": StageLayout(0, 1, "f")}, {}, {"t": (TOPIC_ID.hex(), 2)}, gone=("old",)),
+        (planned(0, 1, 4, 3), planned(1, 1, 2, 1)),
+        {f"t/{number}": PartitionMarks("t", TOPIC_ID, number) for number in (0, 1)},
+        silent=True,
+        silent_until={"t/0": 4, "t/1": 4},
+        unfinished=REST,
+        attempt=5,
+        published_until={"t/0": 4, "t/1": 9},
+        times={f"t/{number}": EventTimes(number) for number in (0, 1)},
+        waiting={"s/0": FRONTIER},
+        shuffled=True,
+        reached=Reached({"t/0": EventTimes(50)}, {"s/0": FRONTIER}, 40),
+        ticked_ms=30,
+        timers={"s/0": 90},
+        closes=Closes((5,), {"t/0": (4,), "t/1": (2,)}, 1, 1),
+    )
+    return replace(plan, **changes).with_id()
+
+
+LAST = last_plan()
+SPEC = RebuildSpec(
+    5,
+    {},
+    {ONE: 4, TWO: 4},
+    {"t/0": 4, "t/1": 4},
+    REST,
+    {"t/1": 9},
+    LAST.reached,
+    replace(LAST.closes, done=0),
+)
+
+
+def batch_after(
+    last: Plan, stops: Mapping[TopicPartition, int], spec: RebuildSpec | None = None, **part: Any
+) -> Plan:
+    ranges = tuple(replace(one, start=one.stop, stop=stops[one.tp]) for one in last.ranges)
+    ends = [PartitionEnd(*one.tp, last.marks[f"t/{one.partition}"]) for one in ranges if one.start < one.stop]
+    plan = batch_plan(last, CLAIM, Part(ranges, dict(stops), **part), Report(ends), (), spec, shuffled=True)
+    return Plan.from_bytes(plan.to_bytes())
+
+
+def test_a_plan_by_which_partitions_enter_keeps_all_that_is_still_to_do() -> None:
+    infos = {"t": TopicInfo("t", TOPIC_ID, 3)}
+    starts = {("t", 2): (0, False)}
+    plan = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, None)
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    for name in (
+        "silent_until",
+        "unfinished",
+        "published_until",
+        "times",
+        "waiting",
+        "shuffled",
+        "reached",
+        "ticked_ms",
+        "timers",
+        "closes",
+    ):
+        assert getattr(plan, name) == getattr(LAST, name), name
+    assert (plan.number, plan.previous_id, plan.epoch, plan.run_id) == (8, LAST.plan_id, 9, "run")
+    assert plan.next_offsets() == {ONE: 4, TWO: 2, ("t", 2): 0}
+    assert [one.last_offset for one in plan.ranges] == [3, 1, -1], "the last records that were read"
+    assert plan.empty
+    assert plan.attempt == -1, "the flow itself seals it"
+    again = layout_plan(LAST, LAST.ranges, CLAIM, 2_000, LAST.layout, infos, starts, SPEC)
+    assert again.attempt == 5
+
+
+def test_what_was_read_of_a_topic_that_was_created_again_leaves_the_plan_and_what_is_known_of_it_too() -> (
+    None
+):
+    new_id = bytes(15) + b"1"
+    infos = {"t": TopicInfo("t", new_id, 1)}
+    marked = {name: one.copy() for name, one in LAST.marks.items()}
+    marked["t/0"].accept_raw(3)
+    last = last_plan(marks=marked)
+    plan = layout_plan(last, (), CLAIM, 2_000, last.layout, infos, {ONE: (0, False)})
+    assert plan.layout.gone == ("old", "t"), "a rebuild has to know; also of the topic before"
+    assert len(plan.marks["t/0"]) == 0
+    assert plan.marks["t/0"].topic_id == new_id
+    assert plan.times == {}
+    assert plan.closes.stops == {}
+
+
+def test_the_first_plan_of_a_rebuild_takes_up_what_it_is_told() -> None:
+    flow = Flow("f", state_partitions=2)
+    flow.source("t", lambda value: value, raw=True)
+    infos = {"t": TopicInfo("t", TOPIC_ID, 2)}
+    starts = {ONE: (2, True), TWO: (0, False)}
+    plan = birth_plan(flow, CLAIM, 1, infos, starts, SPEC)
+    assert (plan.number, plan.attempt, plan.silent_until, plan.unfinished) == (5, 5, SPEC.silent_until, REST)
+    assert (plan.published_until, plan.reached, plan.closes) == ({"t/1": 9}, LAST.reached, SPEC.closes)
+    assert plan.layout.starts == {"t/0": 2}
+    assert [plan.marks[name].entered_in_middle for name in ("t/0", "t/1")] == [True, False]
+    assert birth_plan(flow, CLAIM, 1, infos, starts).attempt == -1
+
+
+def test_a_silent_batch_keeps_what_comes_after_the_silence() -> None:
+    plan = batch_after(LAST, {ONE: 4, TWO: 3}, silent=True)
+    for name in ("silent_until", "unfinished", "reached", "closes", "ticked_ms"):
+        assert getattr(plan, name) == getattr(LAST, name), name
+    assert plan.silent
+    assert plan.published_until == {"t/1": 9}, "the first partition has passed what receivers have"
+
+
+def test_the_last_silent_batch_goes_on_from_where_event_time_had_come_when_it_was_published() -> None:
+    last = last_plan(silent_until={"t/1": 4})
+    plan = batch_after(last, {ONE: 4, TWO: 4}, silent=True)
+    assert last.reached is not None
+    assert plan.times == last.reached.times
+    assert batch_after(last, {ONE: 4, TWO: 3}, silent=True).times == last.times
+
+
+def test_a_batch_that_is_published_ends_the_silence_and_keeps_the_batch_that_is_due() -> None:
+    last = last_plan(silent=False, silent_until={})
+    plan = batch_after(last, {ONE: 4, TWO: 3})
+    assert (plan.silent, plan.silent_until, plan.reached) == (False, {}, None)
+    assert plan.unfinished == REST
+    assert plan.attempt == -1
+    assert batch_after(last, {ONE: 4, TWO: 3}, SPEC, silent=True).attempt == 5
+
+
+def test_the_batch_that_was_due_is_due_no_more() -> None:
+    assert batch_after(last_plan(silent_until={}), {ONE: 6, TWO: 7}, due=REST).unfinished is None
+
+
+@pytest.mark.parametrize(("stop", "known"), [(8, {"t/1": 9}), (9, {}), (10, {})])
+def test_receivers_are_ahead_until_a_batch_reaches_what_they_have(stop: int, known: dict[str, int]) -> None:
+    last = last_plan(silent_until={}, unfinished=None, published_until={"t/1": 9})
+    assert batch_after(last, {ONE: 4, TWO: stop}).published_until == known
+
+
+def test_an_idle_partition_keeps_its_last_record() -> None:
+    plan = batch_after(LAST, {ONE: 4, TWO: 3}, silent=True)
+    assert plan.ends()[ONE] == replace(LAST.ends()[ONE], start=4)
+
+
+def test_the_clock_of_timers_goes_on_only_where_they_fire() -> None:
+    assert batch_after(LAST, {ONE: 4, TWO: 3}, silent=True).ticked_ms == 30
+    assert batch_after(LAST, {ONE: 4, TWO: 3}, silent=True, tick_ms=35).ticked_ms == 35
+
+
+def test_an_announcement_reads_nothing_and_forgets_nothing() -> None:
+    last = last_plan(silent_until={}, unfinished=None)
+    plan = announcement_plan(last, CLAIM, 2_000, {"s": ("ab", "")})
+    for name in ("times", "waiting", "shuffled", "ticked_ms", "timers", "closes", "marks", "layout"):
+        assert getattr(plan, name) == getattr(last, name), name
+    assert plan.empty
+    assert plan.next_offsets() == last.next_offsets()
+    assert plan.announced == {"s": ("ab", "")}
+
+
+@pytest.mark.parametrize(
+    "change", [{"closing": True}, {"caught_up": {"t/0": ("w",)}}, {"ranges": (planned(0, 1, 2),)}]
+)
+def test_a_plan_is_empty_only_if_it_reads_releases_and_closes_nothing(change: dict[str, Any]) -> None:
+    empty = last_plan(ranges=(planned(0, 4, 4), planned(1, 2, 2)))
+    assert empty.empty
+    assert not replace(empty, **change).empty
+
+
+def test_the_id_of_a_plan_is_that_of_its_history_too() -> None:
+    assert last_plan(previous_id="other").plan_id != LAST.plan_id
+
+
+# --- what the next batch reads --------------------------------------------------------------------------
+
+THERE = {ONE: Bounds(0, 100), TWO: Bounds(0, 100)}
+
+
+def next_after(spec: RebuildSpec | None = None, limit: int = 1_000, **changes: Any) -> Part:
+    return next_part(last_plan(**({"closes": Closes()} | changes)), THERE, limit, spec=spec)
+
+
+def test_as_long_as_any_partition_lags_behind_what_was_published_it_is_read_first_and_alone() -> None:
+    part = next_after()
+    assert part.silent
+    assert part.stops == {ONE: 4, TWO: 4}, "one has nothing to read, the other no more than was published"
+    assert part.due is None
+    assert next_after(limit=1).stops == {ONE: 4, TWO: 3}
+
+
+def test_then_the_batch_that_was_begun_as_it_was_sealed() -> None:
+    part = next_after(
+        silent_until={"t/0": 4}, unfinished=replace(REST, ranges=(planned(0, 4, 6), planned(1, 2, 7)))
+    )
+    assert not part.silent
+    assert part.stops == {ONE: 6, TWO: 7}
+    assert part.due is not None
+    assert part.left_out == REST.exclusions
+    assert (
+        next_after(
+            silent_until={}, limit=1, unfinished=replace(REST, ranges=(planned(0, 4, 6), planned(1, 2, 7)))
+        ).stops
+        == part.stops
+    )
+
+
+def test_after_a_rewind_what_comes_before_it_is_published_and_no_more() -> None:
+    """One partition is where the batch begins, and waits for the other."""
+    part = next_after(silent_until={})
+    assert (part.stops, part.silent, part.due) == ({ONE: 4, TWO: 4}, False, None)
+
+
+def test_then_whatever_is_there() -> None:
+    part = next_after(silent_until={}, unfinished=None)
+    assert (part.stops, part.silent, part.due, part.left_out) == ({ONE: 100, TWO: 100}, False, None, ())
+
+
+def test_a_rebuild_reads_whatever_is_there_in_silence() -> None:
+    part = next_after(SPEC, silent_until={})
+    assert (part.stops, part.silent) == ({ONE: 100, TWO: 100}, True)
+
+
+def test_batches_end_where_windows_were_closed_and_then_they_are_closed_again() -> None:
+    closes = Closes((5, 9), {"t/0": (4, 8), "t/1": (3, 9)}, done=0, published=0)
+    before = next_after(silent_until={}, unfinished=None, closes=closes)
+    assert (before.stops, before.closing) == ({ONE: 4, TWO: 3}, None)
+    there = (planned(0, 1, 4), planned(1, 1, 3))
+    for done, published, silent in ((0, 0, False), (0, 1, True), (0, 2, True)):
+        again = next_after(
+            silent_until={},
+            unfinished=None,
+            ranges=there,
+            closes=replace(closes, done=done, published=published),
+        )
+        assert again.closing is not None
+        assert (again.closing.number, again.closing.event_ms, again.silent) == (1, 5, silent)
+    after = next_after(silent_until={}, unfinished=None, ranges=there, closes=replace(closes, done=1))
+    assert (after.stops, after.closing) == ({ONE: 8, TWO: 9}, None)
+
+
+@pytest.mark.parametrize(
+    ("stops", "ends"), [({ONE: 4, TWO: 3}, False), ({ONE: 4, TWO: 4}, True), ({ONE: 9, TWO: 9}, True)]
+)
+def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
+    stops: dict[TopicPartition, int], *, ends: bool
+) -> None:
+    assert ends_silence(LAST, stops, silent=True) == ends
+    assert not ends_silence(LAST, stops, silent=False)

@@ -1,0 +1,99 @@
+"""Every mutant can be put into the package, names what kills it, and has been judged as it is; the page says what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.__main__ import main, sample
+from tests.mutants.catalogue import ALL, CATALOGUE
+from tests.mutants.injection import TREE, misplaced
+from tests.mutants.ledger import BY_TESTS, PAGE, Judgement, gaps, page_with, read_ledger, table
+from tests.mutants.mutant import Mutant, mutant
+
+KILLS = "tests/unit/test_chain.py::test_epochs_are_stored_plus_one"
+
+
+def judged(
+    one: Mutant, killed_by: str | None = "tests/unit/test_x.py::test_y", seconds: float = 1.0
+) -> Judgement:
+    return Judgement(one.name, one.digest, BY_TESTS, killed_by, seconds, "python -m pytest", "abc")
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_every_text_stands_where_it_is_replaced_and_what_comes_of_it_compiles(one: Mutant) -> None:
+    assert misplaced(one) == []
+
+
+def test_every_mutant_has_a_name_of_its_own_and_says_what_kills_it() -> None:
+    assert len({one.name for one in ALL}) == len(ALL)
+    assert [one.name for one in ALL if not one.tests and not one.schedules] == []
+    named = {test for one in ALL for test in one.tests}
+    assert [test for test in sorted(named) if "::" not in test] == [], "single tests, not files"
+
+
+def test_the_tests_that_are_named_are_there() -> None:
+    texts: dict[str, str] = {}
+    missing = []
+    for test in {test for one in ALL for test in one.tests}:
+        file, _, name = test.partition("::")
+        text = texts.setdefault(file, Path(TREE, file).read_text())
+        if f"def {name.partition('[')[0].rpartition('::')[2]}(" not in text:
+            missing.append(test)
+    assert sorted(missing) == []
+
+
+def test_all_of_them_have_been_judged_and_none_survived() -> None:
+    assert gaps(read_ledger(), ALL) == [], "run make mutants"
+
+
+def test_the_page_has_the_tables_of_the_ledger() -> None:
+    known, page = read_ledger(), PAGE.read_text()
+    tables = {subject: table(own, known) for subject, own in CATALOGUE.items()}
+    assert page_with(page, tables) == page, "run make mutants, or python -m tests.mutants --tables"
+
+
+def test_a_sample_changes_with_the_commit_and_keeps_to_its_time() -> None:
+    known = {(one.name, BY_TESTS): judged(one, seconds=4.0) for one in ALL}
+    chosen = {commit: sample(6, 30.0, commit, known) for commit in ("a", "b")}
+    assert chosen["a"] != chosen["b"]
+    assert chosen["a"] == sample(6, 30.0, "a", known)
+    assert len(chosen["a"]) == 6
+    assert len(sample(6, 9.0, "a", known)) == 2
+    assert sample(6, 30.0, "a", {}) == [], "of what was never judged nobody knows how long it takes"
+
+
+def test_what_was_changed_since_or_survived_has_to_be_judged_again() -> None:
+    one = mutant("one", ("chain.py", "new", "old"), tests=("tests/x.py::test_y",))
+    other = mutant("one", ("chain.py", "new", "other"), tests=("tests/x.py::test_y",))
+    assert gaps({("one", BY_TESTS): judged(one)}, [one]) == []
+    assert gaps({("one", BY_TESTS): judged(one)}, [other]) == ["one: not judged by tests as it is now"]
+    assert gaps({("one", BY_TESTS): judged(one, None)}, [one]) == ["one: survived tests"]
+    assert gaps({}, [one]) == ["one: not judged by tests as it is now"]
+
+
+def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "return 0 if leader_epoch is None or leader_epoch < 0 else leader_epoch + 1"
+    killed = mutant("no epoch is one", ("chain.py", text, "return leader_epoch or 0"), tests=(KILLS,))
+    kept = mutant(
+        "other words", ("chain.py", "As error texts name it.", "As errors name it."), tests=(KILLS,)
+    )
+    monkeypatch.setattr("tests.mutants.__main__.CATALOGUE", {"some": (killed, kept)})
+    monkeypatch.setattr("tests.mutants.__main__.write", lambda _: None)
+    assert main([]) == 1
+    told = capsys.readouterr().out
+    assert f"no epoch is one: {KILLS}" in told
+    assert "other words: SURVIVED" in told
+    assert told.endswith("1 survived\n  other words (tests)\n")
+
+
+def test_a_text_that_is_gone_fails_the_build(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gone = mutant("a text that is gone", ("chain.py", "no such text", ""), tests=(KILLS,))
+    monkeypatch.setattr("tests.mutants.__main__.CATALOGUE", {"some": (gone,)})
+    assert main([]) == 1
+    assert "stands there 0 times" in capsys.readouterr().out
