@@ -14,6 +14,7 @@ from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
 from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink
+from sqe_chain.tables.addresses import MEMORY, directory_at
 from sqe_chain.tables.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -49,6 +50,19 @@ class IngestKind(StageKind):
     replaces: bool = False
     max_row_bytes: int = 16 * 1024 * 1024
 
+    def __getstate__(self) -> dict[str, object]:
+        """Refuse to be sent to another process, which would have a table of its own.
+
+        Raises:
+            ConfigurationError: the table is in memory.
+        """
+        if self.address.startswith(MEMORY):
+            raise ConfigurationError(
+                f"table {self.table!r} is at {self.address}, in the memory of this process, and other processes would have one each: "
+                "give it a directory (at=), or run the flow in one process"
+            )
+        return self.__dict__
+
     @property
     def sink(self) -> Sink:
         """See `StageKind`.
@@ -57,13 +71,13 @@ class IngestKind(StageKind):
             ConfigurationError: a package is missing.
         """
         try:
-            from sqe_chain.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
             from sqe_chain.tables.sink import TableSink  # noqa: PLC0415 - a driver
+
+            directory = directory_at(self.address, self.options)
         except ImportError as error:
             raise ConfigurationError(
                 f"table {self.table!r}: {error}; install sqe-chain with its tables: pip install 'sqe-chain[tables]'"
             ) from error
-        directory = TableDirectory(self.address, self.options)
         return TableSink(directory, self.schema, self.table, self.version, self.replaces)
 
     def check(self, where: str, *, dead_letters: bool) -> None:

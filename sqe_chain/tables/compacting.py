@@ -16,7 +16,7 @@ from sqe_chain.errors import Unavailable
 from sqe_chain.tables.arrow import PARTITION, SEQUENCE, file_schema
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.contents import chunks_of
-from sqe_chain.tables.directory import Conflict, StoredFile, TableDirectory
+from sqe_chain.tables.engine import Conflict, Directory, StoredFile
 from sqe_chain.tables.files import chunk_id_in, chunks_in, compacted_name, files_of
 from sqe_chain.tables.memtable import Flushed, newest
 from sqe_chain.tables.schema import TableSchema
@@ -39,7 +39,7 @@ class Compaction:
     rows_left_out: int
 
 
-def compact(directory: TableDirectory, schema: TableSchema, least_files: int) -> Compaction:
+def compact(directory: Directory, schema: TableSchema, least_files: int) -> Compaction:
     """Compact each state partition by a commit of its own; arguments and errors as `Table.compact`."""
     before, left_out = _files(directory), 0
     for part in sorted({one.part for one in before}):
@@ -47,12 +47,12 @@ def compact(directory: TableDirectory, schema: TableSchema, least_files: int) ->
     return Compaction(len(before), len(_files(directory)), left_out)
 
 
-def _files(directory: TableDirectory) -> list[StoredFile]:
+def _files(directory: Directory) -> list[StoredFile]:
     snapshot = directory.snapshot()
     return [] if snapshot is None else snapshot.files()
 
 
-def _compact_part(directory: TableDirectory, schema: TableSchema, part: int, least_files: int) -> int:
+def _compact_part(directory: Directory, schema: TableSchema, part: int, least_files: int) -> int:
     """Compact one state partition; returns how many rows were left out."""
     for _ in range(_ROUNDS):
         snapshot = directory.snapshot()
@@ -79,7 +79,7 @@ def _compact_part(directory: TableDirectory, schema: TableSchema, part: int, lea
     raise Unavailable(f"{directory}: other compactions are at work all the time")
 
 
-def _merged(directory: TableDirectory, schema: TableSchema, files: Sequence[StoredFile]) -> Flushed:
+def _merged(directory: Directory, schema: TableSchema, files: Sequence[StoredFile]) -> Flushed:
     """The latest rows of files, sorted, with the sequence numbers that they have."""
     wanted = file_schema(schema)
     pieces = []
@@ -111,7 +111,7 @@ def aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
 
 
 def _put(
-    directory: TableDirectory, merged: Flushed, files: Sequence[StoredFile], schema: TableSchema, part: int
+    directory: Directory, merged: Flushed, files: Sequence[StoredFile], schema: TableSchema, part: int
 ) -> list[StoredFile]:
     """Write the merged rows; nobody sees them before the commit."""
     old = [one for file in files for one in _chunks(directory, file)]
@@ -139,7 +139,7 @@ def _put(
     return added
 
 
-def _chunks(directory: TableDirectory, file: StoredFile) -> list[ChunkInfo]:
+def _chunks(directory: Directory, file: StoredFile) -> list[ChunkInfo]:
     with directory.open_file(file.path) as opened:
         found = chunks_in(pq.read_metadata(opened))
     own = chunk_id_in(file.path)

@@ -28,40 +28,13 @@ from deltalake.transaction import AddAction, RemoveAction
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
 from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
+from sqe_chain.tables.engine import MARK, Conflict, StoredFile
 from sqe_chain.tables.files import chunk_id_in, chunks_in
 
-MARK: Final = "sqe-chain"
-"""In the commits of this library."""
 HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """What other programs may do: it changes no rows."""
 _TRIES: Final = 100
 _DRAFT: Final = ".part"
-
-
-class Conflict(Exception):
-    """Another commit has set one of the markers, or has removed one of the files, since the snapshot was taken."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFile:
-    """A file of a table.
-
-    Attributes:
-        path: from the table's directory on.
-        size: bytes.
-        part: state partition.
-        statistics: of its columns, as Delta's log has them: numRecords, minValues, maxValues, nullCount.
-    """
-
-    path: str
-    size: int
-    part: int
-    statistics: str
-
-    @property
-    def rows(self) -> int:
-        """How many rows it has."""
-        return int(json.loads(self.statistics)["numRecords"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +177,9 @@ class TableDirectory:
         fields = Schema.from_arrow(pa.schema(columns)).fields
         properties = CommitProperties(custom_metadata={MARK: "columns"}, max_commit_retries=_TRIES)
         with self._mapped():
-            snapshot._table.alter.add_columns(fields, commit_properties=properties)  # noqa: SLF001 - of this module
+            # Opened again: this moves a table on to the newest version, and a snapshot has to stay as it is.
+            table = DeltaTable(self.address, version=snapshot.version, storage_options=self._options or None)
+            table.alter.add_columns(fields, commit_properties=properties)
         self._settle(snapshot.version)
 
     def put(self, path: str, data: bytes) -> None:
@@ -260,18 +235,16 @@ class TableDirectory:
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
-    ) -> int:
+    ) -> None:
         """Add and remove files and set markers, all in one step. When it returns it stays, whatever crashes.
 
         Args:
             snapshot: on which it was decided.
             markers: to set.
             added: files that were `put`.
-            removed: files of the snapshot.
+            removed: files of the snapshot. That another commit has removed one of them meanwhile is no conflict: who removes files
+                needs a marker for it.
             what: what is done, for the table's history.
-
-        Returns:
-            A version at or after the commit.
 
         Raises:
             Conflict: nothing was done.
@@ -300,7 +273,6 @@ class TableDirectory:
                 ),
             )
         self._settle(before + 1)
-        return int(table.version())
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """Delete files that no version of the last hours needs; returns their paths.

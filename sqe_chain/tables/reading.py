@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.partitioner import partition_of
+from sqe_chain.tables.addresses import directory_at
 from sqe_chain.tables.arrow import PARTITION, SEQUENCE
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.columns import Column
 from sqe_chain.tables.compacting import Compaction, aligned, compact
-from sqe_chain.tables.directory import Snapshot, StoredFile, TableDirectory
+from sqe_chain.tables.engine import Directory, Snapshot, StoredFile
 from sqe_chain.tables.files import chunk_id_in, chunks_in
 from sqe_chain.tables.memtable import newest
 from sqe_chain.tables.pruning import Bounds, group_may_hold, may_hold, within
@@ -72,7 +73,7 @@ def open_table(address: str, options: Mapping[str, str] | None = None) -> Table:
         ConfigurationError: there is no table that `ingest` has written.
         Unavailable: no answer.
     """
-    found = Table(TableDirectory(address, options))
+    found = Table(directory_at(address, options))
     found.schema()  # to fail now
     return found
 
@@ -84,7 +85,7 @@ class Table:
         directory: where it lives.
     """
 
-    def __init__(self, directory: TableDirectory) -> None:
+    def __init__(self, directory: Directory) -> None:
         self._directory = directory
 
     def __repr__(self) -> str:
@@ -310,7 +311,7 @@ def _partitions(snapshot: Snapshot) -> int:
     return int(json.loads(snapshot.description)["sqe-chain"]["state_partitions"])
 
 
-def _schema_in(snapshot: Snapshot, directory: TableDirectory) -> TableSchema:
+def _schema_in(snapshot: Snapshot, directory: Directory) -> TableSchema:
     try:
         told = json.loads(snapshot.description)["sqe-chain"]
     except (ValueError, KeyError, TypeError):

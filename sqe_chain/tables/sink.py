@@ -24,7 +24,7 @@ from sqe_chain.errors import Superseded, TableAltered, TableInconsistent, Unavai
 from sqe_chain.ports.sink import Flush, SinkClaim, SinkState
 from sqe_chain.tables.arrow import PARTITION, table_schema
 from sqe_chain.tables.chunk import ChunkIndex, chunk_id
-from sqe_chain.tables.directory import Conflict, Snapshot, StoredFile, TableDirectory
+from sqe_chain.tables.engine import Conflict, Directory, Snapshot, StoredFile
 from sqe_chain.tables.files import TableFile, name_of
 from sqe_chain.tables.schema import TableSchema
 
@@ -49,7 +49,7 @@ class TableSink:
         replaces: rows are meant to replace what is there: no chunk is skipped.
     """
 
-    directory: TableDirectory
+    directory: Directory
     schema: TableSchema
     table: str
     version: int = 0
@@ -101,7 +101,7 @@ class TableSink:
             number = snapshot.marker(names.number)
             if number is not None and number >= flush.number:
                 self._check_same_plan(snapshot, names, number, flush)
-                return 0, _known(snapshot, number, snapshot.version)
+                return 0, _known(snapshot, number)
             self._check_number(snapshot, names, flush.known)
             added = self._put(flush, files)
             markers = {
@@ -111,10 +111,10 @@ class TableSink:
                 names.run: word(flush.run_id),
             }
             try:
-                version = self.directory.commit(snapshot, markers, added, what=f"plan {flush.number}")
+                self.directory.commit(snapshot, markers, added, what=f"plan {flush.number}")
             except Conflict:
                 continue  # look again: this plan is there by now, or a newer run is, or the columns are others
-            return sum(file.rows for file in files), _known(snapshot, flush.number, version)
+            return sum(file.rows for file in files), _known(snapshot, flush.number)
         raise Unavailable(f"{self.directory}: others commit to it all the time")
 
     # ------------------------------------------------------------------ files
@@ -340,8 +340,9 @@ def word(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def _known(snapshot: Snapshot, number: int, version: int) -> bytes:
-    return json.dumps({"plan": number, "table": snapshot.table_id, "version": version}).encode()
+def _known(snapshot: Snapshot, number: int) -> bytes:
+    """What the store keeps. The version is the one that was looked at, not the one of the commit: between them another program may have written."""
+    return json.dumps({"plan": number, "table": snapshot.table_id, "version": snapshot.version}).encode()
 
 
 def _version_of(known: Iterable[bytes | None]) -> int | None:

@@ -265,6 +265,92 @@ DEFECTS: Final = (
             "        source = 0, topic, partition, offset\n",
         ),
     ),
+    defect(
+        "the header of a table's state partition is written before its rows",
+        (
+            "segment/flushing.py",
+            "    added, remembered = sink.flush(\n",
+            (
+                "    persist(store, transition, plan_id, stage, part, [], before)\n"
+                "    added, remembered = sink.flush(\n"
+            ),
+        ),
+        (
+            "segment/flushing.py",
+            "    persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)\n",
+            "    del remembered\n",
+        ),
+    ),
+    defect(
+        "a redo does not ask the table whether it has the rows of the plan",
+        (
+            "tables/sink.py",
+            "            if number is not None and number >= flush.number:\n",
+            "            if False:\n",
+        ),
+        (
+            "tables/sink.py",
+            "        if expected is not None and (number is None or number < expected):\n",
+            "        if False:\n",
+        ),
+    ),
+    defect(
+        "rows are committed to a newer version of the table than the one that was looked at",
+        (
+            "tables/sink.py",
+            '                self.directory.commit(snapshot, markers, added, what=f"plan {flush.number}")\n',
+            '                self.directory.commit(self._opened(flush), markers, added, what=f"plan {flush.number}")\n',
+        ),
+    ),
+    defect(
+        "a run that claims a flow does not shut older runs out of its table",
+        (
+            "tables/sink.py",
+            "                markers |= {names.epoch: claim.epoch, names.run: word(claim.run_id)}\n",
+            "",
+        ),
+        ("tables/sink.py", "        if epoch < flush.epoch:\n", "        if False:\n"),
+    ),
+    defect(
+        "a table that went back in time is written on",
+        (
+            "tables/sink.py",
+            "        if expected is not None and (number is None or number < expected):\n",
+            "        if False:\n",
+        ),
+    ),
+    defect(
+        "a compaction brings back a row that a later one has replaced",
+        (
+            "tables/compacting.py",
+            '    order = pc.sort_indices(rows, sort_keys=[*keys, (SEQUENCE, "ascending")])\n',
+            '    order = pc.sort_indices(rows, sort_keys=[*keys, (SEQUENCE, "descending")])\n',
+        ),
+    ),
+    defect(
+        "of two compactions at once both succeed",
+        (
+            "tables/compacting.py",
+            "                {marker: (snapshot.marker(marker) or 0) + 1},\n",
+            "                {},\n",
+        ),
+    ),
+    defect(
+        "what a flow without stages published last is not published again after a crash",
+        (
+            "protocol/recover.py",
+            "        return [] if published else [last.number]\n",
+            "        return [] if published or last.files else [last.number]\n",
+        ),
+    ),
+    defect(
+        "rows of inputs on trial stay in the memtable",
+        (
+            "stages/ingest.py",
+            "                self._add(self._trial, run.chosen([index]))\n",
+            "                self._add(self._memtable, run.chosen([index]))\n",
+        ),
+    ),
 )
 """In the order of the table."""
 
