@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from sqe_chain.errors import LogLocked
+from sqe_chain.wal.segment import SECTOR
 
 
 @dataclass(slots=True)
@@ -21,8 +22,8 @@ class _File:
         _apply(self.content, at, data)
         self.writes.append((at, data))
 
-    def after_power_loss(self, choose: Callable[[int], int]) -> bytes:
-        """What was synced, and a part of what was written since, in its order."""
+    def after_power_loss(self, choose: Callable[[int], int], sector_is_there: Callable[[], bool]) -> bytes:
+        """What was synced, and a part of what was written since: in its order, without some sectors."""
         content = bytearray(self.synced)
         left = choose(sum(1 if data is None else len(data) for _, data in self.writes))
         for at, data in self.writes:
@@ -32,6 +33,11 @@ class _File:
             elif left and data is not None:
                 _apply(content, at, data[:left])
             left = max(0, left - size)
+        synced = self.synced.ljust(len(content), b"\0")
+        for at in range(0, len(content), SECTOR):
+            sector = slice(at, min(at + SECTOR, len(content)))
+            if content[sector] != synced[sector] and not sector_is_there():
+                content[sector] = synced[sector]
         return bytes(content)
 
 
@@ -74,16 +80,24 @@ class MemoryFiles:
         left.unlock()
         return left
 
-    def power_lost(self, choose: Callable[[int], int] = lambda _: 0) -> MemoryFiles:
+    def power_lost(
+        self,
+        choose: Callable[[int], int] = lambda _: 0,
+        sector_is_there: Callable[[], bool] = lambda: True,
+    ) -> MemoryFiles:
         """The directory after a loss of power: of what was not synced, the first part is there, however long.
 
         Args:
             choose: called with the length of what was not synced, for names once and then for each file; returns how much
                 of it is there. Without it, nothing is.
+            sector_is_there: called for each sector of that part; False: it was not written, and reads as it was before, or as zeros.
+                Disks write in any order.
         """
         kept = choose(len(self._moves))
         names = self._moves[kept - 1] if kept else self._durable
-        return MemoryFiles({name: file.after_power_loss(choose) for name, file in sorted(names.items())})
+        return MemoryFiles(
+            {name: file.after_power_loss(choose, sector_is_there) for name, file in sorted(names.items())}
+        )
 
     def lock(self) -> None:
         """See `Files.lock`."""

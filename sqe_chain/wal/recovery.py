@@ -18,6 +18,7 @@ from sqe_chain.wal.segment import (
     entries,
     groups,
     header_size,
+    is_partly_written,
     read_header,
 )
 
@@ -67,7 +68,7 @@ def recover(files: Files, wanted: Identity, *, accept_loss: bool) -> Recovered:
     if position is None:
         begin = segments[0].base if segments else 0
         position = make_position(files, begin, begin)
-    sequences = _find_ends(files, segments) if segments else [0] * identity.partitions
+    sequences = _find_ends(files, segments, position.durable) if segments else [0] * identity.partitions
     segments, spare = _needed(segments, position)
     end = segments[-1].end if segments else position.published
     losses = _losses(segments, position, end, identity.losses)
@@ -100,8 +101,14 @@ def _identity(files: Files, wanted: Identity, segments: list[str]) -> Identity:
     return found
 
 
-def _find_ends(files: Files, segments: list[Segment]) -> list[int]:
-    """Find where the records of each segment end; returns the next sequence numbers."""
+def _find_ends(files: Files, segments: list[Segment], durable: int) -> list[int]:
+    """Find where the records of each segment end; returns the next sequence numbers.
+
+    Args:
+        files: the directory.
+        segments: in order, at least one.
+        durable: everything before this offset was certainly synced.
+    """
     for segment, following in pairwise(segments):
         if following.previous == (segment.epoch, segment.base):
             segment.end = following.previous_end
@@ -111,7 +118,7 @@ def _find_ends(files: Files, segments: list[Segment]) -> list[int]:
     # What can be read may be in the memory of the operating system alone. It must not be published, and then be lost
     # with the machine: its numbers would be given again.
     files.sync(segments[-1].name)
-    return _scan(files, segments[-1])
+    return _scan(files, segments[-1], durable)
 
 
 def _needed(segments: list[Segment], position: Position) -> tuple[list[Segment], list[Segment]]:
@@ -127,8 +134,14 @@ def _needed(segments: list[Segment], position: Position) -> tuple[list[Segment],
     return segments[first:], segments[:first]
 
 
-def _scan(files: Files, segment: Segment) -> list[int]:
-    """Read a segment to its end, and set that; returns the next sequence numbers."""
+def _scan(files: Files, segment: Segment, durable: int | None = None) -> list[int]:
+    """Read a segment to its end, and set that; returns the next sequence numbers.
+
+    Args:
+        files: the directory.
+        segment: any.
+        durable: of the last segment: everything before this offset was synced. What comes after may have been written in part.
+    """
     sequences, at = list(segment.sequences), header_size(len(segment.sequences))
     segment.end = segment.base
     try:
@@ -141,6 +154,10 @@ def _scan(files: Files, segment: Segment) -> list[int]:
             segment.end, at = found.first + found.count, found.after
     except TornTail:
         pass
+    except LogDamaged:
+        torn = durable is not None and segment.end >= durable and is_partly_written(files, segment, at)
+        if not torn:
+            raise
     segment.size = at
     return sequences
 

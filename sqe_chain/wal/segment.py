@@ -10,8 +10,9 @@ A group: `WALg` (4), size of its frames in bytes (4), number of records (4), off
 
 A group is acknowledged after it was synced, and the next one is written after that. So what was never acknowledged can only
 be at the end: the last group is cut off, as by a crash, and after it there is nothing, or zeros, which some file systems show
-after a loss of power. Everything else that is wrong was right once, and is damage. The mark at the end of a group, in which
-no byte is zero, tells the two apart.
+after a loss of power. Or a part in its middle is missing, for disks write sectors in any order: whole sectors that read as zeros.
+Everything else that is wrong was right once, and is damage. The mark at the end of a group, in which no byte is zero, tells the
+two apart.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ _GROUP_HEAD: Final = _GROUP.size + _CRC.size
 GROUP_OVERHEAD: Final = _GROUP_HEAD + len(_GROUP_END)
 """Bytes of a group beside its frames."""
 SUFFIX: Final = ".wal"
+SECTOR: Final = 512
+"""Bytes that a disk writes as a whole, at least, or not at all."""
 _READ_AHEAD: Final = 1 << 20
 
 
@@ -230,6 +233,25 @@ def _size_of(window: bytes) -> int:
     if len(window) < _GROUP_HEAD or not _head_is_sound(window, 0):
         return len(window)
     return int(_GROUP.unpack_from(window)[1]) + GROUP_OVERHEAD
+
+
+def is_partly_written(files: Files, segment: Segment, at: int) -> bool:
+    """Whether what remains of a file can be one group of which some sectors were never written: they read as zeros.
+
+    Args:
+        files: the directory.
+        segment: the last one.
+        at: where a group should begin.
+    """
+    rest = files.read(segment.name, at, files.size(segment.name) - at).rstrip(b"\0")
+    if len(rest) >= _GROUP_HEAD and _head_is_sound(rest, 0) and len(rest) > _size_of(rest):
+        return False  # another group follows, so this one was acknowledged
+    begin, bounds = 0, range(SECTOR - at % SECTOR, len(rest), SECTOR)
+    for end in bounds:
+        if not any(rest[begin:end]):
+            return True
+        begin = end
+    return False
 
 
 def _judge(files: Files, segment: Segment, at: int, until: int) -> None:

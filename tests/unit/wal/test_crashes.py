@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -32,6 +33,12 @@ ENDINGS: dict[str, Ending] = {
     "power lost, nothing unsynced is there": MemoryFiles.power_lost,
     "power lost, half is there": lambda files: files.power_lost(lambda most: most // 2),
     "power lost, almost all is there": lambda files: files.power_lost(lambda most: max(0, most - 1)),
+    "power lost, every other sector is there": lambda files: files.power_lost(
+        lambda most: most, cycle((False, True)).__next__
+    ),
+    "power lost, the others are there": lambda files: files.power_lost(
+        lambda most: most, cycle((True, False)).__next__
+    ),
     "power lost, anything is there": lambda files: files.power_lost(lambda most: ANYTHING.randint(0, most)),
 }
 GROUPS = (1, 3, 2, 5, 1, 1, 8, 2, 4, 1, 6, 3)

@@ -37,6 +37,9 @@ RECORDS = st.builds(
 )
 
 
+ROOMY = Limits(max_bytes=100_000, segment_bytes=10_000, max_record_bytes=5_000, group_bytes=5_000)
+
+
 def segments(files: MemoryFiles) -> list[str]:
     return sorted(name for name in files.names() if name.endswith(".wal"))
 
@@ -93,6 +96,59 @@ def test_a_tail_that_was_cut_anywhere_is_recognised() -> None:
                 assert (log.end, len(values(log))) == (whole, whole), length
                 assert log.append(Record(b"next", b"key")) == whole
                 assert values(log) == [b"value %d" % n for n in range(whole)] + [b"next"]
+
+
+def without_position(files: MemoryFiles) -> dict[str, bytes]:
+    """The files of a log that has not noted yet what was synced."""
+    return {name: content for name, content in files.contents().items() if name != "position"}
+
+
+def test_a_group_of_which_some_sectors_were_not_written_is_a_torn_tail() -> None:
+    """Disks write in any order: before a sync returns, the end of a group may be there, and its beginning or middle not."""
+    for filler in (1, 100, 300, 330, 480, 500):
+        files = MemoryFiles()
+        log = open_log(files, limits=ROOMY)
+        log.append(Record(b"x" * filler, b"key"))
+        (name,) = segments(files)
+        begin = files.size(name)
+        log.append(Record(b"y" * 700, b"key"))
+        contents = without_position(files)
+        sectors = range(begin - begin % 512, len(contents[name]), 512)
+        for missing in range(1, 1 << len(sectors)):
+            torn = bytearray(contents[name])
+            for index, at in enumerate(sectors):
+                if missing >> index & 1:
+                    first, end = max(at, begin), min(at + 512, len(torn))
+                    torn[first:end] = bytes(end - first)
+            with open_log(MemoryFiles({**contents, name: bytes(torn)})) as again:
+                assert values(again) == [b"x" * filler], (filler, missing)
+                assert again.append(Record(b"next", b"key")) == 1
+                assert values(again) == [b"x" * filler, b"next"]
+
+
+@pytest.mark.parametrize(
+    ("followed", "noted"),
+    [(True, False), (False, True), (False, False)],
+    ids=["followed", "noted", "neither"],
+)
+def test_sectors_that_are_zeros_after_they_were_synced_are_damage(followed: bool, noted: bool) -> None:
+    """If it is known that they were: by the position, or because another group follows."""
+    files = MemoryFiles()
+    log = open_log(files, limits=ROOMY)
+    log.append(Record(b"y" * 1_000, b"key"))
+    if followed:
+        log.append(Record(b"z", b"key"))
+    log.close()
+    contents = files.contents() if noted else without_position(files)
+    (name,) = segments(files)
+    changed = bytearray(contents[name])
+    changed[512:1_024] = bytes(512)
+    again = MemoryFiles({**contents, name: bytes(changed)})
+    if followed or noted:
+        with pytest.raises(LogDamaged, match="wrong checksum"):
+            open_log(again)
+    else:
+        assert open_log(again).end == 0
 
 
 def test_a_changed_bit_anywhere_is_an_error_and_nothing_is_skipped() -> None:
