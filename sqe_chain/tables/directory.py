@@ -30,6 +30,7 @@ from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.engine import MARK, Conflict, StoredFile
 from sqe_chain.tables.files import chunk_id_in, chunks_in
+from sqe_chain.tables.log_damage import damage_in
 
 HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """What other programs may do: it changes no rows."""
@@ -134,8 +135,12 @@ class TableDirectory:
 
         Raises:
             Unavailable: no answer.
-            TableAltered: a program has made it into something that this library cannot write.
+            TableAltered: a program has made it into something that this library cannot write, or its log is damaged.
+            ConfigurationError: it may not be read, or is a file.
         """
+        local = self.local
+        if local is not None and local.exists() and not local.is_dir():
+            raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
             try:
                 return Snapshot(DeltaTable(self.address, storage_options=self._options or None))
@@ -356,7 +361,13 @@ class TableDirectory:
         except PermissionError as error:
             raise ConfigurationError(f"{self}: {error}; the service needs to read and write there") from error
         except (DeltaError, OSError) as error:
-            raise Unavailable(f"{self}: {type(error).__name__}: {error}") from error
+            local = self.local
+            damage = damage_in(local) if local is not None and isinstance(error, DeltaError) else None
+            if damage is not None:  # which waiting does not repair
+                raise TableAltered(f"{self}: {damage}") from error
+            # Of what delta-rs says only the first line is for people.
+            text = str(error).partition("\n")[0]
+            raise Unavailable(f"{self}: {type(error).__name__}: {text}") from error
 
 
 def _sync_directory(path: Path) -> None:

@@ -227,7 +227,7 @@ class Table:
     # ------------------------------------------------------------------ small parts
 
     def _snapshot(self) -> Snapshot:
-        found = self._directory.snapshot()
+        found: Snapshot | None = self._directory.snapshot()
         if found is None:
             raise ConfigurationError(f"{self}: there is no table")
         return found

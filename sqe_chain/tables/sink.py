@@ -151,7 +151,7 @@ class TableSink:
 
     def _table(self, claim: SinkClaim) -> Snapshot:
         """The table, created if there was none, with all columns."""
-        snapshot = self.directory.snapshot()
+        snapshot: Snapshot | None = self.directory.snapshot()
         if snapshot is None:
             lost = [part for part, known in claim.known.items() if known is not None]
             if lost:
@@ -188,7 +188,7 @@ class TableSink:
         return {"partition_key": list(self.schema.partition_key), "row_key": list(self.schema.row_key)}
 
     def _opened(self, flush: Flush) -> Snapshot:
-        snapshot = self.directory.snapshot()
+        snapshot: Snapshot | None = self.directory.snapshot()
         if snapshot is None:
             raise TableInconsistent(
                 f"{self.directory}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"

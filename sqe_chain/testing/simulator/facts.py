@@ -220,8 +220,8 @@ def row_of_its_own(value: StringValue) -> str | None:
 
 
 def slot_of(unit: Unit) -> str:
-    """One of three."""
-    return str(int(unit.id.partition(".")[0]) % 3)
+    """One of two."""
+    return str(int(unit.id.partition(".")[0]) % 2)
 
 
 def row_id(value: StringValue) -> str:

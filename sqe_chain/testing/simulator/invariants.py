@@ -154,8 +154,8 @@ class Invariants:
             return
         if home.plan_id not in self._plans:
             self._check_plan(store, flow, home)
-            if self.table is not None:
-                self.table.sealed_epoch = home.epoch
+            if self.table is not None and flow == "totals" and home.number > 0:
+                self.table.on_seal(home.epoch)
         plan = self._plans[home.plan_id]
         if flow == "totals":
             if self._last is not None:

@@ -84,24 +84,18 @@ class _ScheduleGenerator(FactGenerator):
         """What happens to tables and files; and other functions, while nothing is unfinished."""
         world, more = self.world, self.more
         steps: list[Step] = []
-        if world.table and chance(more, 0.35):
+        hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
+        if world.table and chance(more, 0.4):  # rows of two plans, so that some replace others
             crash = ["table crash", more.randrange(6), more.choice(["before", "after"]), chance(more, 0.5)]
             other = ["table meanwhile", more.randrange(8), "before", False, [["compact", []]]]
-            faults = [crash] if chance(more, 0.4) else [other] if chance(more, 0.3) else []
-            steps += [["run", "totals", 1, []], ["compact", faults]]
+            faults = [crash] if chance(more, 0.4) else [other] if chance(more, 0.4) else []
+            again: list[Step] = [self.feed(world.origins()[0], more.choice([2, 4])), *hops]
+            steps += [["run", "totals", 1, []], *again, ["run", "totals", 1, []], ["compact", faults]]
         if world.table and chance(more, 0.1):
             steps.append(["vacuum"])
         if world.table and chance(more, 0.1):
-            hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
-            again = self.feed(world.origins()[0], 2)
-            steps += [
-                ["run", "totals", 1, []],
-                ["copy"],
-                again,
-                *hops,
-                ["run", "totals", 1, []],
-                ["table back"],
-            ]
+            again = [self.feed(world.origins()[0], 2), *hops]
+            steps += [["run", "totals", 1, []], ["copy"], *again, ["run", "totals", 1, []], ["table back"]]
         if world.files and chance(more, 0.5):
             steps.append(["file", more.choice(["rename", "copy"]), more.randrange(4)])
         if world.kind == "" and not world.view and chance(more, 0.04):

@@ -78,6 +78,17 @@ class TableChecks:
             self._require("order", sealed, f"{where}: {markers}, of a plan that nobody sealed")
             self._check_rows(snapshot, part, rows.get(part, ()), plan_id, where)
 
+    def on_seal(self, epoch: int) -> None:
+        """Check that a run which seals a plan has claimed the table before."""
+        self.sealed_epoch = epoch
+        snapshot = self._table.snapshot()
+        if self.is_back or snapshot is None:
+            return
+        for part in self._parts:
+            markers = markers_of(snapshot, "totals", part)
+            text = f"a run with epoch {epoch} has sealed a plan, and the table is at {markers}"
+            self._require("one writer", markers.epoch >= epoch, text)
+
     def on_header(self, part: int, header: Header, where: str) -> None:
         """Check that the table has what the header of a state partition says."""
         if self.is_back:
@@ -100,7 +111,8 @@ class TableChecks:
         plan_id: str | None,
         where: str,
     ) -> None:
-        wanted = self._expected[plan_id].rows.get(part, ()) if plan_id in self._expected else ()
+        expected = self._expected.get(plan_id or "")
+        wanted = expected.rows.get(part, ()) if expected is not None else ()
         wrong = difference(rows, wanted, compacted=is_compacted(snapshot, part))
         self._require("prefix", not wrong, f"{where}: {wrong}")
 

@@ -173,7 +173,7 @@ def extended_world(world: World, draw: random.Random) -> World:
     plain = world.kind == ""
     if world.kind != "windows" and chance(draw, 0.25 if plain else 0.12):
         table = draw.choice(("beside", "beside", "after")) if plain else "after"
-    replaced = chance(draw, 0.4)
+    replaced = chance(draw, 0.5)
     files = world.hops > 0 and world.recreated == "stop" and world.kind in {"", "sequences"}
     files = files and chance(draw, 0.15)
     json = not world.view and chance(draw, 0.12)

@@ -19,7 +19,8 @@ from deltalake import DeltaTable, write_deltalake
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent
 from sqe_chain.ports import Flush, SinkClaim, SinkState
 from sqe_chain.tables import TableSchema
-from sqe_chain.tables.directory import Conflict, TableDirectory
+from sqe_chain.tables.directory import TableDirectory
+from sqe_chain.tables.engine import Conflict
 from sqe_chain.tables.files import files_of
 from sqe_chain.tables.memtable import Memtable
 from sqe_chain.tables.reading import open_table
