@@ -86,10 +86,12 @@ class _ScheduleGenerator(FactGenerator):
         steps: list[Step] = []
         hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
         if world.table and chance(more, 0.4):  # rows of two plans, so that some replace others
-            crash = ["table crash", more.randrange(6), more.choice(["before", "after"]), chance(more, 0.5)]
-            other = ["table meanwhile", more.randrange(8), "before", False, [["compact", []]]]
-            faults = [crash] if chance(more, 0.4) else [other] if chance(more, 0.4) else []
             again: list[Step] = [self.feed(world.origins()[0], more.choice([2, 4])), *hops]
+            crash = ["table crash", more.randrange(6), more.choice(["before", "after"]), chance(more, 0.5)]
+            faults = [crash] if chance(more, 0.3) else []
+            if not faults and chance(more, 0.5):  # rows come, and another compaction, which knows of them
+                others = [self.feed(world.origins()[0], 2), *hops, ["run", "totals", 1, []], ["compact", []]]
+                faults = [["table meanwhile", more.randrange(1, 6), "before", False, others]]
             steps += [["run", "totals", 1, []], *again, ["run", "totals", 1, []], ["compact", faults]]
         if world.table and chance(more, 0.1):
             steps.append(["vacuum"])
