@@ -269,7 +269,11 @@ class Simulation(SimulatedSystem):
             if stage is None:
                 self._expected_errors[TableInconsistent] = self._roll_back_table_too
             else:  # what is in a table cannot be folded again: a newer copy of the store is found
-                self._expected_errors[StoreInconsistent] = partial(totals.roll_back, present)
+                self._expected_errors[StoreInconsistent] = partial(self._restore, present)
+
+    def _restore(self, copies: Mapping[str, StoreCopy]) -> None:
+        self.services["totals"].roll_back(copies)
+        self.invariants.reset_observations()
 
     def _roll_back_table_too(self) -> None:
         """The way out when store and table are of different moments: the table as it was then."""
