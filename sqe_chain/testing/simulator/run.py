@@ -55,6 +55,7 @@ class Simulation(SimulatedSystem):
         self.steps = schedule.steps
         self._copies: Mapping[str, StoreCopy] | None = None
         self._table_copy: TableCopy | None = None
+        self._changes: set[str] = set()
         self.rolled_back = False
         self._error_handled = False
 
@@ -392,11 +393,12 @@ class Simulation(SimulatedSystem):
             self.log.create_topic("extra", self.world.partitions)
             self._archive.add_topic("extra")
         old = totals.flow
+        self._changes.add(what)
         totals.flow = totals_of(
             self.world,
-            more_stages=what == "stages",
-            more_sources=what == "sources",
-            changed=self.model.changed,
+            more_stages="stages" in self._changes,
+            more_sources="sources" in self._changes,
+            changed="functions" in self._changes,
         )
         self.fired["other functions" if what == "functions" else f"code with more {what}"] += 1
         self._expected_errors[PlanMismatch] = partial(self._finish_with_old_code, old, totals.flow)
