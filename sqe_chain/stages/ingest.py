@@ -14,7 +14,7 @@ from sqe_chain.errors import ConfigurationError, FlowError, PoisonError
 from sqe_chain.flow.stage_kind import NOTHING, StageKind, StageTask, StageWork
 from sqe_chain.flow.units import Unit, UnitRun, number
 from sqe_chain.ports import Sink
-from sqe_chain.tables.addresses import max_key_bytes
+from sqe_chain.tables.addresses import in_memory, max_key_bytes
 from sqe_chain.tables.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -51,6 +51,19 @@ class IngestKind(StageKind):
     version: int = 0
     replaces: bool = False
     max_row_bytes: int = 16 * 1024 * 1024
+
+    def __getstate__(self) -> dict[str, object]:
+        """Refuse to be sent to another process, which would have a table of its own.
+
+        Raises:
+            ConfigurationError: the table is in memory.
+        """
+        if in_memory(self.address):
+            raise ConfigurationError(
+                f"table {self.table!r} is at {self.address}, in the memory of this process, and other processes would have one each: "
+                "give it a directory (at=), or run the flow in one process"
+            )
+        return self.__dict__
 
     @property
     def sink(self) -> Sink:

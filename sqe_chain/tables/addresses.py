@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 _CASSANDRA: Final = ("cassandra://", "cassandras://")
+MEMORY: Final = "memory://"
+"""How the address of a table in the memory of this process begins."""
 MAX_KEY_BYTES: Final = 8_192
 """Of the keys of a row in Cassandra, which takes 65,535 bytes: as JSON, which it may become, a byte takes up to six."""
 
@@ -12,6 +14,11 @@ MAX_KEY_BYTES: Final = 8_192
 def in_cassandra(address: str) -> bool:
     """Whether a table lies in Cassandra."""
     return address.startswith(_CASSANDRA)
+
+
+def in_memory(address: str) -> bool:
+    """Whether a table lies in the memory of this process."""
+    return address.startswith(MEMORY)
 
 
 def max_key_bytes(address: str) -> int | None:

@@ -129,14 +129,13 @@ class ChunkTable:
         added: Sequence[StoredFile],
         *,
         what: str,
-    ) -> int:
+    ) -> None:
         """See `Storage`. One step for each state partition."""
-        del flow, stage, what  # the description says whose table it is
+        del snapshot, flow, stage, what  # the description says whose table it is
         for part, head in after.items():
             own = [_chunk_set(one) for one in added if one.part == part]
             if not self.rows.compare_and_set(part, _markers(before[part]), _markers(head), own):
                 raise Conflict(f"{self}: the head of state partition {part} has moved")
-        return snapshot.version
 
     def replace(self, snapshot: ChunkSnapshot, part: int, added: Sequence[StoredFile]) -> None:
         """See `Storage`."""

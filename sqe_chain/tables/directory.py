@@ -28,6 +28,7 @@ from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.delta_snapshot import MARK, DeltaSnapshot
 from sqe_chain.tables.files import TableFile, chunks_in
+from sqe_chain.tables.log_damage import damage_in
 from sqe_chain.tables.parquet_storage import ParquetStorage
 from sqe_chain.tables.storage import Conflict, StoredFile, Written
 
@@ -60,8 +61,12 @@ class TableDirectory(ParquetStorage):
 
         Raises:
             Unavailable: no answer.
-            TableAltered: a program has made it into something that this library cannot write.
+            TableAltered: a program has made it into something that this library cannot write, or its log is damaged.
+            ConfigurationError: it may not be read, or is a file.
         """
+        local = self.local
+        if local is not None and local.exists() and not local.is_dir():
+            raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
             try:
                 return DeltaSnapshot(DeltaTable(self.address, storage_options=self._options or None))
@@ -103,7 +108,9 @@ class TableDirectory(ParquetStorage):
         fields = Schema.from_arrow(pa.schema(columns)).fields
         properties = CommitProperties(custom_metadata={MARK: "columns"}, max_commit_retries=_TRIES)
         with self._mapped():
-            snapshot._table.alter.add_columns(fields, commit_properties=properties)  # noqa: SLF001 - of this module
+            # Opened again: this moves a table on to the newest version, and a snapshot has to stay as it is.
+            table = DeltaTable(self.address, version=snapshot.version, storage_options=self._options or None)
+            table.alter.add_columns(fields, commit_properties=properties)
         self._settle(snapshot.version)
 
     def put(self, path: str, file: TableFile, missing: Sequence[ChunkInfo] = ()) -> None:
@@ -158,7 +165,7 @@ class TableDirectory(ParquetStorage):
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
-    ) -> int:
+    ) -> None:
         """See `ParquetStorage`: the log refuses it where a marker was set since."""
         now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
         actions: list[Any] = [
@@ -183,7 +190,6 @@ class TableDirectory(ParquetStorage):
                 ),
             )
         self._settle(before + 1)
-        return int(table.version())
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """Delete files that no version of the last hours needs; returns their paths.
@@ -267,7 +273,13 @@ class TableDirectory(ParquetStorage):
         except PermissionError as error:
             raise ConfigurationError(f"{self}: {error}; the service needs to read and write there") from error
         except (DeltaError, OSError) as error:
-            raise Unavailable(f"{self}: {type(error).__name__}: {error}") from error
+            local = self.local
+            damage = damage_in(local) if local is not None and isinstance(error, DeltaError) else None
+            if damage is not None:  # which waiting does not repair
+                raise TableAltered(f"{self}: {damage}") from error
+            # Of what delta-rs says only the first line is for people.
+            text = str(error).partition("\n")[0]
+            raise Unavailable(f"{self}: {type(error).__name__}: {text}") from error
 
 
 def _sync_directory(path: Path) -> None:

@@ -96,18 +96,19 @@ class ParquetStorage(ABC):
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
-    ) -> int:
-        """Add and remove files and set markers, all in one step; returns a version at or after it.
+    ) -> None:
+        """Add and remove files and set markers, all in one step.
 
         Args:
             snapshot: on which it was decided.
             markers: to set.
             added: files that were `put`.
-            removed: files of the snapshot.
+            removed: files of the snapshot. That another commit has removed one of them meanwhile is no conflict: who removes files
+                needs a marker for it.
             what: what is done, for the table's history.
 
         Raises:
-            Conflict: one of the markers was set since the snapshot, or one of the files was removed. Nothing was done.
+            Conflict: one of the markers was set since the snapshot, or the columns were changed. Nothing was done.
         """
 
     def files_of(self, flushed: Flushed) -> list[TableFile]:
@@ -133,13 +134,13 @@ class ParquetStorage(ABC):
         added: Sequence[StoredFile],
         *,
         what: str,
-    ) -> int:
+    ) -> None:
         """See `Storage`. One step, also for several state partitions."""
         del before  # of the snapshot
         markers: dict[str, int] = {}
         for part, head in after.items():
             markers |= Markers(flow, stage, part).set_to(head)
-        return self.commit_markers(snapshot, markers, added, what=what)
+        self.commit_markers(snapshot, markers, added, what=what)
 
     def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
         """See `Storage`."""

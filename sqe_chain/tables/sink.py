@@ -104,12 +104,12 @@ class TableSink:
             self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
             if head.number is not None and head.number >= flush.number:
                 self._check_same_plan(head, flush)
-                return 0, _known(snapshot, head.number, snapshot.version)
+                return 0, _known(snapshot, head.number)
             self._check_number(snapshot, flush.part, head, flush.known)
             added = self._put(flush, files)
             moved = Head(flush.number, word(flush.plan_id), flush.epoch, word(flush.run_id))
             try:
-                version = self.storage.commit(
+                self.storage.commit(
                     snapshot,
                     flush.flow,
                     flush.stage,
@@ -120,7 +120,7 @@ class TableSink:
                 )
             except Conflict:
                 continue  # look again: this plan is there by now, or a newer run is, or the columns are others
-            return sum(file.rows for file in files), _known(snapshot, flush.number, version)
+            return sum(file.rows for file in files), _known(snapshot, flush.number)
         raise Unavailable(f"{self.storage}: others commit to it all the time")
 
     # ------------------------------------------------------------------ files
@@ -316,8 +316,9 @@ def _missing(
     return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
 
 
-def _known(snapshot: Snapshot, number: int, version: int) -> bytes:
-    return json.dumps({"plan": number, "table": snapshot.table_id, "version": version}).encode()
+def _known(snapshot: Snapshot, number: int) -> bytes:
+    """What the store keeps. The version is the one that was looked at, not the one of the commit: between them another program may have written."""
+    return json.dumps({"plan": number, "table": snapshot.table_id, "version": snapshot.version}).encode()
 
 
 def _version_of(known: Iterable[bytes | None]) -> int | None:

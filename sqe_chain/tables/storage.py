@@ -1,6 +1,6 @@
 """What is needed of a place where a table lives: `sink`, `compacting` and `reading` know no more of it.
 
-There are two: Delta Lake (`directory`) and Cassandra (`chunk_table`). The rest relies on this: rows that are `put` are seen by
+There are three: Delta Lake (`directory`), Cassandra (`chunk_table`), and the memory of this process (`memory`). The rest relies on this: rows that are `put` are seen by
 nobody until a commit names them; a commit happens as a whole or not at all; it moves the *head* of a state partition, and fails
 if another one has moved it since it was looked at.
 """
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.tables import chunk_sets
-from sqe_chain.tables.addresses import in_cassandra
+from sqe_chain.tables.addresses import in_cassandra, in_memory
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.files import TableFile, files_of
 from sqe_chain.tables.memtable import Flushed
@@ -169,7 +169,7 @@ class Storage(Protocol):
         """The newest one; None: there is no table.
 
         Raises:
-            TableAltered: a program has made it into something that this library cannot write.
+            TableAltered: a program has made it into something that this library cannot write, or it is damaged.
         """
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
@@ -207,7 +207,7 @@ class Storage(Protocol):
         added: Sequence[StoredFile],
         *,
         what: str,
-    ) -> int:
+    ) -> None:
         """Move heads and add files of the same state partitions. When it returns it stays, whatever crashes.
 
         Where files are added, it is one state partition, and one step.
@@ -220,9 +220,6 @@ class Storage(Protocol):
             after: what they become.
             added: files that were `put`.
             what: what is done, for the table's history.
-
-        Returns:
-            A version at or after the commit.
 
         Raises:
             Conflict: one of the heads is another one by now; files were not added.
@@ -280,7 +277,7 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
     """The place at an address. Does not connect.
 
     Args:
-        address: a directory, a URL that delta-rs understands, or ``cassandra://…/keyspace/table``.
+        address: a directory, a URL that delta-rs understands, ``cassandra://…/keyspace/table``, or ``memory://NAME/TABLE``.
         options: logins and settings of that place.
 
     Raises:
@@ -296,6 +293,10 @@ def storage_at(address: str, options: Mapping[str, str] | None = None) -> Storag
                 "a table in Cassandra needs its driver: pip install 'sqe-chain[tables,cassandra]'"
             ) from error
         return chunk_table_at(address, options or {})
+    if in_memory(address):
+        from sqe_chain.tables.memory import MemoryTable  # noqa: PLC0415 - without delta-rs
+
+        return MemoryTable(address)
     from sqe_chain.tables.directory import TableDirectory  # noqa: PLC0415 - a driver
 
     return TableDirectory(address, options)

@@ -11,6 +11,7 @@ from tests.mutants import (
     rebuilding,
     recovery,
     steps,
+    tables,
 )
 from tests.mutants.mutant import Mutant
 
@@ -19,6 +20,7 @@ CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "claims": claims.MUTANTS,
     "recovery": recovery.MUTANTS,
     "rebuilding": rebuilding.MUTANTS,
+    "tables and files": tables.MUTANTS,
     "past defects": past.MUTANTS,
 }
 """Subject -> its mutants. Each has a table of its own in docs/reliability.md."""

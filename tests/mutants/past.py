@@ -14,7 +14,7 @@ MUTANTS: Final = (
             "        if stage != self._folding:\n",
             ("        if work.done:\n            return\n        if stage != self._folding:\n"),
         ),
-        schedules=500,
+        schedules=1000,
     ),
     mutant(
         "`rebuild --resume` goes on with an attempt that was retired or cleared",
@@ -54,7 +54,9 @@ MUTANTS: Final = (
             "_POISON: Final = (UserCodeError, PoisonError, EnvelopeError)",
             "_POISON: Final = (Exception,)",
         ),
-        schedules=3000,
+        tests=(
+            "tests/protocol/test_outages.py::test_a_store_that_does_not_answer_is_waited_for_at_every_read",
+        ),
     ),
     mutant(
         "windows ask a heartbeat function again, with another key in its context",

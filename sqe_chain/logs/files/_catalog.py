@@ -31,6 +31,7 @@ class Catalog:
         self._source, self._skip_bad, self._looked = source, skip_bad, looked
         self._known: dict[str, tuple[Stamp, FileRows | None]] = {}
         self._by_content: dict[bytes, FileRows] = {}
+        self._told: dict[str, str] = {}
 
     def look(self) -> dict[bytes, FileRows]:
         """The files that are there now, in the order of their paths: content -> its rows.
@@ -63,17 +64,18 @@ class Catalog:
         """The paths of all files, sorted, each once; and of folders that a pattern matches."""
         found: set[str] = set()
         for pattern in self._source.patterns:
-            if Path(pattern).is_file():
+            if os.path.isfile(pattern):  # noqa: PTH113 - unlike Path's it never raises
                 found.add(pattern)
                 continue
             if not _MAGIC & set(pattern):
                 self._check_no_folder(pattern)
+                found.add(pattern)
                 continue
             found.update(glob.iglob(pattern, recursive=True))  # noqa: PTH207 - a pattern may be absolute
         return iter(sorted(found))
 
     def _check_no_folder(self, path: str) -> None:
-        if Path(path).is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 - the same
             raise ConfigurationError(
                 f"source {self._source.name!r}: {path} is a folder; name its files, as in {Path(path, '*.csv')}"
             )
@@ -81,7 +83,10 @@ class Catalog:
     def _rows_of(self, path: str) -> FileRows | None:
         try:
             stat = os.stat(path)  # noqa: PTH116 - thousands of files are looked at for each batch
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self._leave_out(path, UnreadableFile(f"{path}: cannot be looked at: {error.strerror}"))
             return None
         if not S_ISREG(stat.st_mode):
             return None
@@ -94,9 +99,16 @@ class Catalog:
             rows = FileRows(path, self._source.format, self._source.csv)
             stamp = rows.content.stamp
         except (UnreadableFile, ChangedFile) as error:
-            if not self._skip_bad:
-                raise
-            _WARNINGS.warning("source %r: left out: %s", self._source.name, error)
+            self._leave_out(path, error)
         self._known[path] = stamp, rows
         self._looked(stamp[2])
         return rows
+
+    def _leave_out(self, path: str, error: UnreadableFile | ChangedFile) -> None:
+        """Raise the error, or, where files may be left out, say it once."""
+        if not self._skip_bad:
+            raise error
+        text = str(error)
+        if self._told.get(path) != text:
+            self._told[path] = text
+            _WARNINGS.warning("source %r: left out: %s", self._source.name, text)

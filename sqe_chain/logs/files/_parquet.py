@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sqe_chain.logs.files._content import FixedFile
 
 _ROWS: Final = 1_000
+_NOT_PYTHON: Final = (ValueError, OverflowError, KeyError, TypeError)
+"""Times beyond the year 9999, text that is no UTF-8, maps with a key twice or with keys that are structs."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -50,6 +52,12 @@ class ParquetRows:
             self._schema = _in_microseconds(self._parquet.schema_arrow, pa)
         except self._errors as error:
             raise self._unreadable(error) from error
+        twice = _names_twice(self._schema, pa)
+        if twice:
+            raise UnreadableFile(
+                f"{path}: it has several columns named {', '.join(map(repr, twice))}, of which a row could keep one; write it with another name "
+                "for each"
+            )
         groups = [
             self._parquet.metadata.row_group(number).num_rows
             for number in range(self._parquet.num_row_groups)
@@ -76,9 +84,22 @@ class ParquetRows:
                 skip = 0
                 if part.schema != self._schema:
                     part = part.cast(self._schema, safe=False)
-                yield from map(_as_json, part.to_pylist(maps_as_pydicts="strict"))
+                yield from self._rows_in(part)
         except self._errors as error:
             raise self._unreadable(error) from error
+
+    def _rows_in(self, part: Any) -> Iterator[bytes]:  # noqa: ANN401 - an Arrow record batch
+        """The rows of a batch. One that Python cannot hold becomes a text that says why, for the poison policy, and harms no other."""
+        try:
+            rows = part.to_pylist(maps_as_pydicts="strict")
+        except _NOT_PYTHON as error:
+            if part.num_rows == 1:
+                return iter(
+                    [f"no value of Python: {type(error).__name__}".encode()]
+                )  # the same with each version
+            half = part.num_rows // 2
+            return chain.from_iterable(self._rows_in(one) for one in (part.slice(0, half), part.slice(half)))
+        return map(_as_json, rows)
 
     def _unreadable(self, error: BaseException) -> UnreadableFile | ChangedFile:
         if self._file.failure is not None:
@@ -98,6 +119,19 @@ def _as_json(row: dict[str, Any]) -> bytes:
 def _in_microseconds(schema: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types
     """The schema with microseconds for nanoseconds, of which Python knows nothing."""
     return pa.schema([field.with_type(_coarser(field.type, pa)) for field in schema])
+
+
+def _names_twice(fields: Any, pa: Any) -> list[str]:  # noqa: ANN401 - a schema, or a type of structs
+    """Names that several fields have, also within structs."""
+    names = [field.name for field in fields]
+    found = {name for name in names if names.count(name) > 1}
+    for field in fields:
+        kind = field.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            kind = kind.value_type
+        if pa.types.is_struct(kind):
+            found.update(_names_twice(kind, pa))
+    return sorted(found)
 
 
 def _coarser(kind: Any, pa: Any) -> Any:  # noqa: ANN401 - pyarrow has no types

@@ -92,6 +92,7 @@ class CsvRows:
     ) -> None:
         self._path, self._stream, self._how = path, stream, how
         self._row_begin = self._end = self.position = position or _skip_mark(stream)
+        self._ended = False
         escape = how.escape or None
         self._reader = csv.reader(
             self._lines(),
@@ -129,6 +130,11 @@ class CsvRows:
                     "Csv(...)"
                 ) from error
             self.position = self._end
+            if fields and self._ended:  # a row that is whole is given before its reader looks for more
+                raise UnreadableFile(
+                    f"{self._path}: the quote in the row at byte {self._row_begin:,} is never closed, so all that follows would be in one field: "
+                    "was the file cut off? Write it again, under another name, and rename; or declare how it is written with Csv(quote=...)"
+                )
             if fields is None or fields:
                 return fields
 
@@ -153,6 +159,7 @@ class CsvRows:
             if self._end - self._row_begin > MAX_ROW_BYTES:
                 raise _too_long(self._path, self._row_begin)
             yield line.decode(encoding, "surrogateescape")
+        self._ended = True
 
     def _as_it_is(self, fields: list[str]) -> bytes:
         return self._how.delimiter.join(fields).encode(self._how.encoding, "surrogateescape")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from google.protobuf.wrappers_pb2 import StringValue
-
+from sqe_chain.codecs.window import window_of
+from sqe_chain.envelope.message import Envelope
 from sqe_chain.stages import WindowResult
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import unit_of, units_of
@@ -41,25 +42,33 @@ def check(simulation: Simulation) -> None:
         _check_windows(simulation)
         return
     found = [
-        note.rstrip("+-?") for (stage, _), notes in expected.ids.items() if stage == "first" for note in notes
+        note.rstrip("+-?!")
+        for (stage, _), notes in expected.ids.items()
+        if stage == "first"
+        for note in notes
     ]
     if world.kind in {"deduplicate", "distinct"}:
         must = set()
-        for group in groups.values():
-            passed = {name for name, _ in group} & set(found)
-            if len(passed) > 1 or (not passed and all(sound for _, sound in group)):
-                raise Violation("sum", f"of {group}, which are the same, {sorted(passed)} went on")
+        _check_groups(groups.values(), set(found))
     simulation.invariants.check_sum(found, must, may, "the first stage")
+    if world.table:
+        _check_table(simulation, must, may)
     if world.reader == "aggregation" and not simulation.rolled_back:
         _check_reader(simulation, set(found))
+
+
+def _check_groups(groups: Iterable[list[tuple[str, bool]]], found: set[str]) -> None:
+    """Of facts that are the same for a filter one went on; none, if all may have been left out."""
+    for group in groups:
+        passed = {name for name, _ in group} & found
+        if len(passed) > 1 or (not passed and all(sound for _, sound in group)):
+            raise Violation("sum", f"of {group}, which are the same, {sorted(passed)} went on")
 
 
 def _check_reader(simulation: Simulation, ids: set[str]) -> None:
     """The service that reads the emissions of both stages got each id once from each stage."""
     states = simulation.services["reader"].states("heard").values()
-    heard = Counter(
-        name for state in states if isinstance(state, StringValue) for name in state.value.split()
-    )
+    heard = Counter(name for state in states for name in facts.ids_of(state))
     wanted = dict.fromkeys(ids, simulation.world.stages)
     if heard != wanted:
         off = {
@@ -68,6 +77,21 @@ def _check_reader(simulation: Simulation, ids: set[str]) -> None:
             if heard[name] != wanted.get(name, 0)
         }
         raise Violation("sum", f"the reader of what the stages emit: (heard, must be) {off}")
+
+
+def _check_table(simulation: Simulation, must: set[str], may: set[str]) -> None:
+    """Readers find each row once, and of each key the latest."""
+    from sqe_chain.tables.reading import open_table  # noqa: PLC0415 - needs pyarrow
+    from sqe_chain.testing.simulator.table_audit import ADDRESS  # noqa: PLC0415 - needs pyarrow
+
+    rows = open_table(ADDRESS).read(columns=["key", "slot", "id"]).to_pylist()
+    found = {(row["key"], row["slot"]): row["id"] for row in rows}
+    versions = simulation.invariants.expected().rows.values()
+    wanted = {(row.key, row.slot): row.id for part in versions for row in part}
+    if len(found) != len(rows) or found != wanted:
+        raise Violation("sum", f"readers find {rows}, must be {wanted}")
+    if not simulation.world.replaced:
+        simulation.invariants.check_sum([*found.values()], must, may, "the table")
 
 
 def _check_windows(simulation: Simulation) -> None:
@@ -80,17 +104,26 @@ def _check_windows(simulation: Simulation) -> None:
         if (way.lane, way.position) in seen:
             continue
         seen.add((way.lane, way.position))
-        for result in envelope.payloads_as(WindowResult):
-            if result is not None:
-                ids = StringValue.FromString(result.state).value.split()
-                found.setdefault((result.key.decode(), result.start_ms), []).extend(ids)
+        for span, ids in _results_in(envelope, as_json=simulation.world.json):
+            found.setdefault(span, []).extend(ids)
     for window in totals.windows("windows"):
-        if isinstance(window.state, StringValue):
-            span = (window.key.decode(), window.span.start_ms)
-            found.setdefault(span, []).extend(window.state.value.split())
+        span = (window.key.decode(), window.span.start_ms)
+        found.setdefault(span, []).extend(facts.ids_of(window.state))
     wanted = {span: sorted(ids) for span, ids in simulation.invariants.expected().windows.items()}
     shown = {span: sorted(ids) for span, ids in found.items()}
     if shown != wanted:
         off = {span: (shown.get(span), wanted.get(span)) for span in {*shown, *wanted}}
         off = {span: both for span, both in sorted(off.items()) if both[0] != both[1]}
         raise Violation("sum", f"windows: (found, must be) {off}")
+
+
+def _results_in(envelope: Envelope, *, as_json: bool) -> Iterator[tuple[Span, list[str]]]:
+    """The windows in an envelope, each with its ids."""
+    if as_json:
+        for window in envelope.payloads_as(window_of(facts.Text)):
+            if window is not None:
+                yield (window.key, window.start_ms), facts.ids_of(window.state)
+        return
+    for result in envelope.payloads_as(WindowResult):
+        if result is not None:
+            yield (result.key.decode(), result.start_ms), facts.ids_of(facts.parsed(result.state))

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.schedule import Step
-from sqe_chain.testing.simulator.world import chance, random_world
+from sqe_chain.testing.simulator.world import chance, extended_world, random_world
 
 TWO: Final = 2
 """Hops or stages."""
@@ -18,6 +18,7 @@ class FactGenerator:
 
     Args:
         draw: the source of randomness.
+        more: another one, for what came later, so that a seed still gives the schedule that it gave without that.
 
     Attributes:
         world: the world.
@@ -28,9 +29,9 @@ class FactGenerator:
         misplaced_probability: how often a key is in another partition than murmur2's, in worlds with misplaced keys.
     """
 
-    def __init__(self, draw: random.Random) -> None:
-        self.draw = draw
-        self.world = random_world(draw)
+    def __init__(self, draw: random.Random, more: random.Random) -> None:
+        self.draw, self.more = draw, more
+        self.world = extended_world(random_world(draw), more)
         self.steps: list[Step] = []
         self.number = 0
         self.filter_ids: list[str] = []
@@ -55,6 +56,9 @@ class FactGenerator:
             kind = draw.choice(self._kinds())
         elif world.limits and chance(draw, 0.15):
             kind = facts.AHEAD
+        later = self._later_kinds()
+        if later and kind in facts.GOOD and world.poison != "stop" and chance(self.more, 0.15):
+            kind = self.more.choice(later)
         self.number += 1
         same = f"g{self.number}"
         if world.kind in {"deduplicate", "distinct"}:
@@ -91,6 +95,10 @@ class FactGenerator:
         if world.kind in {"deduplicate", "distinct", "windows"} and not world.raw:
             found += [facts.EARLIEST, facts.LATEST] * 2
         return found
+
+    def _later_kinds(self) -> list[str]:
+        found = [facts.ROWLESS, facts.HOMELESS, facts.LARGE] if self.world.table else []
+        return [*found, facts.UNCOUNTED] if self.world.declared else found
 
     def _doors(self, topic: str) -> Step:
         """Feed doors that open on one partition and close on another."""

@@ -6,7 +6,9 @@ own, and states are lists of these ids, so that a loss, a duplicate or a wrong o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -23,11 +25,18 @@ SURROGATE, MUTE, UNSHOWN = "w", "v", "n"
 OPEN, CLOSE, BEATS, BAD_CLOSE = "o", "c", "H", "C"
 EARLIEST, LATEST = "m", "M"
 AHEAD, KEYLESS = "A", "k"
+ROWLESS, HOMELESS, LARGE, UNCOUNTED = "R", "q", "Z", "D"
 """Kinds of facts: sound; user code fails before the stages, in the first, in the second, after it, in the last hop; with
 an error text that is not Unicode, with an error without a text; a state without JSON; opening and closing a door;
 a heartbeat; a closing whose second unit fails; event times at the ends of 64 bits; an event time ahead of the clock,
-which must not fail; no key for a compacted topic."""
+which must not fail; no key for a compacted topic; rows of a table without row key, without partition key, too large; text
+where a declared sum wants a number."""
 
+MAX_ROW_BYTES = 2_000
+_LARGE_TEXT = "z" * 3 * MAX_ROW_BYTES
+
+CHANGED = "!"
+"""Marks an entry of a fold that was changed."""
 NOT_A_NUMBER = "?"
 """Marks an entry that follows a value without JSON."""
 
@@ -45,6 +54,17 @@ class Mute(Exception):
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
+
+
+@dataclass(slots=True)
+class Text:
+    """What facts and states are in worlds whose payloads are JSON; else they are a `StringValue`.
+
+    Attributes:
+        value: the text.
+    """
+
+    value: str = ""
 
 
 class Unit(NamedTuple):
@@ -96,9 +116,29 @@ def split(fact: StringValue) -> list[StringValue]:
     return [StringValue(value=text) for text in units_of(fact.value)]
 
 
+def split_json(fact: Text) -> list[Text]:
+    """A fact's units, in worlds with JSON."""
+    return [Text(text) for text in units_of(fact.value)]
+
+
 def decode(data: bytes) -> StringValue:
     """A fact of a raw topic."""
     return StringValue(value=data.decode())
+
+
+def decode_json(data: bytes) -> Text:
+    """A fact of a raw topic, in worlds with JSON."""
+    return Text(data.decode())
+
+
+def decode_row(data: bytes) -> StringValue:
+    """A fact in a row of a file."""
+    return StringValue(value=json.loads(data)["fact"])
+
+
+def decode_row_json(data: bytes) -> Text:
+    """A fact in a row of a file, in worlds with JSON."""
+    return Text(json.loads(data)["fact"])
 
 
 def route(value: StringValue) -> str:
@@ -154,6 +194,67 @@ def refuse_before(value: StringValue) -> StringValue:
     return value
 
 
+def refuse_batch(batch: Any) -> Any:  # noqa: ANN401 - an Arrow record batch
+    """The same over columns."""
+    for text in batch.column("value").to_pylist():
+        refuse_before(StringValue(value=text))
+    return batch
+
+
+def row_key(value: StringValue) -> str | None:
+    """Partition key of a unit's row in a table."""
+    unit = unit_of(value.value)
+    return None if unit.kind == HOMELESS else unit.key
+
+
+def row_slot(value: StringValue) -> str | None:
+    """Row key of a unit's row, where later rows replace earlier ones."""
+    unit = unit_of(value.value)
+    return None if unit.kind == ROWLESS else slot_of(unit)
+
+
+def row_of_its_own(value: StringValue) -> str | None:
+    """Row key of a unit's row, where each has its own."""
+    unit = unit_of(value.value)
+    return None if unit.kind == ROWLESS else unit.id
+
+
+def slot_of(unit: Unit) -> str:
+    """One of two."""
+    return str(int(unit.id.partition(".")[0]) % 2)
+
+
+def row_id(value: StringValue) -> str:
+    """Id of a unit's row."""
+    return unit_of(value.value).id
+
+
+def row_rest(value: StringValue) -> str:
+    """What else is in a unit's row."""
+    unit = unit_of(value.value)
+    return _LARGE_TEXT if unit.kind == LARGE else unit.same
+
+
+def numbered(value: StringValue) -> dict[str, Any]:
+    """What declared aggregates take of a unit."""
+    unit = unit_of(value.value)
+    number = int(unit.id.partition(".")[0])
+    return {"key": unit.key, "id": unit.id, "number": str(number) if unit.kind == UNCOUNTED else number}
+
+
+def numbered_key(value: dict[str, Any]) -> str:
+    """Key of the stage with declared aggregates."""
+    key: str = value["key"]
+    return key
+
+
+def aggregated(ids: Iterable[str]) -> dict[str, Any]:
+    """What declared aggregates must be after the units with these ids."""
+    known = [*ids]
+    numbers = [int(one.partition(".")[0]) for one in known]
+    return {"units": len(known), "total": sum(numbers), "most": max(numbers), "newest": known[-1]}
+
+
 def refuse_after(value: StringValue) -> StringValue:
     """The operator after the last stage."""
     refuse(LAST, value)
@@ -166,9 +267,9 @@ def refuse(kind: str, value: StringValue) -> None:
         raise Refused(f"{kind} in {value.value}")
 
 
-def state_entry(unit: Unit) -> str:
-    """A unit's entry in a state."""
-    return unit.id + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
+def state_entry(unit: Unit, *, changed: bool = False) -> str:
+    """A unit's entry in a state; another one after the fold was changed."""
+    return unit.id + CHANGED * changed + {OPEN: "+", CLOSE: "-", UNSHOWN: NOT_A_NUMBER}.get(unit.kind, "")
 
 
 def open_doors(notes: str) -> int:
@@ -176,19 +277,22 @@ def open_doors(notes: str) -> int:
     return notes.count("+") - notes.count("-")
 
 
-def fold_text(stage: str, *, doors: bool = False) -> Callable[[StringValue, StringValue], list[StringValue]]:
+def fold_text(
+    stage: str, *, doors: bool = False, changed: bool = False
+) -> Callable[[StringValue, StringValue], list[StringValue]]:
     """A fold into a list of ids, as text.
 
     Args:
         stage: kind of facts that it refuses.
         doors: whether it refuses to close a door that is not open.
+        changed: the fold after its code was changed.
     """
 
     def fold(state: StringValue, value: StringValue) -> list[StringValue]:
         unit = unit_of(value.value)
         if doors and unit.kind == CLOSE and open_doors(state.value) < 1:
             raise Refused(f"{unit.id} closes what is not open")
-        state.value += state_entry(unit) + " "
+        state.value += state_entry(unit, changed=changed) + " "
         refuse(stage, value)
         return [value]
 
@@ -224,13 +328,21 @@ def keep_newest(state: StringValue, value: Any) -> None:  # noqa: ANN401 - a sta
 
 def ids_of(state: Any) -> list[str]:  # noqa: ANN401 - a state of either type
     """The ids that a state lists, in order."""
-    if isinstance(state, StringValue):
+    if isinstance(state, StringValue | Text):
         return state.value.split()
     return [
         value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"
     ]
 
 
-def serialized(notes: Iterable[str]) -> bytes:
+def serialized(notes: Iterable[str], *, as_json: bool = False) -> bytes:
     """A text state with these entries, serialized."""
-    return StringValue(value="".join(f"{note} " for note in notes)).SerializeToString()
+    text = "".join(f"{note} " for note in notes)
+    if as_json:
+        return json.dumps({"value": text}, separators=(",", ":")).encode()
+    return StringValue(value=text).SerializeToString()
+
+
+def parsed(state: bytes, *, as_json: bool = False) -> StringValue | Text:
+    """What `serialized` gave."""
+    return Text(**json.loads(state)) if as_json else StringValue.FromString(state)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from google.protobuf.struct_pb2 import Value
-from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.envelope.message import read
 from sqe_chain.flow import Flow
@@ -16,9 +16,13 @@ from sqe_chain.ports import Commit, Header, Home, Output, TopicPartition
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
-from sqe_chain.testing.simulator.facts import ids_of, unit_of
+from sqe_chain.testing.simulator.facts import ids_of, parsed, unit_of
 from sqe_chain.testing.simulator.model import ExpectedStates, Model, lane_position_of
-from sqe_chain.testing.simulator.world import World
+from sqe_chain.testing.simulator.table_checks import TableChecks
+from sqe_chain.testing.simulator.world import TABLE, World, text_type
+
+if TYPE_CHECKING:
+    from sqe_chain.testing.simulator.table_audit import TableAudit
 
 INVARIANTS = {
     "sum": "at rest every state is the fold of all facts, each once",
@@ -59,11 +63,16 @@ Content = tuple[Sequence[bytes | None], bytes | None, str, int, int]
 """Content of an output: payloads, key, type, number of siblings, event time."""
 
 
-def _unordered(content: Content) -> object:
+def _unordered(content: Content, world: World) -> object:
     """A content that is equal for states which list the same ids in another order."""
     payloads, key, type_name, *rest = content
-    state = Value if type_name == Value.DESCRIPTOR.full_name else StringValue
-    return [sorted(ids_of(state.FromString(payload or b""))) for payload in payloads], key, rest
+
+    def ids(payload: bytes) -> list[str]:
+        if type_name == Value.DESCRIPTOR.full_name:
+            return ids_of(Value.FromString(payload))
+        return ids_of(parsed(payload, as_json=world.json)) if payload else []
+
+    return [sorted(ids(payload or b"")) for payload in payloads], key, rest
 
 
 class Invariants:
@@ -74,31 +83,42 @@ class Invariants:
         log: its broker, without injected faults.
         flow: of the service `totals`.
         model: the reference model.
+        table: reads the world's table; None: it has none.
 
     Attributes:
         checked: invariant -> how often it was checked.
+        table: checks the world's table; None: it has none.
         outputs_repeat: whether repeated outputs must have equal content; not after a whole store was rolled back.
     """
 
-    def __init__(self, world: World, log: MemoryLog, flow: Flow, model: Model) -> None:
+    def __init__(
+        self, world: World, log: MemoryLog, flow: Flow, model: Model, table: TableAudit | None = None
+    ) -> None:
         self.checked: Counter[str] = Counter()
         self.outputs_repeat = True
         self._world = world
         self._log = log
         self._flow = flow
         self._model = model
-        self._stages = [stage for stage in flow.stages() if stage.stage_kind.states_by_key]
+        self._text = text_type(world)
+        self._second = next((stage for stage in flow.stages() if stage.name == "second"), None)
         self._expected: dict[str, ExpectedStates] = {}
         self._plans: dict[str, Plan] = {}
         self._published_contents: dict[object, Content] = {}
         self._published: dict[str, set[str]] = {}
         self._dead_letters: dict[object, object] = {}
+        self.table = None
+        if table is not None:
+            parts = world.state_partitions
+            self.table = TableChecks(table, parts, self._plans, self._expected, self._require)
         self.reset_observations()
 
     def reset_observations(self) -> None:
         """Forget headers and claims seen so far, because stores were rolled back."""
         self._headers: dict[tuple[str, str, int], Header] = {}
         self._epochs: dict[str, int] = {}
+        if self.table is not None:
+            self.table.reset()
         self._last: Plan | None = None
         self._outputs_checked: set[str] = set()
         self.ordered = False
@@ -113,6 +133,9 @@ class Invariants:
             store, flow, stage, part, wanted, stored = what
             if wanted == stored and flow.split(".")[0] == "totals":
                 self._on_state(store, flow, stage, part, stored)
+        elif kind == "table":
+            if self.table is not None and what[0] in {"commit", "replace"}:
+                self.table.on_commit(what[5] if what[0] == "commit" else {})
         elif kind == "publish":
             self._on_output(what[0])
         elif kind == "home":
@@ -131,6 +154,8 @@ class Invariants:
             return
         if home.plan_id not in self._plans:
             self._check_plan(store, flow, home)
+            if self.table is not None and flow == "totals" and home.number > 0:
+                self.table.on_seal(home.epoch)
         plan = self._plans[home.plan_id]
         if flow == "totals":
             if self._last is not None:
@@ -205,7 +230,9 @@ class Invariants:
         expected = self._expected.get(header.plan_id)
         where = f"{flow}/{stage}/{part} at plan {header.number}"
         self._require("order", expected is not None, f"{where}, which nobody sealed")
-        if expected is None or stage not in {"first", "second"}:
+        if self.table is not None and stage == TABLE:
+            self.table.on_header(part, header, where)
+        if expected is None or stage not in {"first", "second", "sums"}:
             return
         wanted = expected.cells.get(stage, {}).get(part, {})
         if header.begun_id:
@@ -217,7 +244,9 @@ class Invariants:
                 for key in {*wanted, *then}
                 if (state := (then if key <= cursor else wanted).get(key)) is not None
             }
-        found = store.copy_part(flow, stage, part).states
+        found: Mapping[bytes, Any] = store.copy_part(flow, stage, part).states
+        if stage == "sums":
+            found = {key: json.loads(state) for key, state in found.items()}
         if found != wanted:
             shown = {key: (found.get(key), wanted.get(key)) for key in {*found, *wanted}}
             off = {key: both for key, both in sorted(shown.items()) if both[0] != both[1]}
@@ -237,7 +266,7 @@ class Invariants:
         if stage == "first" and self._world.stages > 1 and self.ordered:
             number = header.number + bool(header.begun_id)
             flow = self._stored_in("second")
-            cells = self._flow.cells(self._stages[-1])
+            cells = self._flow.cells(self._second) if self._second else range(0)
             for other in store.headers(flow or "", "second", cells):
                 behind = other is not None and other.number < number
                 self._require("order", not behind, f"{where}: the second stage has {other}")
@@ -258,12 +287,14 @@ class Invariants:
         content: Content = (envelope.payloads, envelope.key, envelope.type, way.of, envelope.timestamp_ms)
         known = self._published_contents.setdefault((topic, partition, way.lane, way.position), content)
         again = topic.endswith(".states") and self._folded_again()
-        if known != content and not (again and _unordered(known) == _unordered(content)):
+        if known != content and not (
+            again and _unordered(known, self._world) == _unordered(content, self._world)
+        ):
             self._require("redo", False, f"{envelope.chain} on {topic}: {content}, before {known}")  # noqa: FBT003
         self.checked["redo"] += 1
         if topic == "notes":
             name = writer.removeprefix("totals/")
-            ids = [unit_of(unit.value).id for unit in envelope.payloads_as(StringValue) if unit is not None]
+            ids = [unit_of(unit.value).id for unit in envelope.payloads_as(self._text) if unit is not None]
             self._published.setdefault(name, set()).update(ids)
 
     def _folded_again(self) -> bool:

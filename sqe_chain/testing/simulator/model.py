@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.struct_pb2 import Value
-from google.protobuf.wrappers_pb2 import StringValue
 
 from sqe_chain.chain import Link
 from sqe_chain.envelope.carrier import CHAIN_HEADER, find_head
@@ -27,9 +26,10 @@ from sqe_chain.protocol.plan import Plan, at_name
 from sqe_chain.segment.event_times import ORIGIN, WHOLE, EventTimes, guard_of
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
-from sqe_chain.testing.simulator.world import WINDOW_MS, World
+from sqe_chain.testing.simulator.table_rows import TableRow, in_files
+from sqe_chain.testing.simulator.world import WINDOW_MS, World, text_type
 
-Cells = dict[str, dict[int, dict[bytes, bytes]]]
+Cells = dict[str, dict[int, dict[bytes, Any]]]
 StageIds = dict[tuple[str, str], list[str]]
 Span = tuple[str, int]
 Coordinates = tuple[str, int, int]
@@ -75,6 +75,7 @@ class ExpectedStates:
         seen: ids that a filter has let through.
         windows: (key, start) -> ids that belong to that window.
         emitted: ids folded by this plan.
+        rows: state partition -> all versions of all rows of the table, in the order in which they are written.
         excluded: inputs that the plan must exclude.
         may_exclude: inputs that the plan may exclude.
         waiting: inputs that were read and wait for event time, each with its place in the order of times.
@@ -88,6 +89,7 @@ class ExpectedStates:
     seen: frozenset[str] = frozenset()
     windows: dict[Span, tuple[str, ...]] = field(default_factory=dict)
     emitted: tuple[str, ...] = ()
+    rows: dict[int, tuple[TableRow, ...]] = field(default_factory=dict)
     excluded: set[Coordinates] = field(default_factory=set)
     may_exclude: set[Coordinates] = field(default_factory=set)
     waiting: tuple[tuple[Place, MemoryMessage, Input], ...] = ()
@@ -105,9 +107,11 @@ class _Attempt:
     ids: StageIds
     changed: set[tuple[str, str]] = field(default_factory=set)
     emitted: list[str] = field(default_factory=list)
+    rows: list[Unit] = field(default_factory=list)
     failed: set[Coordinates] = field(default_factory=set)
 
 
+_NO_ROWS = frozenset({facts.ROWLESS, facts.HOMELESS, facts.LARGE})
 _FAIL_BEFORE = frozenset({facts.BEFORE, facts.SURROGATE, facts.MUTE})
 
 
@@ -149,6 +153,9 @@ class Model:
         records: (topic id, hexadecimal, partition) -> offset -> record; also of deleted topics.
         malformed: values that every reader must refuse.
         flow: `totals`.
+
+    Attributes:
+        changed: the fold of the first stage is another one from now on.
     """
 
     def __init__(
@@ -166,6 +173,8 @@ class Model:
         self._picks = world.kind in {"deduplicate", "distinct"}
         self._waits = world.kind in {"deduplicate", "distinct", "roots", "windows"}
         self._guard = guard_of(flow)
+        self._text = text_type(world)
+        self.changed = False
 
     def expected_after(self, plan: Plan, before: ExpectedStates | None) -> ExpectedStates:
         """The expected states after a plan.
@@ -180,6 +189,7 @@ class Model:
             expected.marks, expected.ids = dict(before.marks), before.ids
             expected.cells = {stage: dict(cells) for stage, cells in before.cells.items()}
             expected.seen, expected.windows = before.seen, before.windows
+            expected.rows = before.rows
         wanted = []
         for planned in sorted(plan.ranges, key=lambda one: one.tp):
             expected.ends[planned.tp] = planned.stop
@@ -213,7 +223,7 @@ class Model:
             envelope = read(value, headers=headers)
         except EnvelopeError:
             return Input(nowhere, None, 0)
-        texts = [payload.value for payload in envelope.payloads_as(StringValue) if payload is not None]
+        texts = [payload.value for payload in envelope.payloads_as(self._text) if payload is not None]
         if not self._world.hops:
             texts = [text for fact in texts for text in units_of(fact)]
         odd = not -(2**62) < envelope.timestamp_ms < 2**62
@@ -246,6 +256,7 @@ class Model:
                 break
         expected.ids = {owner: ids for owner, ids in attempt.ids.items() if ids}
         expected.emitted = tuple(attempt.emitted)
+        self._add_rows(expected, attempt.rows)
         if self._picks:
             expected.seen |= {unit.same for message, found in fresh for unit in found.units or ()}
         if self._world.kind == "windows":
@@ -347,19 +358,28 @@ class Model:
         """Fold one input through all stages, as a whole or not at all."""
         undo: StageIds = {}
         folded: list[str] = []
+        rows: list[Unit] = []
         passes = chosen is None or message.coordinates in chosen
         try:
             for unit in found.units or ():
-                self._fold_unit(unit, attempt.ids, undo, folded, passes=passes)
+                self._fold_unit(unit, attempt.ids, undo, folded, rows, passes=passes)
         except UserCodeFails:
             attempt.failed.add(message.coordinates)
             attempt.ids.update(undo)
             return
         attempt.changed.update(undo)
         attempt.emitted += folded
+        attempt.rows += rows
 
     def _fold_unit(
-        self, unit: Unit, notes: StageIds, undo: StageIds, folded: list[str], *, passes: bool
+        self,
+        unit: Unit,
+        notes: StageIds,
+        undo: StageIds,
+        folded: list[str],
+        rows: list[Unit],
+        *,
+        passes: bool,
     ) -> None:
         """Fold one unit through all stages; records previous states in `undo`."""
         world = self._world
@@ -367,13 +387,20 @@ class Model:
             raise UserCodeFails
         if world.kind == "windows" or not passes:
             return
+        if (world.table and unit.kind in _NO_ROWS) or (world.declared and unit.kind == facts.UNCOUNTED):
+            raise UserCodeFails
+        rows.append(unit)
+        if world.declared:
+            had = notes.get(("sums", unit.key), [])
+            undo.setdefault(("sums", unit.key), had)
+            notes["sums", unit.key] = [*had, unit.id]
         had = notes.get(("first", unit.key), [])
         undo.setdefault(("first", unit.key), had)
         if unit.kind == facts.CLOSE and world.doors == "fold" and facts.open_doors(" ".join(had)) < 1:
             raise UserCodeFails
         if unit.kind in {facts.FIRST, facts.KEYLESS}:
             raise UserCodeFails
-        notes["first", unit.key] = [*had, facts.state_entry(unit)]
+        notes["first", unit.key] = [*had, facts.state_entry(unit, changed=self.changed)]
         folded.append(unit.id)
         if world.stages > 1:
             had = notes.get(("second", unit.group), [])
@@ -381,6 +408,20 @@ class Model:
             if unit.kind in {facts.SECOND, facts.LAST}:
                 raise UserCodeFails
             notes["second", unit.group] = [*had, facts.state_entry(unit)]
+
+    def _add_rows(self, expected: ExpectedStates, units: Iterable[Unit]) -> None:
+        """Add the rows that units become: of each key in this plan the last."""
+        world, plan = self._world, expected.plan
+        if not world.table or plan is None:
+            return
+        written = [
+            TableRow(plan.number, unit.key, facts.slot_of(unit) if world.replaced else unit.id, unit.id)
+            for unit in units
+        ]
+        expected.rows = dict(expected.rows)
+        for row in in_files(written):
+            part = partition_of(row.key.encode(), world.state_partitions)
+            expected.rows[part] = (*expected.rows.get(part, ()), row)
 
     def _store(self, expected: ExpectedStates, changed: Iterable[tuple[str, str]]) -> None:
         """Serialize the states of the keys that changed."""
@@ -390,12 +431,15 @@ class Model:
             if ids is None:
                 continue
             key = name.encode()
-            cell = cell_of(key, world.state_partitions, world.buckets)
+            buckets = 1 if stage == "sums" else world.buckets
+            cell = cell_of(key, world.state_partitions, buckets)
             cells = expected.cells.setdefault(stage, {})
             if (stage, cell) not in fresh:
                 fresh.add((stage, cell))
                 cells[cell] = dict(cells.get(cell, {}))
-            if stage == "first" and world.view:
+            if stage == "sums":
+                cells[cell][key] = facts.aggregated(ids)
+            elif stage == "first" and world.view:
                 state = Value()
                 for note in ids:
                     if note.endswith(facts.NOT_A_NUMBER):
@@ -403,7 +447,7 @@ class Model:
                     state.list_value.values.add(string_value=note.removesuffix(facts.NOT_A_NUMBER))
                 cells[cell][key] = state.SerializeToString()
             else:
-                cells[cell][key] = facts.serialized(ids)
+                cells[cell][key] = facts.serialized(ids, as_json=world.json)
 
 
 def lane_position_of(links: Iterable[Link]) -> LanePosition:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqe_chain.errors import (
     ChainError,
@@ -13,13 +13,15 @@ from sqe_chain.errors import (
     ServiceStopped,
     StoreInconsistent,
     Superseded,
+    TableInconsistent,
     Unavailable,
 )
 from sqe_chain.flow import Flow
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.stores.memory import StoreCopy
-from sqe_chain.testing.faults import Crash, InjectedFault
+from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
+from sqe_chain.testing.faulty_tables import FaultyStorage
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import end_to_end
 from sqe_chain.testing.simulator.invariants import Violation
@@ -27,7 +29,12 @@ from sqe_chain.testing.simulator.schedule import Schedule, Step, count_faults
 from sqe_chain.testing.simulator.system import BETWEEN, SimulatedSystem
 from sqe_chain.testing.simulator.world import World, totals_of
 
+if TYPE_CHECKING:
+    from sqe_chain.tables.memory import TableCopy
+
 NAME = "simulation"
+OF_TABLE = "table "
+"""How the name of a fault at a call of the table begins."""
 MOST_BATCHES = 60
 MOST_WAITS = 60
 
@@ -47,6 +54,8 @@ class Simulation(SimulatedSystem):
         super().__init__(schedule.world)
         self.steps = schedule.steps
         self._copies: Mapping[str, StoreCopy] | None = None
+        self._table_copy: TableCopy | None = None
+        self._changes: set[str] = set()
         self.rolled_back = False
         self._error_handled = False
 
@@ -147,17 +156,19 @@ class Simulation(SimulatedSystem):
 
     def _injected_fault(self, name: str, fault: Sequence[Any]) -> InjectedFault:
         what, at, when, writes, *rest = fault
+        of: Port | None = "table" if what.startswith(OF_TABLE) else None
+        where = " of the table" if of else ""
 
         def crash() -> None:
-            self.fired[f"crash {when} a {'write' if writes else 'call'}"] += 1
+            self.fired[f"crash {when} a {'write' if writes else 'call'}{where}"] += 1
             raise Crash
 
         def silence() -> None:
-            self.fired[f"no answer {when} the effect"] += 1
+            self.fired[f"no answer {when} the effect{where}"] += 1
             raise Unavailable("no answer at this call")
 
         def meanwhile() -> None:
-            self.fired["others meanwhile"] += 1
+            self.fired[f"others meanwhile{where and ', at the table'}"] += 1
             found = self.services[name]
             mine, found.service = found.service, None
             for step in rest[0]:
@@ -165,8 +176,9 @@ class Simulation(SimulatedSystem):
             if found.service is None:
                 found.service = mine
 
+        what = what.removeprefix(OF_TABLE)
         action = {"crash": crash, "silence": silence, "meanwhile": meanwhile}[what]
-        return InjectedFault(action, None, when, writes, at, rest[0] if what == "silence" else 1)
+        return InjectedFault(action, of, when, writes, at, rest[0] if what == "silence" else 1)
 
     def _handle_stop(self, name: str, error: ChainError) -> None:
         """A service stopped by itself: that must have a reason and a remedy."""
@@ -221,6 +233,8 @@ class Simulation(SimulatedSystem):
     def _do_rewind(self, name: str, back: int) -> None:
         """A republisher publishes the same output again."""
         found = self.services[name]
+        if found.flow.file_sources():
+            return  # what was read of files is not read again
 
         def rewind() -> None:
             if found.service is None:
@@ -233,6 +247,7 @@ class Simulation(SimulatedSystem):
 
     def _do_copy(self) -> None:
         self._copies = self.services["totals"].copy_stores()
+        self._table_copy = self.table.table.copy_all() if self.table is not None else None
 
     def _do_roll_back(self, stage: str | None, cells: Sequence[int] | None) -> None:
         """Roll the store back to the copy, as a whole or in part."""
@@ -243,6 +258,7 @@ class Simulation(SimulatedSystem):
             return  # rebuilt since: the copy has other states
         totals.service = None
         self.zombies["totals"].clear()
+        present = totals.copy_stores()
         totals.roll_back(self._copies, stage=stage, cells=cells)
         if stage is None:
             # Outputs published since then may be repeated with other content, even if no commit shows them.
@@ -250,6 +266,70 @@ class Simulation(SimulatedSystem):
         self.invariants.reset_observations()
         self.fired["store went back" if stage is None else "state partition went back"] += 1
         self._expected_errors[StoreInconsistent] = self._accept_rollback if stage is None else self._rebuild
+        if self.table is not None:
+            if stage is None:
+                self._expected_errors[TableInconsistent] = self._roll_back_table_too
+            else:  # what is in a table cannot be folded again: a newer copy of the store is found
+                self._expected_errors[StoreInconsistent] = partial(self._restore, present)
+
+    def _restore(self, copies: Mapping[str, StoreCopy]) -> None:
+        self.services["totals"].roll_back(copies)
+        self.invariants.reset_observations()
+
+    def _roll_back_table_too(self) -> None:
+        """The way out when store and table are of different moments: the table as it was then."""
+        if self.table is not None:
+            self.table.table.restore_all(self._table_copy)
+        self.invariants.reset_observations()
+        self._accept_rollback()
+
+    def _do_table_back(self) -> None:
+        """The table goes back in time, or is gone, and comes back when the service has noticed that."""
+        checks = self.invariants.table
+        if self.table is None or checks is None or self._table_copy is None:
+            return
+        table, noticed = self.table.table, list[bool]()
+        present = table.copy_all()
+        table.restore_all(self._table_copy)
+        self.invariants.reset_observations()
+        checks.is_back = True
+        self.fired["table went back"] += 1
+
+        def remedy() -> None:
+            noticed.append(True)
+            table.restore_all(present)
+            checks.is_back = False
+            self.invariants.reset_observations()
+
+        self._expected_errors[TableInconsistent] = remedy
+        self._with_faults("totals", self.services["totals"].restart, ())
+        self._expected_errors.clear()
+        if not noticed and self.table.lacks(present):
+            raise Violation("sound", "rows of a table are gone, and the service has not noticed it")
+        checks.is_back = False
+
+    def _do_compact(self, faults: Sequence[Sequence[Any]] = ()) -> None:
+        """Somebody compacts the table, and may die meanwhile."""
+        if self.table is None or self.table.snapshot() is None:
+            return
+        from sqe_chain.tables.reading import Table  # noqa: PLC0415 - needs pyarrow
+
+        script = FaultScript(watch=self.see)
+        script.injected += [self._injected_fault("totals", fault) for fault in faults]
+        left, self.writes_left = self.writes_left, {}  # those are for the service
+        try:
+            Table(FaultyStorage(self.table.table, script)).compact()
+        except Crash:
+            pass
+        finally:
+            self.writes_left = left
+        self.fired["compaction"] += 1
+
+    def _do_vacuum(self) -> None:
+        """Files that the table does not need are deleted, as old as they are."""
+        if self.table is not None:
+            self.table.vacuum()
+            self.fired["vacuum"] += 1
 
     def _accept_rollback(self) -> None:
         totals = self.services["totals"]
@@ -304,14 +384,23 @@ class Simulation(SimulatedSystem):
     def _do_change(self, what: str) -> None:
         """The service's code changes, and it is restarted."""
         totals = self.services["totals"]
+        if what == "functions":  # which nothing can notice: so only while nothing is unfinished
+            self._do_settle()
+            self._copies, self.model.changed = None, True
         totals.service = None
         self.zombies["totals"].clear()
         if what == "sources":
             self.log.create_topic("extra", self.world.partitions)
             self._archive.add_topic("extra")
         old = totals.flow
-        totals.flow = totals_of(self.world, more_stages=what == "stages", more_sources=what == "sources")
-        self.fired[f"code with more {what}"] += 1
+        self._changes.add(what)
+        totals.flow = totals_of(
+            self.world,
+            more_stages="stages" in self._changes,
+            more_sources="sources" in self._changes,
+            changed="functions" in self._changes,
+        )
+        self.fired["other functions" if what == "functions" else f"code with more {what}"] += 1
         self._expected_errors[PlanMismatch] = partial(self._finish_with_old_code, old, totals.flow)
 
     def _finish_with_old_code(self, old: Flow, new: Flow) -> None:

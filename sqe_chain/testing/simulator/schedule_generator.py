@@ -25,7 +25,8 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    return _ScheduleGenerator(random.Random(seed)).schedule()  # noqa: S311 - not for secrets
+    draw, more = (random.Random(one) for one in (seed, f"{seed} more"))  # noqa: S311 - not for secrets
+    return _ScheduleGenerator(draw, more).schedule()
 
 
 class _ScheduleGenerator(FactGenerator):
@@ -43,6 +44,7 @@ class _ScheduleGenerator(FactGenerator):
             self.steps.append(self.feed(topic, draw.choice([1, 2, 2, 4])))
         if chance(self.draw, 0.45):
             self.steps += self._special_steps()
+        self.steps += self._later_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -55,7 +57,52 @@ class _ScheduleGenerator(FactGenerator):
     def _run(self, name: str) -> Step:
         draw = self.draw
         count = draw.choice([0, 0, 1]) if name != "totals" else draw.choice([1, 1, 2])
-        return ["run", name, draw.choice([1, 2, 3]), [self._fault(name) for _ in range(count)]]
+        faults = [self._fault(name) for _ in range(count)]
+        if name == "totals" and self.world.table and chance(self.more, 0.6):
+            faults.append(self._fault_of_table())
+        return ["run", name, draw.choice([1, 2, 3]), faults]
+
+    def _fault_of_table(self) -> list[Any]:
+        """A fault at a call of the table, of which there are a few in each batch."""
+        more = self.more
+        if chance(more, 0.25):
+            return ["between steps of the table", more.randrange(8)]
+        writes, when = chance(more, 0.5), more.choice(["before", "after"])
+        at = int((8 if writes else 20) * more.random() ** 1.5)
+        what = more.choice(["crash", "crash", "silence", "meanwhile"])
+        fault: list[Any] = [f"table {what}", at, when, writes]
+        if what == "silence":
+            fault.append(more.choice([1, 1, 2, 5]))
+        if what == "meanwhile":
+            steps: list[Step] = [["compact", []]] if chance(more, 0.5) else []
+            if not steps or chance(more, 0.5):
+                steps.append(["run", "totals", 1, []])
+            fault.append(steps)
+        return fault
+
+    def _later_steps(self) -> list[Step]:
+        """What happens to tables and files; and other functions, while nothing is unfinished."""
+        world, more = self.world, self.more
+        steps: list[Step] = []
+        hops: list[Step] = [["run", name, 1, []] for name in self._services() if name.startswith("hop")]
+        if world.table and chance(more, 0.4):  # rows of two plans, so that some replace others
+            again: list[Step] = [self.feed(world.origins()[0], more.choice([2, 4])), *hops]
+            crash = ["table crash", more.randrange(6), more.choice(["before", "after"]), chance(more, 0.5)]
+            faults = [crash] if chance(more, 0.3) else []
+            if not faults and chance(more, 0.5):  # rows come, and another compaction, which knows of them
+                others = [self.feed(world.origins()[0], 2), *hops, ["run", "totals", 1, []], ["compact", []]]
+                faults = [["table meanwhile", more.randrange(1, 6), "before", False, others]]
+            steps += [["run", "totals", 1, []], *again, ["run", "totals", 1, []], ["compact", faults]]
+        if world.table and chance(more, 0.1):
+            steps.append(["vacuum"])
+        if world.table and chance(more, 0.1):
+            again = [self.feed(world.origins()[0], 2), *hops]
+            steps += [["run", "totals", 1, []], ["copy"], *again, ["run", "totals", 1, []], ["table back"]]
+        if world.files and chance(more, 0.5):
+            steps.append(["file", more.choice(["rename", "copy"]), more.randrange(4)])
+        if world.kind == "" and not world.view and chance(more, 0.04):
+            steps.append(["change", "functions"])
+        return steps
 
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
-
-from google.protobuf.wrappers_pb2 import StringValue
+from typing import TYPE_CHECKING, Any
 
 from sqe_chain.envelope.message import is_enveloped, wrap
 from sqe_chain.errors import ChainError, RecreatedTopic
@@ -21,11 +22,14 @@ from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import facts, malformed
 from sqe_chain.testing.simulator.invariants import Invariants
 from sqe_chain.testing.simulator.model import Model
-from sqe_chain.testing.simulator.world import COMPACTED, World
+from sqe_chain.testing.simulator.world import COMPACTED, FOLDER, World, text_type
+
+if TYPE_CHECKING:
+    from sqe_chain.testing.simulator.table_audit import TableAudit
 
 NAME = "simulation"
 MOST_WAITS = 60
-BETWEEN = {"state": "states", "publish": "outputs"}
+BETWEEN = {"state": "states", "publish": "outputs", "table": "steps of the table"}
 """Kinds of writes between which a service may crash."""
 LIMIT_MS = 3_600_000
 """How far a record's time may be from the broker's clock, in worlds with limits."""
@@ -66,9 +70,9 @@ class SimulatedSystem:
         self.log.clear()
         self.log.set_block(world.block)
         self.store = MemoryStore(NAME, world.rows)
-        reader_store = MemoryStore(f"{NAME}.reader")
-        self.store.restore_all()
-        reader_store.restore_all()
+        others = {name: MemoryStore(f"{NAME}.{name}") for name in ("reader", "files")}
+        for one in (self.store, *others.values()):
+            one.restore_all()
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
         self.malformed: set[bytes] = set()
         self._odd_times: set[bytes] = set()
@@ -76,12 +80,16 @@ class SimulatedSystem:
         self.services: dict[str, Rehearsal] = {}
         self.zombies: dict[str, list[Zombie]] = {}
         self._fed = 0
+        self._text = text_type(world)
+        self.table = _empty_table() if world.table else None
+        if world.files:
+            _empty_folder()
         settings = Settings(max_records=world.records, keep_plans=world.keep_plans)
         partitions = dict.fromkeys(("origin", "other", "mid", "far", "extra"), world.partitions)
         for topic in ("origin", "other", "mid", "far"):
             self.log.create_topic(topic, world.partitions)
         for name, flow in world.flows().items():
-            store = reader_store if name == "reader" else self.store
+            store = others.get("files" if flow.file_sources() else name, self.store)
             found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
             found.clock = self.clock
             self.services[name] = found
@@ -96,9 +104,8 @@ class SimulatedSystem:
         for topic in ("origin", "other", "mid", "far"):
             self._archive.add_topic(topic)
         totals = self.services["totals"]
-        self.invariants = Invariants(
-            world, self.log, totals.flow, Model(world, self._archive, self.malformed, totals.flow)
-        )
+        self.model = Model(world, self._archive, self.malformed, totals.flow)
+        self.invariants = Invariants(world, self.log, totals.flow, self.model, self.table)
         for found in self.services.values():
             found.script.watch = self.see
         self.invariants.ordered = True
@@ -108,6 +115,9 @@ class SimulatedSystem:
     # ------------------------------------------------------------------ writes
 
     def _do_feed(self, topic: str, fed: Sequence[tuple[int, str]]) -> None:
+        if self.world.files and topic == "origin":
+            self._write_file([fact for _, fact in fed])
+            return
         count = self.log.describe([topic])[topic].partitions
         for partition, fact in fed:
             kind = fact.split(" ")[3]
@@ -118,12 +128,33 @@ class SimulatedSystem:
                 value = fact.encode()
             else:
                 identity = self._fed.to_bytes(16, "big")
-                value = wrap(StringValue(value=fact), key=key, timestamp_ms=now, event_id=identity)
+                value = wrap(self._text(value=fact), key=key, timestamp_ms=now, event_id=identity)
                 if kind in facts.ODD_TIMES:
                     value = malformed.with_event_time(value, facts.ODD_TIMES[kind])
                     self._odd_times.add(value)
             self.log.append(topic, partition % count, value, key, timestamp_ms=now)
             self.origins[topic].append((fact, True))
+
+    def _write_file(self, facts_of_it: Sequence[str]) -> None:
+        """One more file; written under another name first, as the documentation asks for."""
+        self._fed += 1
+        draft, name = FOLDER / "draft", FOLDER / f"{self._fed:04}.jsonl"
+        draft.write_text("".join(json.dumps({"fact": fact}) + "\n" for fact in facts_of_it))
+        draft.rename(name)
+        self.origins["origin"] += [(fact, True) for fact in facts_of_it]
+
+    def _do_file(self, what: str, index: int) -> None:
+        """A file is renamed, or is there under another name as well: neither is another content."""
+        known = sorted(FOLDER.glob("*.jsonl"))
+        if not known:
+            return
+        self._fed += 1
+        file, name = known[index % len(known)], FOLDER / f"{self._fed:04}.jsonl"
+        if what == "rename":
+            file.rename(name)
+        else:
+            name.write_bytes(file.read_bytes())
+        self.fired[f"file: {what}"] += 1
 
     def _do_rubbish(self, topic: str, partition: int, kind: str) -> None:
         self._fed += 1
@@ -151,7 +182,7 @@ class SimulatedSystem:
         """Check a write that took effect; the service may crash after it."""
         known = self.invariants.last_header(what[1:4]) if kind == "state" else None
         self.invariants.on_write(kind, what)
-        if kind in self.writes_left:
+        if kind in self.writes_left and not (kind == "table" and what[0] == "create"):
             if kind == "state" and known and (what[5].number, what[5].cursor) == (known.number, known.cursor):
                 return  # this write only claimed the cell
             self.writes_left[kind] -= 1
@@ -170,6 +201,9 @@ class SimulatedSystem:
                 )
         for name, service in self.services.items():
             found.update(repr((name, sorted(service.commits().items()))).encode())
+        if self.table is not None:
+            copy = self.table.table.copy_all()
+            found.update(repr((copy.newest, sorted(copy.files))).encode())
         stored = self.store.copy_all()
         for cell, part in sorted(stored.parts.items()):
             found.update(repr((cell, part.header, sorted(part.states.items()))).encode())
@@ -218,3 +252,19 @@ class SimulatedSystem:
     def _do_jump(self, milliseconds: int) -> None:
         self.clock.jump(milliseconds)
         self.fired["clock jumped"] += 1
+
+
+def _empty_table() -> TableAudit:
+    from sqe_chain.testing.simulator.table_audit import TableAudit  # noqa: PLC0415 - needs pyarrow
+
+    found = TableAudit()
+    found.table.restore_all()
+    return found
+
+
+def _empty_folder() -> None:
+    if not FOLDER.exists():
+        FOLDER.mkdir()
+        atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+    for file in FOLDER.iterdir():
+        file.unlink()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
-from sqe_chain.flow import Flow, Stage, Stream
+from sqe_chain.flow import Flow, Stage, Stream, count, last, max_, sum_
 from sqe_chain.flow.nodes import Carrier
 from sqe_chain.stages.windowing import Tumbling
+from sqe_chain.tables.columns import Column
 from sqe_chain.testing.simulator import facts
 
 if TYPE_CHECKING:
@@ -23,9 +27,15 @@ DAY_MS = 86_400_000
 WINDOW_MS = 60_000
 COMPACTED = "latest"
 """The compacted topic."""
+TABLES = "memory://simulation"
+TABLE = "rows"
+"""Where the table lives, and its name."""
+FOLDER = Path(tempfile.gettempdir(), f"sqe-chain-simulation-{os.getpid()}")
+"""Of the files that are an origin. Each process has its own."""
 
 Poison = Literal["stop", "skip", "dead_letter"]
 Doors = Literal["", "fold", "changes"]
+TableAt = Literal["", "beside", "after"]
 StageName = Literal["", "deduplicate", "distinct", "roots", "sequences", "windows"]
 
 
@@ -58,6 +68,12 @@ class World:
         records: records of one batch of any service.
         keep_plans: sealed plans that are kept.
         carrier: where republishers and `totals` put the chain.
+        table: where rows go into a table: beside the first stage, or after it; empty: there is none.
+        replaced: of few row keys, so that later rows replace earlier ones; else each row has its own.
+        files: the origin is a folder of files.
+        json: payloads and states are JSON, not protobuf.
+        batches: the first operator of `totals` works on columns.
+        declared: another stage has declared aggregates.
     """
 
     hops: int = 2
@@ -81,6 +97,12 @@ class World:
     records: int = 400_000
     keep_plans: int = 20
     carrier: Carrier = "value"
+    table: TableAt = ""
+    replaced: bool = False
+    files: bool = False
+    json: bool = False
+    batches: bool = False
+    declared: bool = False
 
     def origins(self) -> list[str]:
         """Topics that producers write."""
@@ -140,6 +162,33 @@ def random_world(draw: random.Random) -> World:
     )
 
 
+def extended_world(world: World, draw: random.Random) -> World:
+    """The world with what came later: tables, files, JSON, columns, declared aggregates.
+
+    Args:
+        world: from `random_world`.
+        draw: another source of randomness, so that worlds and schedules stay what they were without these.
+    """
+    table: TableAt = ""
+    plain = world.kind == ""
+    if world.kind != "windows" and chance(draw, 0.25 if plain else 0.12):
+        table = draw.choice(("beside", "beside", "after")) if plain else "after"
+    replaced = chance(draw, 0.5)
+    files = world.hops > 0 and world.recreated == "stop" and world.kind in {"", "sequences"}
+    files = files and chance(draw, 0.15)
+    json = not world.view and chance(draw, 0.12)
+    return replace(
+        world,
+        table=table,
+        replaced=replaced and table != "",
+        files=files,
+        raw=world.raw and not files,
+        json=json,
+        batches=chance(draw, 0.08),
+        declared=plain and chance(draw, 0.1),
+    )
+
+
 @lru_cache(2_000)
 def flows_of(world: World) -> dict[str, Flow]:
     """The flows of a world; see `World.flows`."""
@@ -156,14 +205,14 @@ def flows_of(world: World) -> dict[str, Flow]:
         found["reader"] = _reader(world)
     elif world.reader == "republisher":
         flow = Flow("reader", poison=world.poison, recreated=world.recreated)
-        flow.source("notes", StringValue).to("heard", partitions=1)
+        flow.source("notes", text_type(world)).to("heard", partitions=1)
         found["reader"] = flow
     return found
 
 
 def _hop(world: World, name: str, source: str, target: str, *, first: bool, last: bool) -> Flow:
     flow = Flow(name, poison=world.poison)
-    stream = _origin(world, flow, source) if first else flow.source(source, StringValue)
+    stream = _origin(world, flow, source) if first else flow.source(source, text_type(world))
     if last:
         stream = stream.map(facts.refuse_in_hop)
     # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
@@ -173,45 +222,74 @@ def _hop(world: World, name: str, source: str, target: str, *, first: bool, last
 
 
 def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
-    stream = flow.source(topic, facts.decode, raw=True) if world.raw else flow.source(topic, StringValue)
-    return stream.flat_map(facts.split)
+    decode, decode_row, split = facts.decode, facts.decode_row, facts.split
+    if world.json:
+        decode, decode_row, split = cast("Any", (facts.decode_json, facts.decode_row_json, facts.split_json))
+    if world.files and topic == "origin":
+        return flow.files(topic, decode_row, str(FOLDER / "*.jsonl")).flat_map(split)
+    stream = flow.source(topic, decode, raw=True) if world.raw else flow.source(topic, text_type(world))
+    return stream.flat_map(split)
 
 
-def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = False) -> Flow:
+def text_type(world: World) -> type[StringValue]:
+    """The type of payloads and states."""
+    return cast("type[StringValue]", facts.Text) if world.json else StringValue
+
+
+def totals_of(
+    world: World, *, more_stages: bool = False, more_sources: bool = False, changed: bool = False
+) -> Flow:
     """The flow of the service `totals`.
 
     Args:
         world: the world.
         more_stages: with another stage, as after a change of code.
         more_sources: with another input topic, as after a change of code.
+        changed: with another fold of the first stage, as after a change of code.
     """
+    text = text_type(world)
     flow = Flow(
         "totals",
         state_partitions=world.state_partitions,
         poison=world.poison,
         recreated=world.recreated,
     )
-    stream = flow.source("far", StringValue) if world.hops else _origin(world, flow, "far")
-    stream = stream.map(facts.refuse_before)
+    stream = flow.source("far", text) if world.hops else _origin(world, flow, "far")
+    stream = (
+        stream.map_batches(facts.refuse_batch, text, columns=text)
+        if world.batches
+        else stream.map(facts.refuse_before)
+    )
     if more_sources:
-        flow.source("extra", StringValue).aggregate(
-            "extra", key=facts.key, state=StringValue, fold=facts.fold_text("")
-        )
+        flow.source("extra", text).aggregate("extra", key=facts.key, state=text, fold=facts.fold_text(""))
     for name in ["beside"] * world.beside + ["more"] * more_stages:
-        stream.aggregate(name, key=facts.key, state=StringValue, fold=facts.fold_text(""))
+        stream.aggregate(name, key=facts.key, state=text, fold=facts.fold_text(""))
+    if world.table == "beside":
+        _ingest(world, stream)
+    if world.declared:
+        stream.map(facts.numbered).aggregate(
+            "sums",
+            key=facts.numbered_key,
+            units=count(),
+            total=sum_("number"),
+            most=max_("number"),
+            newest=last("id"),
+        )
     if world.kind == "windows":
         stream.windowed(
             "windows",
             Tumbling(WINDOW_MS),
             key=facts.key,
-            state=StringValue,
+            state=text,
             fold=cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST)),
             lateness_ms=DAY_MS,
             heartbeat=facts.is_beat,
         ).to("closed", partitions=2, carrier=world.carrier)
         return flow
-    state: type[Any] = Value if world.view else StringValue
-    fold: Any = facts.fold_values if world.view else facts.fold_text(facts.FIRST, doors=world.doors == "fold")
+    state: type[Any] = Value if world.view else text
+    fold: Any = facts.fold_values
+    if not world.view:
+        fold = facts.fold_text(facts.FIRST, doors=world.doors == "fold", changed=changed)
     first: Stage[Any, StringValue] = _filtered(world, stream).aggregate(
         "first",
         key=facts.key,
@@ -220,6 +298,8 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         buckets=world.buckets,
         view="json" if world.view else None,
     )
+    if world.table == "after":
+        _ingest(world, first)
     first.to("notes", key=facts.group, partitions=2, carrier=world.carrier)
     changes = first.changes()
     (changes.map(facts.refuse_open_doors) if world.doors == "changes" else changes).to(
@@ -231,7 +311,7 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         second = first.aggregate(
             "second",
             key=facts.group,
-            state=StringValue,
+            state=text,
             fold=facts.fold_text(facts.SECOND),
             buckets=world.buckets,
         )
@@ -240,6 +320,22 @@ def totals_of(world: World, *, more_stages: bool = False, more_sources: bool = F
         )
         second.changes().to("second.states", partitions=1, carrier=world.carrier)
     return flow
+
+
+def _ingest(world: World, stream: Stream[StringValue]) -> None:
+    stream.ingest(
+        TABLE,
+        partition_key="key",
+        row_key="slot",
+        columns=[
+            Column("key", "string", of=facts.row_key),
+            Column("slot", "string", of=facts.row_slot if world.replaced else facts.row_of_its_own),
+            Column("id", "string", of=facts.row_id),
+            Column("rest", "string", of=facts.row_rest),
+        ],
+        at=TABLES,
+        max_row_bytes=facts.MAX_ROW_BYTES,
+    )
 
 
 def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
@@ -256,14 +352,13 @@ def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
 
 def _reader(world: World) -> Flow:
     flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
-    flow.source("notes", StringValue).aggregate(
-        "heard", key=facts.key, state=StringValue, fold=facts.append_heard
-    )
-    state = Value if world.view else StringValue
+    text = text_type(world)
+    flow.source("notes", text).aggregate("heard", key=facts.key, state=text, fold=facts.append_heard)
+    state = Value if world.view else text
     flow.source("first.states", state).aggregate(
         "states",
         key=lambda value: (facts.ids_of(value) or ["-"])[0],
-        state=StringValue,
+        state=text,
         fold=facts.keep_newest,
     )
     return flow

@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -366,3 +367,119 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     log = FilesLog({"rows": FileSource("rows", (str(tmp_path),), "csv")}, NoLog())
     with pytest.raises(ConfigurationError, match="is a folder; name its files"):
         log.describe(["rows"])
+
+
+def parquet_of(path: Path, table: Any) -> FileRows:
+    pq.write_table(table, path)
+    return FileRows(path)
+
+
+def bytes_as_text(*texts: bytes) -> Any:
+    """An array of texts that need not be UTF-8, as some writers make them."""
+    ends = list(accumulate(map(len, texts), initial=0))
+    offsets = pa.array(ends, pa.int32()).buffers()[1]
+    return pa.Array.from_buffers(pa.string(), len(texts), [None, offsets, pa.py_buffer(b"".join(texts))])
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array([10**18, 0]).cast(pa.timestamp("us")),
+        pa.array([2**31 - 1, 0], pa.int32()).cast(pa.date32()),
+        pa.array([[("a", 1), ("a", 2)], [("b", 1)]], pa.map_(pa.string(), pa.int64())),
+        pa.array([[({"x": 1}, 1)], []], pa.map_(pa.struct([("x", pa.int64())]), pa.int64())),
+        bytes_as_text(b"\xff\xfe", b"sound"),
+    ],
+    ids=["time", "date", "key twice", "struct as key", "no UTF-8"],
+)
+def test_a_row_of_parquet_that_python_cannot_hold_harms_no_other(tmp_path: Path, cells: Any) -> None:
+    found = parquet_of(tmp_path / "a.parquet", pa.table({"number": [1, 2], "cell": cells}))
+    damaged, sound = found.read()
+    with pytest.raises(ValueError, match="JSON"):
+        damaged.decode()
+    assert sound.decode()["number"] == 2
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_columns_of_parquet_with_one_name_are_refused(tmp_path: Path, within: bool) -> None:
+    """Else a row would keep the last of them."""
+    cells = [pa.array([1]), pa.array([2])]
+    if within:
+        inner = pa.StructArray.from_arrays(cells, names=["a", "a"])
+        table = pa.table({"outer": pa.ListArray.from_arrays([0, 1], inner)})
+    else:
+        table = pa.table(cells, names=["a", "a"])
+    with pytest.raises(UnreadableFile, match=r"a\.parquet: it has several columns named 'a'"):
+        parquet_of(tmp_path / "a.parquet", table)
+
+
+def test_parquet_without_row_groups_or_columns_has_no_rows(tmp_path: Path) -> None:
+    pq.ParquetWriter(tmp_path / "a.parquet", pa.schema([("a", pa.int64())])).close()
+    assert FileRows(tmp_path / "a.parquet").count == 0
+    assert parquet_of(tmp_path / "b.parquet", pa.table({})).count == 0
+    (tmp_path / "c.parquet").write_bytes(b"")
+    with pytest.raises(UnreadableFile, match=r"c\.parquet"):
+        FileRows(tmp_path / "c.parquet")
+
+
+@pytest.mark.parametrize("text", ['a,b\n1,"x\n2,y\n3,z\n', 'a,b\n1,2\n3,"x', 'a,b\n1,"2\r\n'])
+def test_a_quote_that_is_never_closed_is_named(tmp_path: Path, text: str) -> None:
+    """Else all rows after it would be one field, in silence."""
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UnreadableFile, match=r"a\.csv: the quote in the row at byte \d+ is never closed"):
+        FileRows(tmp_path / "a.csv")
+    assert FileRows(tmp_path / "a.csv", csv=Csv(quote="")).count == text.count("\n") - (text[-1] == "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "count"),
+    [
+        ("bom.csv.gz", gzip.compress(b"\xef\xbb\xbfa,b\r\n1,2\r\n"), 1),
+        ("crlf.csv", b'\xef\xbb\xbfa,b\r\n1,"x\r\ny"\r\n\r\n2,z', 2),
+        ("bom.jsonl", b'\xef\xbb\xbf{"a": 1}\n', 1),
+        ("broken.jsonl", b'{"a": 1}\n{"a":', 2),
+        ("members.jsonl.gz", gzip.compress(b'{"a": 1}\n') + gzip.compress(b'{"a": 2}\n'), 2),
+        ("frames.jsonl.zst", 2 * pa.compress(b'{"a": 1}\n', "zstd", asbytes=True), 2),
+        ("nothing.csv", b"", 0),
+        ("mark.csv", b"\xef\xbb\xbf", 0),
+        ("nothing.csv.gz", gzip.compress(b""), 0),
+    ],
+    ids=range(9),
+)
+def test_files_of_other_programs(tmp_path: Path, name: str, content: bytes, count: int) -> None:
+    (tmp_path / name).write_bytes(content)
+    rows = FileRows(tmp_path / name)
+    assert rows.count == count
+    first = next(iter(rows.read()), None)
+    assert first is None or set(first.decode()) <= {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("cr.csv", b"a,b\r1,2\r3,4\r"),
+        ("utf16.csv", "a,b\n1,2\n".encode("utf-16")),
+        ("rubbish.jsonl.gz", gzip.compress(b"{}\n") + b"rubbish"),
+    ],
+    ids=["cr", "utf-16", "rubbish"],
+)
+def test_files_that_cannot_be_read_are_named(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UnreadableFile, match=name):
+        FileRows(tmp_path / name)
+
+
+def test_links_and_what_is_no_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a.csv", rows_of(0, 3))
+    (tmp_path / "same.csv").symlink_to("a.csv")
+    (tmp_path / "nowhere.csv").symlink_to("nothing")
+    (tmp_path / "folder.csv").mkdir()
+    os.mkfifo(tmp_path / "pipe.csv")
+    assert len(log_of(tmp_path).describe(["rows"])) == 1
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    with pytest.raises(UnreadableFile, match=r"loop\.csv: cannot be looked at"):
+        log_of(tmp_path).describe(["rows"])
+    log = log_of(tmp_path, skip_bad=True)
+    for _ in range(3):
+        assert len(log.describe(["rows"])) == 1
+    assert caplog.text.count("loop.csv") == 1

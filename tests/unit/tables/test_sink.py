@@ -301,3 +301,74 @@ def test_a_half_written_file_is_no_file(tmp_path: Path) -> None:
     torn.parent.mkdir()
     torn.write_bytes(file.data[:-20])
     assert sink.storage.written("_sqe_partition=0/torn.parquet", file) is None
+
+
+def entry_of(at: Path, number: int = -1) -> Path:
+    return sorted((at / "t" / "_delta_log").glob("*.json"))[number]
+
+
+def cut_off(at: Path) -> None:
+    """What a loss of power may leave of a commit."""
+    last = entry_of(at)
+    torn = last.with_name(f"{int(last.stem) + 1:020d}.json")
+    torn.write_bytes(last.read_bytes()[:60])
+
+
+def damage_an_older_one(at: Path) -> None:
+    entry_of(at, 1).write_bytes(entry_of(at, 1).read_bytes()[:60])
+
+
+def remove_one_between(at: Path) -> None:
+    entry_of(at, 1).unlink()
+
+
+def remove_the_first(at: Path) -> None:
+    entry_of(at, 0).unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "way_out"),
+    [
+        (cut_off, "json is not whole: if power was lost .* move it away, and start again"),
+        (damage_an_older_one, "json is damaged, and later versions build on it: restore"),
+        (remove_one_between, "json is missing: restore"),
+        (remove_the_first, "json is missing: restore"),
+    ],
+)
+def test_a_damaged_log_stops_by_its_name(
+    tmp_path: Path, damage: Callable[[Path], None], way_out: str
+) -> None:
+    """To wait would not repair it. Nothing that delta-rs says of its own insides is told."""
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    damage(tmp_path)
+    with pytest.raises(TableAltered, match=way_out):
+        sink.claim(claim_of(2, known={0: known, 1: None}))
+    if damage is cut_off:
+        entry_of(tmp_path).unlink()
+        sink.claim(claim_of(2, known={0: known, 1: None}))
+
+
+def test_an_acknowledged_commit_that_was_moved_away_is_missed(tmp_path: Path) -> None:
+    sink = claimed(tmp_path)
+    _, known = sink.flush(flush_of(sink, 3))
+    entry_of(tmp_path).write_bytes(b"{")
+    with pytest.raises(TableAltered, match="move it away"):
+        sink.claim(claim_of(2, known={0: known, 1: None}))
+    entry_of(tmp_path).unlink()
+    with pytest.raises(TableInconsistent, match="went back in time"):
+        sink.claim(claim_of(2, known={0: known, 1: None}))
+
+
+def test_a_file_in_the_place_of_a_table_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("no table")
+    with pytest.raises(ConfigurationError, match="is a file"):
+        claimed(tmp_path)
+
+
+def test_what_a_flush_has_looked_at_is_kept_not_what_it_has_made(tmp_path: Path) -> None:
+    """Between them another program may have written, and a new process has to look at that."""
+    sink = claimed(tmp_path)
+    snapshot = sink.storage.snapshot()
+    _, known = sink.flush(flush_of(sink, 3))
+    assert json.loads(known)["version"] == snapshot.version
