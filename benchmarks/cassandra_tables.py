@@ -18,9 +18,8 @@ from cassandra.concurrent import execute_concurrent_with_args
 from rich.console import Console
 from rich.table import Table as Printed
 
-from benchmarks.tables import PARTS, SCHEMA, Reading, flush_to, readings
+from benchmarks.tables import SCHEMA, Reading, flush_to, readings, spread
 from sqe_chain.dev import CassandraServer
-from sqe_chain.partitioner import partition_of
 from sqe_chain.ports import SinkClaim
 from sqe_chain.stores import WithSchema, open_store
 from sqe_chain.stores.cassandra.client import CassandraClient
@@ -31,6 +30,7 @@ from sqe_chain.tables.sink import TableSink
 BATCHES: Final = 10
 BATCH_ROWS: Final = 10_000
 ROUNDS: Final = 3
+PARTS: Final = 8
 _PLAIN: Final = """\
 CREATE TABLE IF NOT EXISTS {keyspace}.readings_{round} (
     robot text, at_ms bigint, job bigint, axis bigint, bar double, ampere double, celsius double, line text, good boolean,
@@ -45,10 +45,7 @@ def ours(url: str, batches: Sequence[Sequence[Reading]], number: int) -> float:
     known: dict[int, bytes] = {}
     began = time.perf_counter()
     for plan, rows in enumerate(batches, 1):
-        spread: list[list[Reading]] = [[] for _ in range(PARTS)]
-        for row in rows:
-            spread[partition_of(row.robot.encode(), PARTS)].append(row)
-        for part, own in enumerate(spread):
+        for part, own in enumerate(spread(rows, PARTS)):
             if own:
                 known[part] = flush_to(sink, own, plan, part, known.get(part))
     took = time.perf_counter() - began

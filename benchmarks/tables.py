@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -101,6 +101,14 @@ def ours(rows: list[Reading], at: Path) -> None:
     sink = TableSink(TableDirectory(str(at / "readings")), SCHEMA, "readings")
     sink.claim(SinkClaim("flow", "readings", 1, "run", {}, {0: None}))
     flush_to(sink, rows, 1, 0, None)
+
+
+def spread(rows: Sequence[Reading], parts: int) -> list[list[Reading]]:
+    """The rows of each state partition."""
+    found: list[list[Reading]] = [[] for _ in range(parts)]
+    for row in rows:
+        found[partition_of(row.robot.encode(), parts)].append(row)
+    return found
 
 
 def flush_to(sink: TableSink, rows: list[Reading], number: int, part: int, known: bytes | None) -> bytes:
@@ -232,10 +240,7 @@ def files(out: Console) -> None:
     for number in range(1, BATCHES + 1):
         rows = readings(BATCH_ROWS, number * BATCH_ROWS)
         began = time.perf_counter()
-        spread: list[list[Reading]] = [[] for _ in range(PARTS)]
-        for row in rows:
-            spread[partition_of(row.robot.encode(), PARTS)].append(row)
-        for part, own in enumerate(spread):
+        for part, own in enumerate(spread(rows, PARTS)):
             if own:
                 known[part] = flush_to(sink, own, number, part, known.get(part))
         took.append(time.perf_counter() - began)

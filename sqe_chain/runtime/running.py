@@ -158,20 +158,16 @@ class RunningService:
         deadline, ends = monotonic() + timeout_s, self._ends()
         while True:  # until the deadline
             self._raise_if_failed()
-            if not self.alive:
-                raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
+            self._check_alive()
             left = self._left(ends)
             if self._bell.recovered and not left and not self._bell.held and not self._files_left():
                 return
-            rest_s = deadline - monotonic()
-            if rest_s <= 0:
-                held = f"; {self._bell.held} records wait for event time" if self._bell.held else ""
-                raise TimeoutError(
-                    f"flow {self.flow.name!r} has not {'caught up' if self._bell.recovered else 'started'} in {timeout_s:g} s; "
-                    f"(committed, end) by input: {left}{held}"
-                )
-            with self._moved:
-                self._moved.wait(min(rest_s, _LOOK_S))
+            held = f"; {self._bell.held} records wait for event time" if self._bell.held else ""
+            self._wait(
+                deadline,
+                f"flow {self.flow.name!r} has not {'caught up' if self._bell.recovered else 'started'} in {timeout_s:g} s; "
+                f"(committed, end) by input: {left}{held}",
+            )
 
     def flushed(self, table: str) -> dict[str, int]:
         """Up to where all rows are in a table for good: "topic/partition" -> offset; empty before the service has recovered.
@@ -200,15 +196,11 @@ class RunningService:
             found = self.flushed(table)
             if all(found.get(name, 0) >= offset for name, offset in offsets.items()):
                 return
-            if not self.alive:
-                raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
-            rest_s = deadline - monotonic()
-            if rest_s <= 0:
-                raise TimeoutError(
-                    f"flow {self.flow.name!r}: after {timeout_s:g} s table {table!r} has rows up to {found}"
-                )
-            with self._moved:
-                self._moved.wait(min(rest_s, _LOOK_S))
+            self._check_alive()
+            self._wait(
+                deadline,
+                f"flow {self.flow.name!r}: after {timeout_s:g} s table {table!r} has rows up to {found}",
+            )
 
     def state(self, stage: str) -> States:
         """The stored states of a stage by key; readable as long as the service runs.
@@ -231,6 +223,18 @@ class RunningService:
         self._thread.join()
         self._opened.close()
         self._raise_if_failed()
+
+    def _check_alive(self) -> None:
+        if not self.alive:
+            raise ConfigurationError(f"flow {self.flow.name!r} has stopped: there is nothing to wait for")
+
+    def _wait(self, deadline: float, found: str) -> None:
+        """Wait until something has moved, or a moment; after the deadline raise what was found as `TimeoutError`."""
+        rest_s = deadline - monotonic()
+        if rest_s <= 0:
+            raise TimeoutError(found)
+        with self._moved:
+            self._moved.wait(min(rest_s, _LOOK_S))
 
     def _raise_if_failed(self) -> None:
         if self._error is not None:
