@@ -6,7 +6,8 @@ import json
 from dataclasses import replace
 
 from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, Unfinished
+from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished
 from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
 

@@ -16,7 +16,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.cutting import Part, ends_silence, next_part
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, Reached, StageLayout, Unfinished
+from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.plan import Plan, PlannedRange, Reached, Unfinished
 from sqe_chain.protocol.planning import announcement_plan, batch_plan, birth_plan, layout_plan
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.replays.marks import PartitionMarks
