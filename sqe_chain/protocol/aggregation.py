@@ -14,7 +14,7 @@ from functools import partial
 
 from sqe_chain.errors import PoisonError, ServiceStopped, StoreInconsistent, Superseded
 from sqe_chain.ports import Bounds, Header, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
+from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.applying import Applier
 from sqe_chain.protocol.claim import claim, release, stamp
 from sqe_chain.protocol.closing import check_closes
@@ -465,7 +465,7 @@ class Aggregation:
         gone = [
             planned
             for planned in last.ranges
-            if inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
+            if same_inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
         ]
         read, leaving = last.read_files(), leaving_files(env.flow, last)
         abandoned, missed = abandoned_files(last, env.settings.abandon) - read, gone_files(last, infos)
@@ -474,7 +474,7 @@ class Aggregation:
         kept = [planned for planned in kept if planned.topic not in leaving | abandoned | missed]
         for planned in kept:
             if planned.topic not in read:
-                inputs.check_same(planned, infos.get(planned.topic), last.files)
+                same_inputs.check_same(planned, infos.get(planned.topic), last.files)
         layout = layout_of(env.flow, infos, last.number + 1, last.layout)
         files = entering_files(env.flow, last, infos, env.settings)
         if layout == last.layout and not files and not abandoned and not missed:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol import inputs
+from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.file_inputs import abandoned_files, unneeded_files
@@ -101,18 +101,18 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     for planned in last.ranges:
         if planned.topic in unneeded and not (unfinished and planned.start < planned.stop):
             continue
-        if not unfinished and inputs.is_new_root(
+        if not unfinished and same_inputs.is_new_root(
             env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
         ):
             continue
-        inputs.check_same(planned, infos.get(planned.topic), last.files)
+        same_inputs.check_same(planned, infos.get(planned.topic), last.files)
         ranges.append(planned)
     bounds = env.log.bounds([planned.tp for planned in ranges])
     for planned in ranges:
         inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in ranges if planned.topic not in compacted]
-    for planned in inputs.check_last_records(env.log, kept, bounds, last.files):
+    for planned in same_inputs.check_last_records(env.log, kept, bounds, last.files):
         where = f"{planned.topic}[{planned.partition}]"
         env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
 
@@ -133,7 +133,7 @@ def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartiti
         inputs.check_bounds(planned.tp, planned.stop, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in rest.ranges if planned.topic not in compacted]
-    inputs.check_last_records(env.log, kept, bounds)
+    same_inputs.check_last_records(env.log, kept, bounds)
 
 
 def check_redone(redo: Redo, report: Report) -> None:
