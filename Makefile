@@ -32,6 +32,7 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
 	$(BIN)/pytest $(UNIT)
 	$(BIN)/python -m sqe_chain.testing.simulator --schedules 5000 --seed 0 --jobs 0
+	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 15
 	$(BIN)/python -m tests.mutants --sample 6
 	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 	$(BIN)/pytest $(SERVERS) -m alone
@@ -51,6 +52,14 @@ simulate: python  ## chains of services under random faults, from a seed: ARGS="
 .PHONY: mutants
 mutants: setup servers  ## deliberate bugs: fails unless tests, and the simulator, kill each of them: ARGS="--only TEXT"
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+.PHONY: fuzz
+fuzz: python  ## envelopes, headers, keys, frames, JSON: all ways of reading give one answer: ARGS="--executions N --directory DIR"
+	$(BIN)/python -m tests.fuzzing $(ARGS)
+
+.PHONY: reliability-report
+reliability-report: python  ## write the tables of docs/reliability.md from what was recorded
+	$(BIN)/python -m tests.reliability report
 
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, pyright, import rules

@@ -334,7 +334,7 @@ class Plan:
         """
         try:
             return cls._from_json(json.loads(data))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise StoreInconsistent(
                 f"a stored plan cannot be read ({type(error).__name__}: {error}): something else, or a newer version of "
                 "sqe-chain, has written it"

@@ -124,7 +124,7 @@ def decode(frames: bytes, at: int) -> tuple[int, Record, int] | None:
     """The frame that begins at a byte: partition, record, and where the next frame begins.
 
     Returns:
-        None: the checksum does not match, or the frame does not end within these bytes.
+        None: the checksum does not match, the frame does not end within these bytes, or its fields do not fill it.
     """
     if len(frames) - at < FRAME_OVERHEAD:
         return None
@@ -143,7 +143,12 @@ def decode(frames: bytes, at: int) -> tuple[int, Record, int] | None:
         value = frames[at : at + value_size]
         at += value_size
     if count:
-        headers = _unpacked(frames, at, count)
+        try:
+            headers, at = _unpacked(frames, at, count)
+        except (StructError, UnicodeDecodeError):
+            return None
+    if at != end:
+        return None
     return partition, Record(value, key, headers, timestamp_ms), end + _CRC.size
 
 
@@ -165,7 +170,7 @@ def _packed(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def _unpacked(frames: bytes, at: int, count: int) -> Headers:
+def _unpacked(frames: bytes, at: int, count: int) -> tuple[Headers, int]:
     headers: Headers = []
     for _ in range(count):
         name_size, content_size = _HEADER.unpack_from(frames, at)
@@ -175,4 +180,4 @@ def _unpacked(frames: bytes, at: int, count: int) -> Headers:
         content = None if content_size < 0 else frames[at : at + content_size]
         at += max(content_size, 0)
         headers.append((name, content))
-    return headers
+    return headers, at

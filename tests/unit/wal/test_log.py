@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from struct import pack
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +25,7 @@ from sqe_chain.errors import (
     RecordTooLarge,
 )
 from sqe_chain.wal import Limits, LocalFiles, MemoryFiles, Record, WriteAheadLog
+from sqe_chain.wal.record import decode, encode
 from tests.support.waiting import PATIENCE_S
 from tests.support.wal_faults import SMALL, open_log
 
@@ -409,3 +411,24 @@ def test_the_format_is_the_one_that_is_documented() -> None:
     )
     slot = b"SQEPOS1\n" + b"".join(number.to_bytes(8, "little") for number in (1, 1, 1))
     assert contents["position"][4_096:4_132] == slot + crc32(slot).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("at", "packed"),
+    [
+        (16, pack("<i", 50)),  # size of the key
+        (16, pack("<i", 2)),
+        (20, pack("<i", 2**31 - 1)),  # of the value
+        (24, pack("<H", 2)),  # number of headers
+        (24, pack("<H", 0)),
+        (36, pack("<i", 2**31 - 1)),  # size of a header's content
+        (40, b"\xff"),  # its name
+    ],
+)
+def test_a_frame_whose_fields_do_not_fill_it_is_damaged_whatever_its_checksum_says(
+    at: int, packed: bytes
+) -> None:
+    frame = bytearray(encode(Record(b"value", b"key", [("n", b"c")]), 0)[:-4])
+    assert decode(bytes(frame) + pack("<I", crc32(frame)), 0) is not None
+    frame[at : at + len(packed)] = packed
+    assert decode(bytes(frame) + pack("<I", crc32(frame)), 0) is None
