@@ -47,8 +47,8 @@ def _sources() -> tuple[SourceNode, SourceNode, Flow]:
     flow, other = Flow("typed"), Flow("decoded")
     typed = flow.source("words", StringValue)
     decoded = other.source("words", lambda payload: payload)
-    typed.aggregate("all", key=lambda word: word.value, state=StringValue, fold=lambda state, _: state)
-    decoded.aggregate("all", key=lambda word: word, state=StringValue, fold=lambda state, _: state)
+    typed.aggregate("all", key=lambda word: word.value, state=StringValue, fold=lambda _, __: None)
+    decoded.aggregate("all", key=lambda word: word, state=StringValue, fold=lambda _, __: None)
     return flow.sources()[0], other.sources()[0], flow
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.mutants.ledger import PAGE, page_with
-from tests.reliability.ledger import LEDGER, TREE, append, read_ledger, recorded
+from tests.reliability.ledger import LEDGER, TREE, append, read_ledger, recorded, tree
 from tests.reliability.report import changes, tables
 
 MODULES: Final[Mapping[str, str]] = {
@@ -63,7 +63,7 @@ def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LED
     """
     with tempfile.TemporaryDirectory(prefix="run-") as folder:
         said = Path(folder, "said.json")
-        command = ["-m", module, *options]
+        command, ran = ["-m", module, *options], tree(tool)
         done = subprocess.run([sys.executable, *command, "--json", str(said)], cwd=TREE, check=False)
         if not said.exists():
             sys.stderr.write(
@@ -71,7 +71,7 @@ def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LED
             )
             return done.returncode or 1
         found: dict[str, Any] = json.loads(said.read_text())
-    append(recorded(tool, shlex.join(["python", *command]), found), ledger)
+    append(recorded(tool, shlex.join(["python", *command]), ran, found), ledger)
     return done.returncode
 
 

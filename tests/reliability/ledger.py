@@ -76,21 +76,39 @@ class Run:
     more: dict[str, Any] = field(default_factory=dict)
 
 
-def recorded(tool: str, command: str, said: Mapping[str, Any]) -> Run:
+@dataclass(frozen=True)
+class Tree:
+    """What is checked out: commit, whether nothing was changed since, and digest of the code; see `Run`."""
+
+    commit: str
+    clean: bool
+    code: str
+
+
+def tree(tool: str) -> Tree:
+    """What is checked out before a tool runs. The ledger itself may have changed."""
+    changed = _git(
+        "status", "--porcelain", "--untracked-files=no", "--", ".", f":!{LEDGER.relative_to(TREE)}"
+    )
+    return Tree(head(), not changed, digest(tool))
+
+
+def recorded(tool: str, command: str, ran: Tree, said: Mapping[str, Any]) -> Run:
     """What a tool has said, with what it ran on.
 
     Args:
         tool: its name.
         command: that was run.
+        ran: what was checked out when it began.
         said: the JSON object that it wrote.
     """
     known = {"tool", "counts", "seed", "seconds", "violations"}
     return Run(
         tool,
         command,
-        head(),
-        not _git("status", "--porcelain", "--untracked-files=no"),
-        digest(tool),
+        ran.commit,
+        ran.clean,
+        ran.code,
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         machine(),
         {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}},

@@ -9,8 +9,9 @@ from random import Random
 
 import pytest
 
+from sqe_chain.envelope.carrier import find_head
 from sqe_chain.envelope.columns import Columns
-from sqe_chain.errors import MalformedField
+from sqe_chain.errors import EnvelopeError, MalformedField
 from tests.fuzzing import planted, ways
 from tests.fuzzing.__main__ import main
 from tests.fuzzing.corpus import smaller
@@ -159,12 +160,12 @@ def test_planted_bugs_stand_where_they_are_planted_and_were_all_found() -> None:
 
 
 def test_the_name_of_an_error_is_part_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    sound = ways.find_head
+    sound = find_head
 
     def careless(value: bytes | None, headers: object) -> object:
         try:
             return sound(value, headers)  # type: ignore[arg-type]
-        except ways.EnvelopeError as error:
+        except EnvelopeError as error:
             raise MalformedField(str(error)) from error
 
     monkeypatch.setattr(ways, "find_head", careless)
