@@ -30,6 +30,8 @@ from tests.fuzzing.targets import CORPUS, TARGETS, known
 TREE: Final = Path(__file__).parents[2]
 SUMMED: Final = {"executions": "executions", "inputs": "blocks", "distinct": "different blocks"}
 """What processes count -> what it is called."""
+_LONGEST: Final = 1_000
+"""Characters of a line of an error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -140,7 +142,8 @@ def _ended(job: dict[str, Any], directory: Path, keep: str) -> bool:
         return False
     name, state = job["target"], directory / job["target"]
     data = Current.read(state / f"current-{job['job']}.bin")
-    sys.stdout.write(f"{name}: {job['error'][-3_000:]}\n")
+    said = "\n".join(line[:_LONGEST] for line in job["error"].splitlines()[-20:])
+    sys.stdout.write(f"{name}: {said}\n")
     if job["status"] == 1:  # it failed as a program in Python does, so it may be tried again here
         data = smaller(TARGETS[name], data)
     file = Path(keep) / f"{name}-failed-{job['job']}.bin"

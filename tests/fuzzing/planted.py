@@ -57,11 +57,11 @@ BUGS: Final[dict[str, tuple[Mutant, ...]]] = {
             ("replays/marks.py", "    MalformedField,\n", "    InconsistentEnvelope,\n"),
         ),
         mutant(
-            "runs compare the lanes of neighbours by their lower half",
+            "all lanes of a run are compared with the mark of the first one",
             (
                 "replays/runs.py",
-                "np.append(True, sorted_lanes[1:] != sorted_lanes[:-1])",
-                "np.append(True, (sorted_lanes[1:] ^ sorted_lanes[:-1]) & np.uint64(0xFFFFFFFF))",
+                "    found = [lanes.get(lane) for lane in sorted_lanes[firsts].tolist()]",
+                "    found = [lanes.get(sorted_lanes[0].item())] * len(firsts)",
             ),
         ),
         mutant(
@@ -165,10 +165,11 @@ def read() -> list[Found]:
 
 def table() -> str:
     """What is known, as a table."""
-    rows = ["| bug | found after | messages | what is said |", "|---|---|---|---|"]
+    rows = ["| bug | found after | by | what is said |", "|---|---|---|---|"]
     for one in read():
         after = "not found" if one.seconds is None else f"{one.seconds:.1f} s"
-        rows.append(f"| {one.bug} | {after} | {one.executions:,} | {one.said} |")
+        by = f"{one.executions:,} new messages" if one.executions else "the corpus"
+        rows.append(f"| {one.bug} | {after} | {by} | {one.said} |")
     return "\n".join(rows)
 
 
@@ -195,7 +196,7 @@ def _sought(copy: Copy, target: str, bug: Mutant) -> Found:
         )  # fmt: skip
         seconds = time.perf_counter() - began
     lines = re.findall(r"^\S*?(?:Difference|Error|error): (.*)$", done.stdout, re.MULTILINE)
-    text = re.sub(r"[|`]|b'.*|\(.*", "", lines[-1])[:60].strip() if lines else ""
+    text = re.sub(r"[|`]| of b['\"].*|\(.*", "", lines[-1])[:60].strip() if lines else ""
     counts = json.loads(said.read_text())["counts"]
     return Found(
         bug.name,

@@ -357,7 +357,7 @@ def _compare(
     for number, answer in enumerate(answers):
         wanted, content, offset = right[number]
         if wanted != {NEW} or content is None:
-            if answer not in wanted:
+            if isinstance(answer, tuple) or answer not in wanted:
                 _differ(f"decided: {answer}, right is {sorted(wanted)}", records[number])
         elif typed and content.type != TYPE:
             if answer != "WrongPayloadType":

@@ -25,8 +25,8 @@ _READ: Final = (
     "sqe_chain/codecs",
 )
 _RUN: Final = (
-    *_READ, "sqe_chain/segment", "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/engines/inprocess",
-    "sqe_chain/stores/memory", "sqe_chain/logs/memory",
+    *_READ, "sqe_chain/segment", "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/engines/inprocess.py",
+    "sqe_chain/stores/memory.py", "sqe_chain/logs/memory",
 )  # fmt: skip
 CODE: Final[Mapping[str, Sequence[str]]] = {
     "fuzz": (*_READ, "sqe_chain/segment", "sqe_chain/wal", "sqe_chain/protocol/plan.py", "tests/fuzzing"),
