@@ -32,7 +32,7 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
 	$(BIN)/pytest $(UNIT)
 	$(BIN)/python -m sqe_chain.testing.simulator --schedules 5000 --seed 0 --jobs 0
-	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 15
+	$(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
 	$(BIN)/python -m tests.mutants --sample 6
 	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 	$(BIN)/pytest $(SERVERS) -m alone

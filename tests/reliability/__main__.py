@@ -71,7 +71,10 @@ def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LED
             )
             return done.returncode or 1
         found: dict[str, Any] = json.loads(said.read_text())
-    append(recorded(tool, shlex.join(["python", *command]), ran, found), ledger)
+    told = [
+        Path(one).name if one.startswith("/") else one for one in command
+    ]  # directories of one machine mean nothing elsewhere
+    append(recorded(tool, shlex.join(["python", *told]), ran, found), ledger)
     return done.returncode
 
 
