@@ -32,6 +32,7 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
 	$(BIN)/pytest $(UNIT)
 	$(BIN)/python -m sqe_chain.testing.simulator --schedules 5000 --seed 0 --jobs 0
+	$(BIN)/python -m sqe_chain.testing.explorer small
 	$(BIN)/python -m tests.mutants --sample 6
 	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 	$(BIN)/pytest $(SERVERS) -m alone
@@ -47,6 +48,10 @@ explore: python  ## property tests with new random examples; repeat as often as 
 .PHONY: simulate
 simulate: python  ## chains of services under random faults, from a seed: ARGS="--schedules N --seed S"
 	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
+
+.PHONY: explore-states
+explore-states: python  ## all interleavings of a few runs, crashes and lost replies, breadth first: ARGS="NAME --directory DIR"
+	$(BIN)/python -m sqe_chain.testing.explorer $(ARGS)
 
 .PHONY: mutants
 mutants: setup servers  ## deliberate bugs: fails unless tests, and the simulator, kill each of them: ARGS="--only TEXT"
