@@ -114,13 +114,6 @@ CONFIGURATIONS: Final = {
             words="a1 b2 a3 b4",
         ),
         Configuration(
-            "three-runs",
-            "a run takes over from a run that takes over from a third",
-            alive=3,
-            takeovers=2,
-            words="a1 b2",
-        ),
-        Configuration(
             "rebuild",
             "a rebuild while the service runs, which goes on as a zombie, or is started meanwhile",
             words="a1 b2 a3",

@@ -138,15 +138,15 @@ class Coverage:
                 self.pairs.setdefault(ordered[number], set()).update(found_here)
 
     def _used(self, states: States, state: int) -> int:
-        now = states.processes[state & _MASK]
+        now = states.processes(state & _MASK)
         return 2 * self.faults - now.crashes - now.silences
 
     def _steps(self, states: States, state: int, used: int) -> Iterator[tuple[Fault | None, int]]:
         """What can happen in a state, and the state after it."""
-        node = states.processes[state & _MASK].nodes[0]
+        node = states.processes(state & _MASK).nodes[0]
         moves = {move.name.removeprefix(NAMES[0]): move for move in states.moves(state)}
         if node == FREE:
-            if not moves or states.processes[state & _MASK].done:
+            if not moves or states.processes(state & _MASK).done:
                 states.check_rest(state >> BITS, state & _MASK)
             yield from ((None, move.make()) for move in moves.values())
             return
@@ -155,7 +155,7 @@ class Coverage:
         if used == self.faults:
             return
         yield (*point, KILLED_BEFORE), moves["!"].make()
-        if states.processes[after & _MASK].nodes[0] != FREE:
+        if states.processes(after & _MASK).nodes[0] != FREE:
             kill = next(move for move in states.moves(after) if move.name.endswith("!"))
             yield (*point, KILLED_AFTER), kill.make()
         yield (*point, LOST), moves["?"].make()

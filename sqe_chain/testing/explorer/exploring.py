@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
     Numbers = NDArray[np.uint64]
 
-_CHUNK: Final = 200_000
+_CHUNK: Final = 100_000
 """States that are looked at before their successors are sorted."""
-_EFFECTS: Final = 2_000_000
+_EFFECTS: Final = 500_000
 _RUNS: Final = 6
 """Sorted arrays in which a state is looked for."""
 

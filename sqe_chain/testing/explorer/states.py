@@ -18,8 +18,10 @@ from sqe_chain.testing.simulator.invariants import Violation
 
 FREE = -1
 """Instead of a node: nobody runs there."""
-BITS = 32
+BITS = 44
 """Of the number of the processes in the number of a state; above are those of the durable state."""
+_LEFT_BITS = 8
+_LOOKED_UP = 300_000
 _MASK = (1 << BITS) - 1
 _CALL_BITS = 24
 NAMES = "abc"
@@ -77,7 +79,6 @@ class States:
         durable: durable states.
         runs: local states of runs.
         checks: what must hold.
-        processes: number -> processes.
     """
 
     def __init__(self, configuration: Configuration, *, merges: bool = True) -> None:
@@ -90,14 +91,20 @@ class States:
         )
         self.checks = Checks(self.durable, kinds[0].flow, Books(machine.log, kinds[0].flow))
         self.durable.watch = self.checks
-        self.processes: list[Processes] = []
-        self._ids: dict[Processes, int] = {}
-        self._next: dict[int, int] = {}
+        self._node_bits = (BITS - _LEFT_BITS) // configuration.alive
+        self._lefts: list[
+            tuple[int, int, int, int, bool]
+        ] = []  # what may still happen: its number is in that of a state
+        self._left_ids: dict[tuple[int, int, int, int, bool], int] = {}
+        # What was looked up for the states of the last layers.
+        self._following: dict[int, int] = {}
         self._effects: dict[int, tuple[int, int]] = {}
-        self._still: list[
-            tuple[tuple[int, int], ...] | None
-        ] = []  # processes after what asks nobody, and what is started
-        self._asking: list[tuple[tuple[int, int], ...]] = []  # (slot's key, call) of those that ask
+        self._still: dict[
+            int, tuple[tuple[int, int], ...]
+        ] = {}  # processes after what asks nobody, what is started
+        self._asking: dict[int, tuple[tuple[int, int], ...]] = {}  # (slot's key, call) of those that ask
+        self._silent: set[int] = set()  # processes for which there may be no answer
+        self._done: set[int] = set()
         self._resting: set[int] = set()
         # Runs that ask the same again. If the call had no effect, all is as before but that one silence less is left: from
         # there nothing happens that does not happen from here, too.
@@ -121,15 +128,15 @@ class States:
         """The states after one more step."""
         durable, number = state >> BITS, state & _MASK
         above = durable << BITS
-        still = self._still[number]
+        still = self._still.get(number)
         if still is None:
             still = self._look(number)
         if self.configuration.moved:
             found = [above | to for to, kind in still if self._may_start(kind, durable)]
         else:
             found = [above | to for to, _ in still]
-        effects, following = self._effects, self._next
-        silent = self.processes[number].silences > 0
+        effects, following = self._effects, self._following
+        silent = number in self._silent
         for place, call in self._asking[number]:
             key = durable << _CALL_BITS | call
             effect = effects.get(key)
@@ -150,14 +157,23 @@ class States:
                     found.append(after << BITS | to)
                 if place not in self._repeating:
                     found.append(above | to)
-        if not found or self.processes[number].done:
+        if not found or number in self._done:
             self.check_rest(durable, number)
         return found
 
     def forget_effects(self, most: int) -> None:
         """Forget what calls did in states that are explored already, if that is more than so many."""
-        if len(self._effects) > most:
-            self._effects.clear()
+        if len(self._effects) > most or len(self._still) > _LOOKED_UP:
+            for known in (
+                self._effects,
+                self._still,
+                self._asking,
+                self._following,
+                self._silent,
+                self._done,
+                self._repeating,
+            ):
+                known.clear()
 
     # ------------------------------------------------------------------ to be continued in another process
 
@@ -182,14 +198,14 @@ class States:
         for name, text, to, kind in self._still_moves(number):
             if self._may_start(kind, durable):
                 yield Move(name, (text,), partial(operator.or_, above, to))
-        for slot, node in enumerate(self.processes[number].nodes):
+        for slot, node in enumerate(self.processes(number).nodes):
             if node == FREE:
                 continue
             place, call = number * len(NAMES) + slot, self.runs.nodes[node].call
             process, step, _ = self.runs.label(node)
             who, what = f"{process} {NAMES[slot]}, {step}: ", self.durable.calls[call]
             yield Move(NAMES[slot], (who, what), partial(self._ask, durable, place, call))
-            if self.processes[number].silences:
+            if self.processes(number).silences:
                 lost = partial(self._lose, durable, place, call, effect=True)
                 yield Move(f"{NAMES[slot]}?", (who, what, "; its answer is lost"), lost)
                 lost = partial(self._lose, durable, place, call, effect=False)
@@ -205,28 +221,46 @@ class States:
 
     # ------------------------------------------------------------------ processes
 
+    def processes(self, number: int) -> Processes:
+        """The processes in the lower half of a state's number."""
+        bits = self._node_bits
+        mask = (1 << bits) - 1
+        left = self._lefts[number & ((1 << _LEFT_BITS) - 1)]
+        nodes = tuple(
+            (number >> (_LEFT_BITS + bits * slot) & mask) - 1 for slot in range(self.configuration.alive)
+        )
+        return Processes(nodes, *left)
+
     def _id(self, processes: Processes) -> int:
-        found = self._ids.get(processes)
-        if found is None:
-            found = self._ids[processes] = len(self.processes)
-            self.processes.append(processes)
-            self._still.append(None)
-            self._asking.append(())
-        return found
+        left = processes[1:]
+        number = self._left_ids.get(left)
+        if number is None:
+            number = self._left_ids[left] = len(self._lefts)
+            self._lefts.append(left)
+        for slot, node in enumerate(processes.nodes):
+            number |= (node + 1) << (_LEFT_BITS + self._node_bits * slot)
+        if max(processes.nodes) + 1 >> self._node_bits or len(self._lefts) > 1 << _LEFT_BITS:
+            raise OverflowError("this configuration is too large: its states do not fit into 64 bits")
+        return number
 
     def _look(self, number: int) -> tuple[tuple[int, int], ...]:
         """Find what can happen to these processes."""
         found = self._still[number] = tuple((to, kind) for _, _, to, kind in self._still_moves(number))
         asking = []
-        for slot, node in enumerate(self.processes[number].nodes):
+        for slot, node in enumerate(self.processes(number).nodes):
             if node != FREE:
                 asking.append((number * len(NAMES) + slot, self.runs.nodes[node].call))
         self._asking[number] = tuple(asking)
+        now = self.processes(number)
+        if now.silences:
+            self._silent.add(number)
+        if now.done:
+            self._done.add(number)
         return found
 
     def _still_moves(self, number: int) -> Iterator[tuple[str, str, int, int]]:
         """Kill, and start: name, text, the number of the processes after it, and the kind that is started; -1: none."""
-        now = self.processes[number]
+        now = self.processes(number)
         for slot, node in enumerate(now.nodes):
             if node != FREE and now.crashes:
                 to = now._replace(nodes=_put(now.nodes, slot, FREE), crashes=now.crashes - 1, done=False)
@@ -261,12 +295,12 @@ class States:
 
     def _answered(self, place: int, answer: int) -> int:
         number, slot = divmod(place, len(NAMES))
-        now = self.processes[number]
+        now = self.processes(number)
         return self._moved(now, slot, self.runs.next(now.nodes[slot], answer))
 
     def _unanswered(self, place: int) -> int:
         number, slot = divmod(place, len(NAMES))
-        now = self.processes[number]
+        now = self.processes(number)
         node = self.runs.without_answer(now.nodes[slot])
         if node == now.nodes[slot]:
             self._repeating.add(place)
@@ -291,9 +325,9 @@ class States:
 
     def check_rest(self, durable: int, number: int) -> None:
         """Nothing happens any more, or a service has ended by itself: if nobody else runs, everything is done."""
-        if any(node != FREE for node in self.processes[number].nodes) or durable in self._resting:
+        if any(node != FREE for node in self.processes(number).nodes) or durable in self._resting:
             return
-        slept = self.processes[number].takeovers < self.configuration.takeovers
+        slept = self.processes(number).takeovers < self.configuration.takeovers
         self.checks.rest(durable, slept=slept)
         if not slept:
             self._resting.add(durable)
@@ -317,7 +351,7 @@ _OUTSIDE = frozenset(
             "durable",
             "runs",
         ),
-        *("configuration", "_effects"),
+        *("configuration", "_effects", "_still", "_asking", "_following", "_silent", "_done", "_repeating"),
     }
 )
 
