@@ -5,47 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Final
 
 from sqe_chain.testing.explorer.configurations import CONFIGURATIONS
 from sqe_chain.testing.explorer.coverage import Coverage, unexpected
-from sqe_chain.testing.explorer.exploring import Exploration, follow
+from sqe_chain.testing.explorer.exploring import follow
+from sqe_chain.testing.explorer.reporting import Result, explore
 from sqe_chain.testing.simulator.invariants import Violation
-
-_TELL_S: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Result:
-    name: str
-    counts: dict[str, int]
-    checked: dict[str, int]
-    seconds: float
-    whole: bool
-    violation: str
-    path: tuple[tuple[str, str], ...]
-
-    def __str__(self) -> str:
-        counts = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in self.counts.items())
-        pace = self.counts["states"] / max(self.seconds, 0.001)
-        lines = [
-            f"{self.name}: {counts}",
-            f"  {self.seconds:,.1f} s, {pace:,.0f} states a second; " + ("all" if self.whole else "not all"),
-        ]
-        if not self.violation:
-            return "\n".join([*lines, "  no violation"])
-        lines += [f"  {name:12}{text}" for name, text in self.path]
-        names = " ".join(name for name, _ in self.path)
-        return "\n".join(
-            [*lines, f"  {self.violation}", f"  again: {self.name} --path '{names}' ({len(self.path)} steps)"]
-        )
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -122,51 +92,21 @@ def _cover(names: list[str], faults: int, file: Path | None) -> int:
     return 1 if wrong or violation else 0
 
 
-def _explore_all(names: list[str], options: argparse.Namespace) -> list[_Result]:
+def _explore_all(names: list[str], options: argparse.Namespace) -> list[Result]:
     results = []
     if options.jobs == 1 or len(names) == 1:
         for name in names:
-            results.append(_explore(name, options))
+            results.append(explore(name, options))
             sys.stdout.write(f"{results[-1]}\n")
         return results
     with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-        for result in pool.map(_explore, names, [options] * len(names)):
+        for result in pool.map(explore, names, [options] * len(names)):
             sys.stdout.write(f"{result}\n")
             results.append(result)
     return results
 
 
-def _explore(name: str, options: argparse.Namespace) -> _Result:
-    if options.directory is not None:
-        return _explore_in(options.directory / name, name, options)
-    with tempfile.TemporaryDirectory(prefix="sqe-chain-explorer-") as directory:
-        return _explore_in(Path(directory), name, options)
-
-
-def _explore_in(directory: Path, name: str, options: argparse.Namespace) -> _Result:
-    found = Exploration(CONFIGURATIONS[name], directory)
-    told = time.perf_counter()
-    for _ in found.run(most=options.states, seconds=options.seconds):
-        if time.perf_counter() - told > _TELL_S:
-            told = time.perf_counter()
-            counts = found.counts()
-            sys.stderr.write(
-                f"{name}: layer {len(found.layers):,}, {found.layers[-1]:,} states in it, {found.found:,} in all, "
-                f"{counts['durable_states']:,} durable, {counts['histories']:,} histories, {counts['memory_mib']:,} MiB, "
-                f"{found.seconds:,.0f} s\n"
-            )
-    return _Result(
-        name,
-        found.counts(),
-        dict(found.states.checks.checked),
-        found.seconds,
-        found.whole,
-        str(found.violation or ""),
-        tuple(found.path),
-    )
-
-
-def _summary(results: list[_Result], seconds: float) -> dict[str, object]:
+def _summary(results: list[Result], seconds: float) -> dict[str, object]:
     counts: dict[str, int] = {}
     for one in results:
         counts[f"states_{one.name}"] = one.counts["states"]
