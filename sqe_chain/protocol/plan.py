@@ -422,9 +422,12 @@ def _plain(
     return {name: getattr(one, name) for name in _NAMES[type(one)]}
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def _dump(one: object) -> str:
     """Canonical JSON."""
-    return json.dumps(one, sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(one)
 
 
 def _object_of(members: dict[str, str]) -> bytes:

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from multiprocessing import get_context
 from typing import Final
 
@@ -19,6 +18,8 @@ from sqe_chain.testing.simulator.shrink import shrink_schedule
 
 _CHUNK: Final = 10
 """Schedules that a process takes at a time."""
+_COLLECT_EVERY: Final = 100
+"""Schedules between two collections of cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,8 @@ class Outcome:
 
 def run_seed(seed: int) -> Outcome:
     """Execute the schedule of a seed."""
-    _collect_rarely()
+    if seed % _COLLECT_EVERY == 0:
+        gc.collect()
     simulation, found = Simulation(drawn(seed)), None
     try:
         simulation.run()
@@ -49,12 +51,11 @@ def run_seed(seed: int) -> Outcome:
     return Outcome(seed, simulation.fired, simulation.invariants.checked, found)
 
 
-@cache
-def _collect_rarely() -> None:
-    """Collect cycles rarely: reference counts free nearly everything that a schedule makes, and collecting took a fifth of the time."""
+def _stop_collecting() -> None:
+    """Collect cycles between schedules only: reference counts free nearly everything that one makes."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.disable()
 
 
 @dataclass(slots=True)
@@ -93,9 +94,13 @@ class Campaign:
     @contextmanager
     def _outcomes(self) -> Iterator[Iterator[Outcome]]:
         if self.jobs == 1:
-            yield map(run_seed, self.seeds)
+            _stop_collecting()
+            try:
+                yield map(run_seed, self.seeds)
+            finally:
+                gc.enable()
             return
-        with get_context("spawn").Pool(self.jobs) as pool:
+        with get_context("spawn").Pool(self.jobs, _stop_collecting) as pool:
             yield pool.imap(run_seed, self.seeds, _CHUNK)
 
     def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:

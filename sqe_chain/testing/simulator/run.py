@@ -24,10 +24,11 @@ from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_tables import FaultyStorage
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import end_to_end
+from sqe_chain.testing.simulator.flows import totals_of
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.schedule import Schedule, Step, count_faults
 from sqe_chain.testing.simulator.system import BETWEEN, SimulatedSystem
-from sqe_chain.testing.simulator.world import World, totals_of
+from sqe_chain.testing.simulator.world import World
 
 if TYPE_CHECKING:
     from sqe_chain.tables.memory import TableCopy

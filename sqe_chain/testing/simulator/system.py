@@ -20,9 +20,10 @@ from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import facts, malformed
+from sqe_chain.testing.simulator.flows import flows_of, text_type
 from sqe_chain.testing.simulator.invariants import Invariants
 from sqe_chain.testing.simulator.model import Model
-from sqe_chain.testing.simulator.world import COMPACTED, FOLDER, World, text_type
+from sqe_chain.testing.simulator.world import COMPACTED, FOLDER, World
 
 if TYPE_CHECKING:
     from sqe_chain.testing.simulator.table_audit import TableAudit
@@ -88,7 +89,7 @@ class SimulatedSystem:
         partitions = dict.fromkeys(("origin", "other", "mid", "far", "extra"), world.partitions)
         for topic in ("origin", "other", "mid", "far"):
             self.log.create_topic(topic, world.partitions)
-        for name, flow in world.flows().items():
+        for name, flow in flows_of(world).items():
             store = others.get("files" if flow.file_sources() else name, self.store)
             found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
             found.clock = self.clock
