@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.errors import (
     ChainError,
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from sqe_chain.tables.memory import TableCopy
 
 NAME = "simulation"
-OF_TABLE = "table "
-"""How the name of a fault at a call of the table begins."""
+OF_PORTS: Final[Mapping[str, Port]] = {"table ": "table", "store ": "store"}
+"""How the name of a fault begins that is for calls of one port."""
 MOST_BATCHES = 60
 MOST_WAITS = 60
 
@@ -157,8 +157,8 @@ class Simulation(SimulatedSystem):
 
     def _injected_fault(self, name: str, fault: Sequence[Any]) -> InjectedFault:
         what, at, when, writes, *rest = fault
-        of: Port | None = "table" if what.startswith(OF_TABLE) else None
-        where = " of the table" if of else ""
+        prefix, of = next((one for one in OF_PORTS.items() if what.startswith(one[0])), ("", None))
+        where = f" of the {of}" if of else ""
 
         def crash() -> None:
             self.fired[f"crash {when} a {'write' if writes else 'call'}{where}"] += 1
@@ -169,7 +169,7 @@ class Simulation(SimulatedSystem):
             raise Unavailable("no answer at this call")
 
         def meanwhile() -> None:
-            self.fired[f"others meanwhile{where and ', at the table'}"] += 1
+            self.fired["others meanwhile" + (f", at the {of}" if of else "")] += 1
             found = self.services[name]
             mine, found.service = found.service, None
             for step in rest[0]:
@@ -177,7 +177,7 @@ class Simulation(SimulatedSystem):
             if found.service is None:
                 found.service = mine
 
-        what = what.removeprefix(OF_TABLE)
+        what = what.removeprefix(prefix)
         action = {"crash": crash, "silence": silence, "meanwhile": meanwhile}[what]
         return InjectedFault(action, of, when, writes, at, rest[0] if what == "silence" else 1)
 

@@ -155,7 +155,7 @@ class _ScheduleGenerator(FactGenerator):
             (plain and not world.doors, 3, self._publish_in_part),
             (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
-            (world.kind == "windows", 5, self._close_windows),
+            (world.kind == "windows", 10, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
             (once and world.raw, 6, self._recreate_raw),
             (once and plain and hops > 0, 2, self._change),
@@ -335,7 +335,8 @@ class _ScheduleGenerator(FactGenerator):
         steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self.feed(topic, 6)]
         steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
         faults: list[list[Any]] = [
-            ["silence", at, "before", False, 1] for at in draw.sample(range(4, 24), draw.choice([1, 3, 3]))
+            ["store silence", at, "before", False, 1]
+            for at in draw.sample(range(2, 20), draw.choice([1, 3, 3]))
         ]
         if chance(draw, 0.2):
             faults = [["meanwhile", draw.randrange(4, 16), "before", False, [["run", "totals", 2, []]]]]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "simulation"
 MOST_WAITS = 60
+MOST_ROWS = 5_000
 BETWEEN = {"state": "states", "publish": "outputs", "table": "steps of the table"}
 """Kinds of writes between which a service may crash."""
 LIMIT_MS = 3_600_000
@@ -59,6 +60,8 @@ class SimulatedSystem:
     Attributes:
         fired: fault -> how often it happened.
         invariants: the checks after every write.
+        store: of `totals`, and of republishers that need one.
+        other_stores: of the reader, and of a republisher of files.
         writes_left: kind of write -> how many more take effect before the service crashes.
         origins: topic -> facts written to it, each with whether the topic's present incarnation has it.
     """
@@ -67,11 +70,13 @@ class SimulatedSystem:
         self.world = world
         self.fired: Counter[str] = Counter()
         self.clock = SteppingClock(stop_after=MOST_WAITS)
-        self.log = MemoryLog(NAME)
+        self.log = self.new_log(NAME)
         self.log.clear()
         self.log.set_block(world.block)
-        self.store = MemoryStore(NAME, world.rows)
-        others = {name: MemoryStore(f"{NAME}.{name}") for name in ("reader", "files")}
+        self.store = self.new_store(NAME, world.rows)
+        self.other_stores = others = {
+            name: self.new_store(f"{NAME}.{name}", MOST_ROWS) for name in ("reader", "files")
+        }
         for one in (self.store, *others.values()):
             one.restore_all()
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
@@ -112,6 +117,14 @@ class SimulatedSystem:
         self.invariants.ordered = True
         self._transactions: list[Transaction] = []
         self._expected_errors: dict[type[ChainError], Callable[[], None]] = {}
+
+    def new_log(self, name: str) -> MemoryLog:
+        """The broker; another class may record what is asked of it."""
+        return MemoryLog(name)
+
+    def new_store(self, name: str, rows: int) -> MemoryStore:
+        """A store that takes so many rows at once; another class may record what is asked of it."""
+        return MemoryStore(name, rows)
 
     # ------------------------------------------------------------------ writes
 
