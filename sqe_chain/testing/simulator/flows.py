@@ -65,6 +65,7 @@ def _as_republishers_see(world: World) -> World:
         carrier=world.carrier,
         files=world.files,
         json=world.json,
+        own=world.own,
     )
 
 
@@ -76,6 +77,7 @@ def _as_reader_sees(world: World) -> World:
         view=world.view,
         reader=world.reader,
         json=world.json,
+        own=world.own,
     )
 
 
@@ -103,10 +105,16 @@ def _hop(world: World, name: str, source: str, target: str, *, first: bool, last
     return flow
 
 
+_ORIGINS: Final[dict[facts.Form, Any]] = {
+    "protobuf": (facts.decode, facts.decode_row, facts.split),
+    "json": (facts.decode_json, facts.decode_row_json, facts.split_json),
+    "own": (facts.decode_own, facts.decode_row_own, facts.split_own),
+}
+"""Form -> the functions of an origin: of a raw record, of a row of a file, and from a fact to its units."""
+
+
 def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
-    decode, decode_row, split = facts.decode, facts.decode_row, facts.split
-    if world.json:
-        decode, decode_row, split = cast("Any", (facts.decode_json, facts.decode_row_json, facts.split_json))
+    decode, decode_row, split = _ORIGINS[world.form]
     if world.files and topic == "origin":
         return flow.files(topic, decode_row, str(FOLDER / "*.jsonl")).flat_map(split)
     stream = flow.source(topic, decode, raw=True) if world.raw else flow.source(topic, text_type(world))
@@ -115,7 +123,7 @@ def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
 
 def text_type(world: World) -> type[StringValue]:
     """The type of payloads and states."""
-    return cast("type[StringValue]", facts.Text) if world.json else StringValue
+    return cast("type[StringValue]", facts.TYPES[world.form])
 
 
 def totals_of(

@@ -71,7 +71,7 @@ def _unordered(content: Content, world: World) -> object:
     def ids(payload: bytes) -> list[str]:
         if type_name == Value.DESCRIPTOR.full_name:
             return ids_of(Value.FromString(payload))
-        return ids_of(parsed(payload, as_json=world.json)) if payload else []
+        return ids_of(parsed(payload, world.form)) if payload else []
 
     return [sorted(ids(payload or b"")) for payload in payloads], key, rest
 

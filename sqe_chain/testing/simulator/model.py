@@ -448,7 +448,7 @@ class Model:
                     state.list_value.values.add(string_value=note.removesuffix(facts.NOT_A_NUMBER))
                 cells[cell][key] = state.SerializeToString()
             else:
-                cells[cell][key] = facts.serialized(ids, as_json=world.json)
+                cells[cell][key] = facts.serialized(ids, world.form)
 
 
 def lane_position_of(links: Iterable[Link]) -> LanePosition:

@@ -25,8 +25,8 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    draw, more = (random.Random(one) for one in (seed, f"{seed} more"))  # noqa: S311 - not for secrets
-    return _ScheduleGenerator(draw, more).schedule()
+    draw, more, newest = (random.Random(one) for one in (seed, f"{seed} more", f"{seed} newest"))  # noqa: S311 - not for secrets
+    return _ScheduleGenerator(draw, more, newest).schedule()
 
 
 class _ScheduleGenerator(FactGenerator):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from sqe_chain.flow.nodes import Carrier
+from sqe_chain.testing.simulator.facts import Form
 
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
@@ -62,6 +63,7 @@ class World:
         json: payloads and states are JSON, not protobuf.
         batches: the first operator of `totals` works on columns.
         declared: another stage has declared aggregates.
+        own: payloads and states are of a codec of the world's own, neither protobuf nor JSON.
     """
 
     hops: int = 2
@@ -91,6 +93,12 @@ class World:
     json: bool = False
     batches: bool = False
     declared: bool = False
+    own: bool = False
+
+    @property
+    def form(self) -> Form:
+        """How payloads and states are encoded."""
+        return "json" if self.json else "own" if self.own else "protobuf"
 
     def origins(self) -> list[str]:
         """Topics that producers write."""
@@ -171,3 +179,14 @@ def extended_world(world: World, draw: random.Random) -> World:
         batches=chance(draw, 0.08),
         declared=plain and chance(draw, 0.1),
     )
+
+
+def newest_world(world: World, draw: random.Random) -> World:
+    """The world with what came last: codecs of its own.
+
+    Args:
+        world: from `extended_world`.
+        draw: a third source of randomness.
+    """
+    own = not (world.json or world.view or world.batches) and chance(draw, 0.1)
+    return replace(world, own=own)
