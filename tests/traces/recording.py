@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -65,7 +66,7 @@ class Trace:
     calls: list[Call] = field(default_factory=list)
     cut: str = ""
 
-    def record(self, name: str, arguments: tuple[Any, ...], ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - any answer
+    def record(self, name: str, arguments: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
         """Ask, and keep what was asked with the answer."""
         if self.cut:
             return ask()
@@ -138,7 +139,7 @@ class RecordedStore(MemoryStore):
 def _recorded(name: str) -> Callable[..., Any]:
     real = getattr(MemoryStore, name)
 
-    def call(self: RecordedStore, *arguments: Any) -> Any:  # noqa: ANN401 - those of the method
+    def call(self: RecordedStore, *arguments: Any) -> Any:
         if name == "scan":
             return iter(self.trace.record(name, arguments, lambda: sorted(real(self, *arguments))))
         return self.trace.record(name, arguments, lambda: real(self, *arguments))
@@ -271,7 +272,7 @@ class RecordedLog(MemoryLog):
         """See `Log`."""
         self.trace.record("commit", (group, dict(commits)), lambda: self._plain.commit(group, commits))
 
-    def writer(self) -> Any:  # noqa: ANN401 - a writer, but not the one in memory
+    def writer(self) -> Any:
         """See `Log`."""
         return RecordedWriter(self._plain.writer(), self.trace)
 
@@ -295,7 +296,7 @@ class RecordedLog(MemoryLog):
         )
         return found
 
-    def transaction(self) -> Any:  # noqa: ANN401 - a transaction, but not the one in memory
+    def transaction(self) -> Any:
         """See `MemoryLog`."""
         self._transactions += 1
         return RecordedTransaction(self._plain.transaction(), self.trace, self._transactions)
@@ -313,13 +314,13 @@ class RecordedLog(MemoryLog):
         self.trace.cut = self.trace.cut or "another leader was elected"
         return self._plain.elect(topic, partition)
 
-    def configure(self, topic: str, **settings: Any) -> None:  # noqa: ANN401 - those of the method
+    def configure(self, topic: str, **settings: Any) -> None:
         """See `MemoryLog`: the broker's clock is none of ours, and so limits of times mean something else there."""
         self.trace.cut = self.trace.cut or "topics have limits of times"
         self._plain.configure(topic, **settings)
 
 
-def content_of(message: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a message of any log
+def content_of(message: Any) -> tuple[Any, ...]:
     """What must be the same of a record: offset, key, value, headers, time, leader epoch."""
     headers = message.headers()
     return (
@@ -360,10 +361,8 @@ class Recording:
 def record(schedule: Schedule) -> Recording:
     """Execute a schedule, and record it; also one that violates something."""
     simulation = RecordedSimulation(schedule)
-    try:
+    with contextlib.suppress(Violation):
         simulation.run()
-    except Violation:
-        pass
     log, stores = simulation.log, [simulation.store, *simulation.other_stores.values()]
     assert isinstance(log, RecordedLog)
     traces = []

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from typing import Final
 
+from sqe_chain.testing.simulator.coverage import EXPECTED, WHOLE, missing
 from sqe_chain.testing.simulator.invariants import INVARIANTS, Violation
 from sqe_chain.testing.simulator.run import Simulation
 from sqe_chain.testing.simulator.schedule import as_test, count_faults
@@ -30,12 +31,14 @@ class Outcome:
         seed: of the schedule.
         fired: fault -> how often it happened.
         checked: invariant -> how often it was checked.
+        reached: feature, fact, step or fault -> how often it was reached; see `coverage`.
         violation: the first one; None when there was none.
     """
 
     seed: int
     fired: Counter[str]
     checked: Counter[str]
+    reached: Counter[str]
     violation: Violation | None
 
 
@@ -48,7 +51,8 @@ def run_seed(seed: int) -> Outcome:
         simulation.run()
     except Violation as violation:
         found = violation
-    return Outcome(seed, simulation.fired, simulation.invariants.checked, found)
+    reached = simulation.reached + Counter({f"fault: {name}": n for name, n in simulation.fired.items()})
+    return Outcome(seed, simulation.fired, simulation.invariants.checked, reached, found)
 
 
 def _stop_collecting() -> None:
@@ -70,6 +74,7 @@ class Campaign:
         done: schedules executed.
         fired: fault -> how often it happened.
         checked: invariant -> how often it was checked.
+        reached: feature, fact, step or fault -> how often it was reached; see `coverage`.
         violations: seed -> its first violation.
     """
 
@@ -78,6 +83,7 @@ class Campaign:
     done: int = 0
     fired: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
     violations: dict[int, Violation] = field(default_factory=dict)
 
     def run(self) -> Iterator[int]:
@@ -89,6 +95,7 @@ class Campaign:
                 self.done += 1
                 self.fired += outcome.fired
                 self.checked += outcome.checked
+                self.reached += outcome.reached
                 yield outcome.seed
 
     @contextmanager
@@ -102,6 +109,35 @@ class Campaign:
             return
         with get_context("spawn").Pool(self.jobs, _stop_collecting) as pool:
             yield pool.imap(run_seed, self.seeds, _CHUNK)
+
+    def figures(self, seconds: float) -> dict[str, object]:
+        """The figures of the campaign, as JSON: counts by name, and what was never reached.
+
+        Args:
+            seconds: how long it took.
+        """
+        counts = {"schedules": self.done, "faults": count_faults(self.fired)}
+        return {
+            "tool": "simulator",
+            "counts": counts
+            | {f"checked: {name}": count for name, count in sorted(self.checked.items())}
+            | {name: self.reached[name] for name in EXPECTED},
+            "never reached": ", ".join(missing(self.reached)),
+            "violations": len(self.violations),
+            "seed": self.seeds[0] if self.seeds else 0,
+            "seconds": round(seconds, 1),
+        }
+
+    def coverage(self) -> str:
+        """What was reached how often, what was never reached in the end."""
+        lines = [f"  {self.reached[name]:9,}  {name}" for name in EXPECTED if self.reached[name]]
+        never = [f"never reached: {name}" for name in missing(self.reached)]
+        return "\n".join(["reached", *lines, *never, ""])
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether something was never reached, in so many schedules that it must have been."""
+        return self.done >= WHOLE and bool(missing(self.reached))
 
     def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:
         """Report counts, and the first violation as a test.

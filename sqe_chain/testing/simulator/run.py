@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_tables import FaultyStorage
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import end_to_end
+from sqe_chain.testing.simulator.coverage import features_of, reached_by
 from sqe_chain.testing.simulator.flows import totals_of
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.schedule import Schedule, Step, count_faults
@@ -49,11 +51,13 @@ class Simulation(SimulatedSystem):
     Attributes:
         fired: fault -> how often it happened; also how often services ended or stopped because of one.
         invariants: the checks after every write.
+        reached: features of the world, kinds of facts and steps -> how often; see `coverage`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule.world)
         self.steps = schedule.steps
+        self.reached = Counter(features_of(schedule.world))
         self._copies: Mapping[str, StoreCopy] | None = None
         self._table_copy: TableCopy | None = None
         self._changes: set[str] = set()
@@ -76,6 +80,7 @@ class Simulation(SimulatedSystem):
 
     def do(self, step: Step) -> None:
         """Execute one step, given as its name and arguments; tests may execute a schedule step by step."""
+        self.reached.update(reached_by(step))
         getattr(self, f"_do_{step[0].replace(' ', '_')}")(*step[1:])
 
     # ------------------------------------------------------------------ services
