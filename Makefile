@@ -31,7 +31,7 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 .PHONY: test
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
 	$(BIN)/pytest $(UNIT)
-	$(BIN)/python -m sqe_chain.testing.simulator --schedules 5000 --seed 0 --jobs 0
+	$(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
 	$(BIN)/python -m tests.mutants --sample 6
 	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
 	$(BIN)/pytest $(SERVERS) -m alone

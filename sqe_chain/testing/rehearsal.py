@@ -113,6 +113,8 @@ class Rehearsal(Arming):
         self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
         self.service: Aggregation | Republisher | None = None
+        if not self.log.has_clock:
+            self.log.set_clock(lambda: self.clock.now)
         self.crashes = 0
         self.ended = 0
         self._runs = itertools.count()

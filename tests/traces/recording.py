@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -61,10 +61,12 @@ class Trace:
     Attributes:
         calls: in order.
         cut: what ended it; empty: nothing, it is whole.
+        timeless: topic, partition and offset of records that services wrote without a time: the broker's clock gives them one.
     """
 
     calls: list[Call] = field(default_factory=list)
     cut: str = ""
+    timeless: set[tuple[str, int, int]] = field(default_factory=set)
 
     def record(self, name: str, arguments: tuple[Any, ...], ask: Callable[[], Any]) -> Any:
         """Ask, and keep what was asked with the answer."""
@@ -175,8 +177,9 @@ class RecordedTransaction:
 class RecordedWriter:
     """A writer, recorded."""
 
-    def __init__(self, inner: Writer, trace: Trace) -> None:
-        self._inner = inner
+    def __init__(self, log: MemoryLog, trace: Trace) -> None:
+        self._log = log
+        self._inner: Writer = log.writer()
         self._trace = trace
 
     def connect(self, topics: Sequence[str]) -> None:
@@ -185,7 +188,15 @@ class RecordedWriter:
 
     def write(self, outputs: Sequence[Output]) -> None:
         """See `Writer.write`."""
-        self._trace.record("write outputs", (tuple(outputs),), lambda: self._inner.write(outputs))
+
+        def ask() -> None:
+            for output in outputs:
+                self._inner.write([output])
+                topic, partition, *_, timestamp_ms = output
+                if timestamp_ms <= 0:
+                    self._trace.timeless.add((topic, partition, max(self._log.kept(topic, partition))))
+
+        self._trace.record("write outputs", (tuple(outputs),), ask)
 
     def flush(self) -> None:
         """See `Writer.flush`."""
@@ -255,7 +266,7 @@ class RecordedLog(MemoryLog):
 
         def ask() -> list[tuple[Any, ...]]:
             blocks.extend(self._plain.read(read_range))
-            return [content_of(message) for block in blocks for message in block]
+            return [content_of(message, self.trace.timeless) for block in blocks for message in block]
 
         self.trace.record("read range", (read_range,), ask)
         yield from blocks
@@ -274,7 +285,7 @@ class RecordedLog(MemoryLog):
 
     def writer(self) -> Any:
         """See `Log`."""
-        return RecordedWriter(self._plain.writer(), self.trace)
+        return RecordedWriter(self._plain, self.trace)
 
     def append(
         self,
@@ -320,15 +331,28 @@ class RecordedLog(MemoryLog):
         self._plain.configure(topic, **settings)
 
 
-def content_of(message: Any) -> tuple[Any, ...]:
-    """What must be the same of a record: offset, key, value, headers, time, leader epoch."""
-    headers = message.headers()
+def content_of(
+    message: Any,
+    timeless: Container[tuple[str, int, int]],
+    prefix: str = "",
+    since_ms: int = 0,
+) -> tuple[Any, ...]:
+    """What must be the same of a record: offset, key, value, headers, time, leader epoch.
+
+    Args:
+        message: the record.
+        timeless: see `Trace`.
+        prefix: of its topic.
+        since_ms: when the broker may have given times first.
+    """
+    headers, time = message.headers(), message.timestamp()[1]
+    given = (message.topic().removeprefix(prefix), message.partition(), message.offset()) in timeless
     return (
         message.offset(),
         message.key(),
         message.value(),
         [tuple(one) for one in headers] if headers else None,
-        message.timestamp()[1],
+        "time of sending" if given and time >= since_ms else time,
         message.leader_epoch(),
     )
 

@@ -1,12 +1,13 @@
 """Asks a real store, or a real broker, what a schedule asked in memory, and compares the answers.
 
-What may differ is made the same here, and nothing else: names get a prefix, topic ids are those of the broker, a heartbeat
-counter counts from where it is, and a scan gives its rows in any order. An answer that differs is asked for again until it is the
+What may differ is made the same here, and nothing else: names get a prefix, topic ids are those of the broker, records without a
+time get one by its clock, a heartbeat counter counts from where it is, and a scan gives its rows in any order. An answer that differs is asked for again until it is the
 same or patience ends, because brokers tell of changes one after another.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ from sqe_chain.stores import open_store
 from tests.support.brokers import Admin
 from tests.support.waiting import PATIENCE_S
 from tests.traces.recording import READS, Call, Failure, Recording, Trace, content_of
+
+AGAIN_S: Final = 20.0
+"""How long an answer that differs is asked for again."""
 
 
 @dataclass(slots=True)
@@ -47,7 +51,7 @@ class Replay:
         self.calls += 1
         answers = [answer_of(ask)]
         if again and answers[0] != call.answer:
-            wait_until(lambda: answers.append(answer_of(ask)) or answers[-1] == call.answer, PATIENCE_S)
+            wait_until(lambda: answers.append(answer_of(ask)) or answers[-1] == call.answer, AGAIN_S)
         if answers[-1] != call.answer:
             asked = f"{call.name}{call.arguments!r}"[:600]
             self.differences.append(f"{asked}: {answers[-1]!r}; in memory {call.answer!r}"[:2_000])
@@ -119,6 +123,7 @@ class BrokerReplay:
     def run(self, trace: Trace) -> Replay:
         """Ask for everything in a trace."""
         found = Replay()
+        self._timeless, self._began_ms = trace.timeless, time.time_ns() // 1_000_000 - 1_000
         with self._opened():
             for call in trace.asked():
                 again = call.name in READS or call.name == "read range"
@@ -142,21 +147,21 @@ class BrokerReplay:
     # ------------------------------------------------------------------ topics and groups
 
     def _create_topic(self, _: Call, topic: str, partitions: int) -> None:
-        self._log.create_topic(self._prefix + topic, partitions)
-        if topic not in self._topics:
+        if topic not in self._topics and partitions > 0:
             self._topics.add(topic)
-            self._without_limits(topic)
+            self._create_without_limits(topic, partitions)
+        self._log.create_topic(self._prefix + topic, partitions)
 
-    def _without_limits(self, topic: str) -> None:
+    def _create_without_limits(self, topic: str, partitions: int) -> None:
         """The clock of a schedule is far from the broker's, and a topic in memory takes any time."""
         limits = {f"message_timestamp_{which}_max_ms": str(NO_LIMIT) for which in ("before", "after")}
-        self._admin.configure(self._prefix + topic, **limits)
+        self._admin.create(self._prefix + topic, [[1]] * partitions, **limits)
 
     def _recreate(self, _: Call, topic: str, partitions: int | None) -> None:
         count = partitions or self._log.describe([self._prefix + topic])[self._prefix + topic].partitions
         self._admin.delete(self._prefix + topic)
+        self._create_without_limits(topic, count)
         self._log.create_topic(self._prefix + topic, count)
-        self._without_limits(topic)
 
     def _delete_topic(self, _: Call, topic: str) -> None:
         self._log.delete_topic(self._prefix + topic)
@@ -200,7 +205,11 @@ class BrokerReplay:
     def _read_range(self, _: Call, wanted: Range) -> list[tuple[Any, ...]]:
         topic_id = self._ids.get(wanted.topic_id, wanted.topic_id)
         asked = replace(wanted, topic=self._prefix + wanted.topic, topic_id=topic_id)
-        return [content_of(message) for block in self._log.read(asked) for message in block]
+        return [
+            content_of(message, self._timeless, self._prefix, self._began_ms)
+            for block in self._log.read(asked)
+            for message in block
+        ]
 
     def _committed(self, _: Call, group: str, tps: tuple[tuple[str, int], ...]) -> dict[Any, Any]:
         return self._unprefixed(self._log.committed(self._prefix + group, self._prefixed(tps)))

@@ -31,7 +31,7 @@ class FactGenerator:
     """
 
     def __init__(self, draw: random.Random, more: random.Random, newest: random.Random) -> None:
-        self.draw, self.more = draw, more
+        self.draw, self.more, self.newest = draw, more, newest
         self.world = newest_world(extended_world(random_world(draw), more), newest)
         self.steps: list[Step] = []
         self.number = 0

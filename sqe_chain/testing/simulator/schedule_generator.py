@@ -45,6 +45,7 @@ class _ScheduleGenerator(FactGenerator):
         if chance(self.draw, 0.45):
             self.steps += self._special_steps()
         self.steps += self._later_steps()
+        self.steps += self._newest_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -103,6 +104,26 @@ class _ScheduleGenerator(FactGenerator):
         if world.kind == "" and not world.view and chance(more, 0.04):
             steps.append(["change", "functions"])
         return steps
+
+    def _newest_steps(self) -> list[Step]:
+        """Code that changes while a plan is unfinished, and an origin that is created again while it is read."""
+        world, newest = self.world, self.newest
+        if self.special_done or world.kind:
+            return []
+        if world.hops and chance(newest, 0.06):
+            self.special_done = True
+            feed = self.feed(world.origins()[0], 2)
+            hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+            crash = ["crash", newest.randrange(2, 10), newest.choice(["before", "after"]), True]
+            change: Step = ["change", newest.choice(["stages", "sources"])]
+            return [feed, *hops, ["run", "totals", 3, [crash]], change]
+        if world.raw and not world.hops and chance(newest, 0.3):
+            self.special_done = True
+            topic = world.origins()[0]
+            again: list[Step] = [["recreate", topic, world.partitions]]
+            fault = ["meanwhile", newest.randrange(16), newest.choice(["before", "after"]), False, again]
+            return [["settle"], self.feed(topic, 2), ["run", "totals", 2, [fault]]]
+        return []
 
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw

@@ -72,6 +72,7 @@ class SimulatedSystem:
         self.clock = SteppingClock(stop_after=MOST_WAITS)
         self.log = self.new_log(NAME)
         self.log.clear()
+        self.log.set_clock(self.clock.now_ms if world.limits else lambda: self.clock.now)
         self.log.set_block(world.block)
         self.store = self.new_store(NAME, world.rows)
         self.other_stores = others = {
@@ -101,7 +102,6 @@ class SimulatedSystem:
             self.services[name] = found
             self.zombies[name] = []
         if world.limits:
-            self.log.set_clock(self.clock.now_ms)
             for topic in self._output_topics():
                 self.log.configure(
                     topic, compacted=topic == COMPACTED, before_max_ms=LIMIT_MS, after_max_ms=LIMIT_MS
