@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import Producer
@@ -49,12 +50,17 @@ class Replay:
             again: it may be asked for again.
         """
         self.calls += 1
-        answers = [answer_of(ask)]
-        if again and answers[0] != call.answer:
-            wait_until(lambda: answers.append(answer_of(ask)) or answers[-1] == call.answer, AGAIN_S)
-        if answers[-1] != call.answer:
-            asked = f"{call.name}{call.arguments!r}"[:600]
-            self.differences.append(f"{asked}: {answers[-1]!r}; in memory {call.answer!r}"[:2_000])
+        answer = answer_of(ask)
+
+        def is_the_same() -> bool:
+            nonlocal answer
+            answer = answer_of(ask)
+            return bool(answer == call.answer)
+
+        if answer == call.answer or (again and wait_until(is_the_same, AGAIN_S)):
+            return
+        asked = f"{call.name}{call.arguments!r}"[:600]
+        self.differences.append(f"{asked}: {answer!r}"[:2_000] + f"; in memory {call.answer!r}"[:2_000])
 
 
 def answer_of(ask: Callable[[], Any]) -> Any:
@@ -93,7 +99,7 @@ def replay_store(trace: Trace, store: StateStore, prefix: str) -> Replay:
         return answer
 
     for call in trace.asked():
-        found.compare(call, lambda call=call: called(call), again=False)
+        found.compare(call, partial(called, call), again=False)
     return found
 
 
@@ -128,7 +134,7 @@ class BrokerReplay:
             for call in trace.asked():
                 again = call.name in READS or call.name == "read range"
                 ask = getattr(self, "_" + call.name.replace(" ", "_"))
-                found.compare(call, lambda call=call, ask=ask: ask(call, *call.arguments), again=again)
+                found.compare(call, partial(ask, call, *call.arguments), again=again)
         return found
 
     @contextmanager

@@ -17,6 +17,7 @@ from sqe_chain.testing.simulator import coverage as coverage_module
 from sqe_chain.testing.simulator.__main__ import main
 from sqe_chain.testing.simulator.campaign import Campaign, run_seed
 from sqe_chain.testing.simulator.coverage import EXPECTED, FAULTS, STEPS, features_of, missing, reached_by
+from sqe_chain.testing.simulator.schedule import Step
 
 
 def test_every_step_that_there_is_must_be_reached() -> None:
@@ -41,7 +42,7 @@ def test_every_feature_of_drawn_worlds_must_be_reached() -> None:
 
 def test_steps_are_counted_with_the_facts_they_feed_and_those_within_faults() -> None:
     inner = ["meanwhile", 0, "before", False, [["elect", "origin", 0]]]
-    steps = [["feed", "origin", [[0, "1 a a f g1 1"]]], ["run", "hop1", 1, [inner]]]
+    steps: list[Step] = [["feed", "origin", [[0, "1 a a f g1 1"]]], ["run", "hop1", 1, [inner]]]
     reached = replay(World(poison="skip"), steps).reached
     assert reached["step: feed"] == reached["step: elect"] == reached["fact: first"] == 1
     assert "world: poison=skip" in reached
