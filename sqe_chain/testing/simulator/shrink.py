@@ -78,7 +78,7 @@ def _shorter_steps(step: Step) -> Iterator[Step]:
 
 def _shorter_faults(element: list[Any]) -> Iterator[list[Any]]:
     """Variants of a pausing fault with fewer steps during the pause."""
-    if element and element[0].endswith("meanwhile"):
+    if element and isinstance(element[0], str) and element[0].endswith("meanwhile"):
         *head, steps = element
         for index, step in enumerate(steps):
             yield [*head, [*steps[:index], *steps[index + 1 :]]]
