@@ -7,19 +7,31 @@ from typing import Final
 
 from tests.mutants import (
     claims,
+    lanes,
+    marks,
     past,
+    plans,
     rebuilding,
     recovery,
+    redoing,
     steps,
+    stores,
     tables,
+    wire,
 )
 from tests.mutants.mutant import Mutant
 
 CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "steps": steps.MUTANTS,
+    "plans": plans.MUTANTS,
     "claims": claims.MUTANTS,
+    "marks and witnesses": marks.MUTANTS,
+    "lanes": lanes.MUTANTS,
     "recovery": recovery.MUTANTS,
+    "redo": redoing.MUTANTS,
+    "wire format": wire.MUTANTS,
     "rebuilding": rebuilding.MUTANTS,
+    "stores": stores.MUTANTS,
     "tables and files": tables.MUTANTS,
     "past defects": past.MUTANTS,
 }
