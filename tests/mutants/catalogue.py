@@ -7,16 +7,19 @@ from typing import Final
 
 from tests.mutants import (
     claims,
+    filters,
     lanes,
     marks,
     past,
     plans,
+    ranges,
     rebuilding,
     recovery,
     redoing,
     steps,
     stores,
     tables,
+    windows,
     wire,
 )
 from tests.mutants.mutant import Mutant
@@ -29,7 +32,10 @@ CATALOGUE: Final[Mapping[str, Sequence[Mutant]]] = {
     "lanes": lanes.MUTANTS,
     "recovery": recovery.MUTANTS,
     "redo": redoing.MUTANTS,
+    "filters": filters.MUTANTS,
+    "windows": windows.MUTANTS,
     "wire format": wire.MUTANTS,
+    "ranges": ranges.MUTANTS,
     "rebuilding": rebuilding.MUTANTS,
     "stores": stores.MUTANTS,
     "tables and files": tables.MUTANTS,
