@@ -181,10 +181,11 @@ def _ways(one: Mutant, options: argparse.Namespace, known: Known) -> list[str]:
         wanted.append(BY_SIMULATOR)
     if options.again or options.tests or options.sample:
         return wanted
-    return [by for by in wanted if not _is_known(one, by, known)]
+    return [by for by in wanted if not is_known(one, by, known)]
 
 
-def _is_known(one: Mutant, by: str, known: Known) -> bool:
+def is_known(one: Mutant, by: str, known: Known) -> bool:
+    """Whether it was found out what kills a mutant in this way, and nothing has changed since that this depends on."""
     found = known.get((one.name, by))
     return (
         found is not None

@@ -15,6 +15,7 @@ MUTANTS: Final = (
             "            wanted = header or first\n",
         ),
         tests=("tests/protocol/test_persist_order.py::test_the_last_stage_first_survives",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a run with the same epoch and another name counts as the owner",
@@ -24,11 +25,13 @@ MUTANTS: Final = (
             "header.epoch > claim.epoch",
         ),
         tests=("tests/unit/segment/test_states.py::test_what_another_run_has_stamped_is_not_read",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "an older stamp than this run's is accepted",
         ("segment/states.py", "    if header.epoch < claim.epoch:\n", "    if header.epoch < 0:\n"),
         tests=("tests/unit/segment/test_states.py::test_what_the_plan_before_has_not_left_is_not_read",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "epochs in the group's commits do not count for a new claim",
@@ -40,7 +43,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_claims.py::test_a_new_epoch_is_beyond_all_that_was_ever_stamped_anywhere",
         ),
-        unsimulated="run names tell runs of one epoch apart there",
+        unsimulated="not simulated: run names tell runs of one epoch apart there",
     ),
     mutant(
         "epochs in headers do not count for a new claim",
@@ -52,7 +55,15 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_claims.py::test_a_new_epoch_is_beyond_all_that_was_ever_stamped_anywhere",
         ),
-        unsimulated="run names tell runs of one epoch apart there",
+        unsimulated="not simulated: run names tell runs of one epoch apart there",
+    ),
+    mutant(
+        "epochs in locations do not count for a new claim",
+        ("protocol/claim.py", "        epochs += location_epochs(env)\n", ""),
+        tests=(
+            "tests/protocol/test_locations.py::test_a_store_that_lost_its_homes_still_knows_which_epochs_were_given_out",
+        ),
+        unsimulated="not found by 140 schedules",
     ),
     mutant(
         "a heartbeat that moves is no sign of life",
@@ -64,7 +75,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_standby.py::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
         ),
-        unsimulated="every run takes over at once there",
+        unsimulated="not simulated: every run takes over at once there",
     ),
     mutant(
         "a standby waits six seconds in all, however alive the other run is",
@@ -76,7 +87,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_standby.py::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
         ),
-        unsimulated="every run takes over at once there",
+        unsimulated="not simulated: every run takes over at once there",
     ),
     mutant(
         "a standby claims with the home record that it saw first",
@@ -88,7 +99,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_standby.py::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
         ),
-        unsimulated="every run takes over at once there",
+        unsimulated="not simulated: every run takes over at once there",
     ),
     mutant(
         "a run that ends gives back whoever's claim there is",
@@ -98,7 +109,7 @@ MUTANTS: Final = (
             "    if home is not None:",
         ),
         tests=("tests/protocol/test_claims.py::test_a_run_that_was_taken_over_gives_nothing_back",),
-        unsimulated="no run waits there for a claim to be given back",
+        unsimulated="not simulated: no run waits there for a claim to be given back",
     ),
     mutant(
         "a run that ends forgets the plan with the claim",
@@ -122,7 +133,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_claims.py::test_a_header_of_another_run_with_the_same_epoch_is_not_stamped",
         ),
-        unsimulated="no epoch is given out twice there",
+        unsimulated="not simulated: no epoch is given out twice there",
     ),
     mutant(
         "a header that an old stage has lost is created again",
@@ -132,7 +143,7 @@ MUTANTS: Final = (
             "            if header is None and birth > last.number:",
         ),
         tests=("tests/protocol/test_rollbacks.py::test_a_lost_state_partition_stops",),
-        unsimulated="state partitions go back there, and are never gone",
+        unsimulated="not simulated: state partitions go back there, and are never gone",
     ),
     mutant(
         "a header that is created with the last plan is at it already",
@@ -142,7 +153,7 @@ MUTANTS: Final = (
             "(last.number, last.plan_id)",
         ),
         tests=("tests/protocol/test_layout.py::test_a_change_enters_whatever_crashes_meanwhile",),
-        unsimulated="no stage enters there later",
+        unsimulated="not simulated: no stage enters there later",
     ),
     mutant(
         "the home record is read before the commits",
@@ -152,7 +163,7 @@ MUTANTS: Final = (
             "        home, _ = env.home.home(name)\n        commits = read_commits()\n",
         ),
         tests=("tests/protocol/test_claims.py::test_commits_are_read_before_the_home_record",),
-        unsimulated="no run is born there while another one claims",
+        unsimulated="not simulated: no run is born there while another one claims",
     ),
     mutant(
         "the owner is not asked whether it is dead",
@@ -164,7 +175,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_standby.py::test_a_standby_takes_over_when_it_learns_that_the_owner_is_dead",
         ),
-        unsimulated="every run takes over at once there",
+        unsimulated="not simulated: every run takes over at once there",
     ),
     mutant(
         "a heartbeat beats for a run that has lost the claim",
@@ -176,6 +187,6 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_standby.py::test_a_standby_waits_while_the_heartbeat_moves_and_takes_over_when_it_stands_still",
         ),
-        unsimulated="runs do not beat there",
+        unsimulated="not simulated: runs do not beat there",
     ),
 )

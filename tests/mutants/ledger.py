@@ -110,7 +110,7 @@ def table(mutants: Sequence[Mutant], known: Mapping[tuple[str, str], Judgement])
         for by in (BY_TESTS, BY_SIMULATOR):
             judged = known.get((one.name, by))
             if by == BY_SIMULATOR and not one.schedules:
-                cells += [f"not simulated: {one.unsimulated}" if one.unsimulated else "", ""]
+                cells += [one.unsimulated, ""]
             elif judged is None or judged.killed_by is None:
                 cells += ["", ""]
             else:

@@ -30,7 +30,7 @@ class Mutant:
         replacements: that bring it in.
         tests: tests that fail then, as pytest names them; one is enough.
         schedules: the simulator finds it within so many schedules from seed 0; 0: it does not look there.
-        unsimulated: why it does not: what it breaks is outside of the simulator's world.
+        unsimulated: why it does not: what it breaks is outside of the simulator's world; or by how many schedules it was not found.
         servers: its tests need real servers.
     """
 

@@ -25,7 +25,7 @@ MUTANTS: Final = (
             "    ranges = part.ranges\n",
         ),
         tests=("tests/protocol/test_inputs.py::test_a_log_that_was_truncated_and_written_anew_stops",),
-        unsimulated="no log is cut off and written again there",
+        unsimulated="not simulated: no log is cut off and written again there",
     ),
     mutant(
         "a range without a record forgets the last record before it",
@@ -35,7 +35,7 @@ MUTANTS: Final = (
             "    if end is None or end.last_offset < 0:\n        return replace(planned, last_offset=-1, last_crc=-1)\n",
         ),
         tests=("tests/protocol/test_plans_after_plans.py::test_an_idle_partition_keeps_its_last_record",),
-        unsimulated="no log is cut off and written again there",
+        unsimulated="not simulated: no log is cut off and written again there",
     ),
     mutant(
         "a plan drops the marks of partitions of which it has read nothing",
@@ -69,7 +69,13 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_rollbacks.py::test_another_plan_of_the_number_that_kafka_has_committed_stops",
         ),
-        unsimulated="no store goes back to another history there",
+        unsimulated="not simulated: no store goes back to another history there",
+    ),
+    mutant(
+        "a plan does not say which writers were not waited for",
+        ("protocol/planning.py", "        caught_up=part.caught_up,\n", "        caught_up={},\n"),
+        tests=("tests/protocol/test_plans_after_plans.py::test_a_plan_keeps_what_its_redo_needs_to_know",),
+        unsimulated="not found by 140 schedules",
     ),
     mutant(
         "a plan does not say that keys were shuffled",
@@ -87,7 +93,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_plans_after_plans.py::test_a_silent_batch_keeps_what_comes_after_the_silence",
         ),
-        unsimulated="no timers go by the batch's clock there",
+        unsimulated="not simulated: no timers go by the batch's clock there",
     ),
     mutant(
         "outputs that are not declared any more are forgotten",
@@ -99,7 +105,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_plans_after_plans.py::test_outputs_stay_known_when_they_are_not_declared_any_more",
         ),
-        unsimulated="outputs stay declared there",
+        unsimulated="not simulated: outputs stay declared there",
     ),
     mutant(
         "the digest of a plan leaves out the plan before",
@@ -109,7 +115,7 @@ MUTANTS: Final = (
             'members = self._members(marks) | {"plan_id": \'""\', "previous_id": \'""\'}',
         ),
         tests=("tests/protocol/test_plan_json.py::test_a_plan_is_stored_under_the_names_that_it_always_had",),
-        unsimulated="no store holds plans of two histories there",
+        unsimulated="not simulated: no store holds plans of two histories there",
     ),
     mutant(
         "a plan that another run sealed in between counts as a store that went back",

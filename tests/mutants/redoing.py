@@ -17,4 +17,12 @@ MUTANTS: Final = (
         tests=("tests/protocol/test_poison.py::test_dead_letters_come_once_for_each_input_through_crashes",),
         schedules=100,
     ),
+    mutant(
+        "it is not checked where a redo ends",
+        ("protocol/aggregation.py", "            check_redone(redo, report)\n", ""),
+        tests=(
+            "tests/protocol/test_redo_says_the_same.py::test_steps_after_changes_that_fail_only_now_stop_the_redo",
+        ),
+        unsimulated="not found by 100 schedules",
+    ),
 )

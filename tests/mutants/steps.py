@@ -17,6 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_commits_again.py::test_an_idle_service_commits_again_but_not_each_time_that_it_looks",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a batch is committed before its states are persisted",
@@ -80,7 +81,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_order_of_steps.py::test_the_next_batch_is_sealed_when_the_commit_of_the_one_before_is_acknowledged",
         ),
-        unsimulated="a service with stages waits for each commit there",
+        unsimulated="not simulated: a service with stages waits for each commit there",
     ),
     mutant(
         "outputs of silent batches are published",
@@ -124,7 +125,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_commits_in_background.py::test_a_plan_is_open_until_its_commit_is_acknowledged",
         ),
-        unsimulated="only the status with which a process ends depends on it",
+        unsimulated="not simulated: only the status with which a process ends depends on it",
     ),
     mutant(
         "states announced are published after the header of the plan",
@@ -136,6 +137,6 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_announcement.py::test_each_key_is_told_once_after_a_rebuild_with_other_results",
         ),
-        unsimulated="nothing is announced there",
+        unsimulated="not simulated: nothing is announced there",
     ),
 )

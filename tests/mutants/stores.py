@@ -8,6 +8,50 @@ from tests.mutants.mutant import mutant
 
 MUTANTS: Final = (
     mutant(
+        "memory compares epochs alone when a home record is set",
+        (
+            "stores/memory.py",
+            "            if found.home == before:\n                found.home = after",
+            "            if (found.home and found.home.epoch) == (before and before.epoch):\n                found.home = after",
+        ),
+        tests=(
+            "tests/contract/test_state_store.py::test_a_home_that_differs_in_any_field_is_not_replaced[memory-run_id]",
+        ),
+        unsimulated="not asked yet",
+    ),
+    mutant(
+        "memory compares no run ids of headers",
+        (
+            "stores/memory.py",
+            "            if found.header == before:\n                for",
+            "            if found.header == before or (\n                found.header and before and found.header.plan_id == before.plan_id and found.header.cursor == before.cursor\n            ):\n                for",
+        ),
+        tests=(
+            "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
+        ),
+        unsimulated="not asked yet",
+    ),
+    mutant(
+        "memory writes rows before it compares",
+        (
+            "stores/memory.py",
+            "            if found.header == before:\n                for",
+            "            if found.header != before:\n                found.states.update((key, state) for key, state in rows if state is not None)\n            if found.header == before:\n                for",
+        ),
+        tests=(
+            "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[memory-None-run_id]",
+        ),
+        unsimulated="not asked yet",
+    ),
+    mutant(
+        "memory drops the oldest plan that is to be kept",
+        ("stores/memory.py", "if number < drop_below]:", "if number <= drop_below]:"),
+        tests=(
+            "tests/contract/test_state_store.py::test_plans_are_dropped_by_number_and_not_by_text[memory]",
+        ),
+        unsimulated="not asked yet",
+    ),
+    mutant(
         "memory beats for a claim that was given back",
         (
             "stores/memory.py",
@@ -15,7 +59,7 @@ MUTANTS: Final = (
             "            if home is None or (home.epoch, home.run_id) != (epoch, run_id):",
         ),
         tests=("tests/contract/test_state_store.py::test_nobody_holds_a_released_claim[memory]",),
-        unsimulated="runs do not beat there",
+        unsimulated="not simulated: runs do not beat there",
     ),
     mutant(
         "memory replaces locations by equally old ones",
@@ -25,7 +69,7 @@ MUTANTS: Final = (
             "            if current is None or current.age <= after.age:",
         ),
         tests=("tests/contract/test_state_store.py::test_locations_never_go_back[memory]",),
-        unsimulated="nobody outside reads states there",
+        unsimulated="not simulated: nobody outside reads states there",
     ),
     mutant(
         "memory keeps the view of a state that was deleted",
@@ -33,7 +77,7 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_views_are_written_and_deleted_with_their_states[memory]",
         ),
-        unsimulated="no states with a view are deleted there",
+        unsimulated="not simulated: no states with a view are deleted there",
     ),
     mutant(
         "SQLite compares before it has the write lock",
@@ -43,7 +87,7 @@ MUTANTS: Final = (
             '"BEGIN" if write else "BEGIN")',
         ),
         tests=("tests/contract/test_state_store.py::test_competitors_never_win_together[sqlite]",),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
     mutant(
         "SQLite acknowledges what is not on disk",
@@ -53,7 +97,7 @@ MUTANTS: Final = (
             '    connection.execute("PRAGMA synchronous = NORMAL")',
         ),
         tests=("tests/unit/stores/test_sqlite_store.py::test_its_settings_survive_a_power_failure",),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
     mutant(
         "SQLite writes states of a header that has changed",
@@ -65,13 +109,13 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_a_header_that_differs_in_any_field_refuses_rows[sqlite-None-run_id]",
         ),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
     mutant(
         "SQLite beats for a claim that was given back",
         ("stores/sqlite/store.py", " AND run_id = ? AND run_id <> ''\",", ' AND run_id = ?",'),
         tests=("tests/contract/test_state_store.py::test_nobody_holds_a_released_claim[sqlite]",),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
     mutant(
         "SQLite drops the oldest plan that is to be kept",
@@ -79,13 +123,13 @@ MUTANTS: Final = (
         tests=(
             "tests/contract/test_state_store.py::test_plans_are_dropped_by_number_and_not_by_text[sqlite]",
         ),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
     mutant(
         "SQLite sets the heartbeat back with the home record",
         ("stores/sqlite/store.py", "after.number, after.plan_id, beat),", "after.number, after.plan_id, 0),"),
         tests=("tests/contract/test_state_store.py::test_a_new_claim_keeps_the_heartbeat_counter[sqlite]",),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
     mutant(
         "SQLite keeps the view of the state before",
@@ -95,6 +139,6 @@ MUTANTS: Final = (
             'DO UPDATE SET state = excluded.state"',
         ),
         tests=("tests/contract/test_state_store.py::test_rows_without_a_view_show_nothing[sqlite]",),
-        unsimulated="SQLite itself",
+        unsimulated="not simulated: SQLite itself",
     ),
 )

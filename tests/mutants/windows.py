@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",
         ),
-        unsimulated="windows wait a day for late records there",
+        unsimulated="not simulated: windows wait a day for late records there",
     ),
     mutant(
         "a record is folded before what it closes is closed",
@@ -29,7 +29,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_tumbling_window_closes_with_the_record_that_passes_its_end_and_lateness",
         ),
-        unsimulated="windows wait a day for late records there",
+        unsimulated="not simulated: windows wait a day for late records there",
     ),
     mutant(
         "a session may be joined when it closes",
@@ -41,7 +41,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
         ),
-        unsimulated="windows are tumbling there",
+        unsimulated="not simulated: windows are tumbling there",
     ),
     mutant(
         "sessions a gap apart are two",
@@ -53,7 +53,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
         ),
-        unsimulated="windows are tumbling there",
+        unsimulated="not simulated: windows are tumbling there",
     ),
     mutant(
         "a session closes a millisecond too soon",
@@ -65,7 +65,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
         ),
-        unsimulated="windows are tumbling there",
+        unsimulated="not simulated: windows are tumbling there",
     ),
     mutant(
         "a later session is merged in place of the earlier one",
@@ -77,7 +77,17 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_session_is_prolonged_and_joined_and_closes_behind_gap_and_lateness",
         ),
-        unsimulated="windows are tumbling there",
+        unsimulated="not simulated: windows are tumbling there",
+    ),
+    mutant(
+        "a record that fails in one window is in those before it",
+        (
+            "stages/windows.py",
+            "        changed = codec.new() if state is None else codec.copy(state)\n        self._fold",
+            "        changed = codec.new() if state is None else state\n        self._fold",
+        ),
+        tests=("tests/unit/stages/test_windows.py::test_a_fold_that_fails_leaves_no_window_half_changed",),
+        unsimulated="not found by 100 schedules",
     ),
     mutant(
         "a hopping window begins one step too late",
@@ -89,7 +99,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_record_lies_in_several_hopping_windows_and_in_those_that_are_still_open",
         ),
-        unsimulated="windows are tumbling there",
+        unsimulated="not simulated: windows are tumbling there",
     ),
     mutant(
         "an offset moves windows back",
@@ -99,7 +109,7 @@ MUTANTS: Final = (
             "        start_ms = timestamp_ms - (timestamp_ms + self.offset_ms) % self.size_ms\n",
         ),
         tests=("tests/unit/stages/test_windowing.py::test_an_offset_moves_all_windows",),
-        unsimulated="windows begin at multiples of their size there",
+        unsimulated="not simulated: windows begin at multiples of their size there",
     ),
     mutant(
         "a window that was extended is not listed again",
@@ -111,7 +121,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/stages/test_windows.py::test_a_prolonged_session_closes_behind_those_that_end_before_it",
         ),
-        unsimulated="windows are tumbling there",
+        unsimulated="not simulated: windows are tumbling there",
     ),
     mutant(
         "windows that close together are given in the order of arrival",
@@ -121,6 +131,40 @@ MUTANTS: Final = (
             "                self._taken_ms = due_ms\n",
         ),
         tests=("tests/unit/stages/test_windows.py::test_results_come_by_moment_then_key_then_beginning",),
-        unsimulated="windows that close together are read in no order there",
+        unsimulated="not simulated: windows that close together are read in no order there",
+    ),
+    mutant(
+        "of a bucket only the earliest listing counts",
+        (
+            "stages/timetable.py",
+            "            bucket.earliest_due_ms = min(bucket.earliest_due_ms, listed_ms)\n",
+            "            bucket.earliest_due_ms = max(bucket.earliest_due_ms, listed_ms)\n",
+        ),
+        tests=(
+            "tests/unit/stages/test_timetable.py::test_a_bucket_is_opened_for_the_earliest_whichever_batch_listed_it",
+        ),
+        unsimulated="not simulated: windows wait a day for late records there",
+    ),
+    mutant(
+        "a window retained is read for ever",
+        (
+            "stages/windows.py",
+            "        expired = [row for row in sorted(self._due) if row.startswith(RETAINED)]\n",
+            "        expired: list[bytes] = []\n",
+        ),
+        tests=(
+            "tests/unit/stages/test_windows.py::test_closed_windows_can_be_read_for_as_long_as_they_are_retained",
+        ),
+        unsimulated="not simulated: no closed window is kept there",
+    ),
+    mutant(
+        "a window that an earlier attempt wrote is folded again",
+        (
+            "stages/windows.py",
+            "        if self._table.settled(row):  # an earlier attempt wrote it: to fold again would count twice\n            return FORWARD\n",
+            "",
+        ),
+        tests=("tests/unit/stages/test_windows.py::test_a_window_that_was_written_is_not_folded_again",),
+        unsimulated="not found by 100 schedules",
     ),
 )

@@ -17,7 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_a_position_out_of_bounds_is_refused_although_no_chain_is_walked",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "the largest root is out of bounds",
@@ -29,7 +29,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_a_position_out_of_bounds_is_refused_although_no_chain_is_walked",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "the sign of the root's offset is not looked at",
@@ -41,7 +41,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_a_position_out_of_bounds_is_refused_although_no_chain_is_walked",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "the position before may have another length",
@@ -53,7 +53,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_what_contradicts_itself_is_refused_wherever_it_is_read",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "a republished envelope may carry an event id",
@@ -65,7 +65,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_what_contradicts_itself_is_refused_wherever_it_is_read",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "an envelope without a position may have a chain",
@@ -77,7 +77,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_wrong_fields_are_named_although_the_checksum_is_right",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "an event id of any length will do",
@@ -89,7 +89,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_wrong_fields_are_named_although_the_checksum_is_right",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "a field that is there twice goes unnoticed",
@@ -101,19 +101,19 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/envelope/test_envelope.py::test_what_contradicts_itself_is_refused_wherever_it_is_read",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "an ordinal of a link may equal its number of siblings",
         ("chain.py", '("ordinal", link.ordinal, link.of - 1)', '("ordinal", link.ordinal, link.of)'),
         tests=("tests/unit/test_chain.py::test_beyond_a_bound_the_error_names_the_field",),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "a name with a line break at its end is a topic",
         ("chain.py", "    if not _TOPIC.fullmatch(link.topic) or", "    if not _TOPIC.match(link.topic) or"),
         tests=("tests/unit/test_chain.py::test_beyond_a_bound_the_error_names_the_field",),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "output names are measured in characters",
@@ -123,7 +123,7 @@ MUTANTS: Final = (
             "    if not 1 <= len(link.output) <= MAX_OUTPUT:",
         ),
         tests=("tests/unit/test_chain.py::test_beyond_a_bound_the_error_names_the_field",),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "columns take a republished envelope with an event id for ordinary",
@@ -133,19 +133,19 @@ MUTANTS: Final = (
             "        agree &= republished | (id_size == EVENT_ID_LENGTH)\n",
         ),
         tests=("tests/unit/segment/test_one_rule.py::test_all_ways_agree",),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "columns take an ordinal that equals `of` for ordinary",
         ("envelope/columns.py", "(ordinal < of)", "(ordinal <= of)"),
         tests=("tests/unit/segment/test_one_rule.py::test_all_ways_agree",),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "columns take a chain without a position for ordinary",
         ("envelope/columns.py", "        agree &= (chain_size > 0) == republished\n", ""),
         tests=("tests/unit/segment/test_one_rule.py::test_all_ways_agree",),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
     mutant(
         "columns take a lane without a position for ordinary",
@@ -157,6 +157,6 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_one_rule.py::test_what_is_ordinary_is_sound_and_has_what_protobuf_finds",
         ),
-        unsimulated="no writer makes such bytes there",
+        unsimulated="not simulated: no writer makes such bytes there",
     ),
 )
