@@ -21,7 +21,7 @@ from sqe_chain.ports.log import (
     TopicPartition,
     Writer,
 )
-from sqe_chain.ports.sink import Flush, Sink, SinkClaim, SinkState
+from sqe_chain.ports.sink import Flush, Replacement, Sink, SinkClaim, SinkState, Staged
 from sqe_chain.ports.store import (
     Header,
     Home,
@@ -48,11 +48,13 @@ __all__ = [
     "Message",
     "Output",
     "Range",
+    "Replacement",
     "Rows",
     "Shown",
     "Sink",
     "SinkClaim",
     "SinkState",
+    "Staged",
     "StateStore",
     "TopicInfo",
     "TopicPartition",

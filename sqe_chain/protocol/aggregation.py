@@ -46,6 +46,8 @@ from sqe_chain.protocol.holding import Holding
 from sqe_chain.protocol.interfaces import CLAIM, PROCESS, RECOVER, SEAL
 from sqe_chain.protocol.locations import locations_of, write_locations
 from sqe_chain.protocol.next_batch import NextBatch
+from sqe_chain.protocol.overwrite import staging_since
+from sqe_chain.protocol.overwriting import Overwriting, check_overwrites
 from sqe_chain.protocol.plan import Plan, mark_name
 from sqe_chain.protocol.plan_log import PlanLog
 from sqe_chain.protocol.planning import (
@@ -123,6 +125,8 @@ class Aggregation:
         env = self.env
         env.flow.check()
         self._level_of = {stage.index: env.flow.level(stage) for stage in env.flow.stages()}
+        if env.settings.overwrite is not None:
+            check_overwrites(env)
         check_stores(env)
         infos = inputs.describe(env.flow, env.log)
         env.notice_weak_topics(infos)
@@ -175,6 +179,27 @@ class Aggregation:
         """
         check_closes(self.env.flow)
         return self._batch(at_end=True, close=True)
+
+    @property
+    def overwrite_ends(self) -> bool:
+        """Whether this run was started for an overwrite alone, and none is under way: it was given up, or is done already."""
+        settings, last = self.env.settings, self._last()
+        wanted = settings.overwrite is not None or settings.drop_overwrite
+        return wanted and staging_since(last.overwrite) is None
+
+    def complete_overwrite(self) -> None:
+        """Replace what tables hold by what was read of all files; nothing, if no overwrite is under way.
+
+        Call it when `batch` finds nothing to do any more: what then is in no plan is not in the tables.
+
+        Raises:
+            ServiceStopped: a table is not what it was, or what was staged is not there any more.
+            Superseded: a newer run owns the flow.
+            Unavailable: asked to stop while waiting for the store or a table.
+        """
+        plan = Overwriting(self.env, self._claim()).decided(self._last())
+        if plan is not None:
+            self.apply_empty(plan)
 
     def _batch(self, *, at_end: bool, close: bool = False) -> BatchResult:
         env, spec = self.env, self.env.settings.rebuild
@@ -370,11 +395,24 @@ class Aggregation:
             result = self._recover(headers)
             if env.settings.changes_readers:
                 return result
+            self._enter_overwrite(infos)
+            if env.settings.drop_overwrite:
+                return result
             self._bring_up_to_date(infos)
             if env.settings.rebuild is None:  # otherwise nobody should read these states yet
                 last = self._last()
                 write_locations(env, locations_of(env.flow, last.layout, self.claimed.epoch, last.number))
         return result
+
+    def _enter_overwrite(self, infos: dict[str, TopicInfo]) -> None:
+        """Begin an overwrite, go on with one, or give it up; see `Overwriting.enter`."""
+        found = Overwriting(self.env, self._claim()).enter(self._last(), infos)
+        if found.plan is not None:
+            self.apply_empty(found.plan, [found.text])
+        elif found.text:
+            self.env.emit(Notice(found.text))
+        if self.overwrite_ends:
+            self._tell_files(infos)
 
     def _check_still_mine(self, found: ServiceStopped) -> None:
         """Look whether a newer run owns the flow: its work looks to this run like a store that went back in time.
@@ -543,7 +581,10 @@ class Aggregation:
 
     def _transition_after(self, before: Plan) -> Transition:
         stored_in = before.layout.stored_in()
-        return Transition(self.env.flow.name, self._claim(), before.number, before.plan_id, stored_in)
+        staging = staging_since(before.overwrite)
+        return Transition(
+            self.env.flow.name, self._claim(), before.number, before.plan_id, stored_in, staging
+        )
 
     def _headers_at(self, plan: Plan) -> dict[tuple[int, int], Header]:
         mine = self._claim()

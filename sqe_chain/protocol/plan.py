@@ -15,6 +15,7 @@ from typing import Any, Final
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.protocol.closes import Closes
+from sqe_chain.protocol.overwrite import Overwrite
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
@@ -208,6 +209,7 @@ class Plan:
         files: topic -> path and number of rows, of the files among the ranges.
         finished: source of files -> the contents that were read to their ends and are not among the ranges any more: their
             hashes of 32 digits, one after the other.
+        overwrite: the load that replaces what tables hold, which is under way, decided, or the last that was done; None: there is none.
     """
 
     number: int
@@ -237,6 +239,7 @@ class Plan:
     closes: Closes = field(default_factory=Closes)
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
+    overwrite: Overwrite | None = None
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
     _marks_encoded: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -316,6 +319,7 @@ class Plan:
         if self.attempt < 0:
             del plain["attempt"]
         plain["closes"] = self.closes.to_json() if self.closes else None
+        plain["overwrite"] = self.overwrite.to_json() if self.overwrite is not None else None
         for name in _LEFT_OUT:
             if not plain[name]:
                 del plain[name]
@@ -366,6 +370,8 @@ class Plan:
             raw["reached"] = Reached(_times_from(reached[0]), _waiting_from(reached[1]), *reached[2:])
         if closes := raw.get("closes"):
             raw["closes"] = Closes.from_json(closes)
+        if overwrite := raw.get("overwrite"):
+            raw["overwrite"] = Overwrite.from_json(overwrite)
         if rest := raw.get("unfinished"):
             raw["unfinished"] = Unfinished(
                 rest["clock_ms"],
@@ -407,6 +413,7 @@ _LEFT_OUT = (
     "closes",
     "files",
     "finished",
+    "overwrite",
 )
 """Members that came later, which are left out when they are empty."""
 _NAMES = {

@@ -203,6 +203,7 @@ def _plan_after(
         if left
         else last.files,
         finished=with_finished(last.finished, left & begun) if left else last.finished,
+        overwrite=last.overwrite and last.overwrite.after(reads=any(one.start < one.stop for one in ranges)),
     )
 
 

@@ -98,6 +98,8 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     """
     infos = env.log.describe({planned.topic for planned in last.ranges})
     ranges, unneeded = [], unneeded_files(last) | abandoned_files(last, env.settings.abandon)
+    if env.settings.overwrite is not None or env.settings.drop_overwrite:
+        unneeded |= last.files.keys() - infos.keys()  # an overwrite begins again without what is gone
     for planned in last.ranges:
         if planned.topic in unneeded and not (unfinished and planned.start < planned.stop):
             continue

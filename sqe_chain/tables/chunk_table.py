@@ -63,6 +63,11 @@ class ChunkTable:
         """See `Storage`: a state partition has one head."""
         return False
 
+    @property
+    def overwrites(self) -> bool:
+        """See `Storage`: a transaction is one of a state partition."""
+        return False
+
     def snapshot(self) -> ChunkSnapshot | None:
         """See `Storage`."""
         found = self.rows.definition()
@@ -152,6 +157,24 @@ class ChunkTable:
         )
         if not done:
             raise Conflict(f"{self}: another compaction of state partition {part}")
+
+    def overwrite(
+        self,
+        snapshot: ChunkSnapshot,
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`: never called."""
+        raise NotImplementedError
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`: never called."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ readers and maintenance
 

@@ -29,7 +29,7 @@ from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.delta_snapshot import MARK, DeltaSnapshot
 from sqe_chain.tables.files import TableFile, chunks_in
 from sqe_chain.tables.log_damage import damage_in
-from sqe_chain.tables.parquet_storage import ParquetStorage
+from sqe_chain.tables.parquet_storage import ParquetStorage, is_awaited
 from sqe_chain.tables.storage import Conflict, StoredFile, Written
 
 _TRIES: Final = 100
@@ -69,12 +69,18 @@ class TableDirectory(ParquetStorage):
             raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
             try:
-                return DeltaSnapshot(DeltaTable(self.address, storage_options=self._options or None))
+                return DeltaSnapshot(
+                    DeltaTable(self.address, storage_options=self._options or None), self._mapped
+                )
             except TableNotFoundError:
                 return None
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
+        local = self.local
+        created = (
+            [] if local is None else [one for one in (local, *local.absolute().parents) if not one.exists()]
+        )
         with self._mapped():
             DeltaTable.create(
                 self.address,
@@ -87,11 +93,11 @@ class TableDirectory(ParquetStorage):
                 commit_properties=CommitProperties(custom_metadata={MARK: "create"}),
             )
         self._settle(0)
-        local = self.local
         if local is not None:
             with self._mapped():
-                _sync_directory(local)
-                _sync_directory(local.parent)
+                # A directory stays when the one that it lies in is on disk: also of those above that were created with it.
+                for one in (local, local.parent, *(one.parent for one in created)):
+                    _sync_directory(one)
 
     def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
         """Add columns, which are null in the rows that are there.
@@ -157,6 +163,13 @@ class TableDirectory(ParquetStorage):
             except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
                 return None
 
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`."""
+        system, root = self._files()
+        with self._mapped():
+            found = system.get_file_info([f"{root}{one.path}" for one in files])
+        return [one.path for one, info in zip(files, found, strict=True) if info.size != one.size]
+
     def commit_markers(
         self,
         snapshot: DeltaSnapshot,
@@ -165,16 +178,17 @@ class TableDirectory(ParquetStorage):
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
+        same_rows: bool = True,
     ) -> None:
         """See `ParquetStorage`: the log refuses it where a marker was set since."""
         now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
+        changed = not (removed and same_rows)  # else who follows the log need not look at it
         actions: list[Any] = [
-            AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, not removed, one.statistics)
+            AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, changed, one.statistics)
             for one in added
         ]
         actions += [
-            RemoveAction(one.path, False, now_ms, one.size, {PARTITION: str(one.part)})  # noqa: FBT003 - the same rows come back
-            for one in removed
+            RemoveAction(one.path, changed, now_ms, one.size, {PARTITION: str(one.part)}) for one in removed
         ]
         transactions = [Transaction(name, number) for name, number in markers.items()]
         table = snapshot._table  # noqa: SLF001 - of this module
@@ -203,15 +217,15 @@ class TableDirectory(ParquetStorage):
         if found is None:
             return []
         with self._mapped():
-            gone = found._table.vacuum(  # noqa: SLF001 - of this module
-                retain_hours,
-                dry_run=False,
-                enforce_retention_duration=False,
-                full=True,  # also what was written and never committed, by who crashed and was superseded
-                commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
-            )
+            old = self._vacuum(found, retain_hours, dry_run=True)
+            awaited = {path for path in old if is_awaited(found, path)}
+            if awaited:  # delta-rs deletes all or nothing
+                gone = [path for path in old if path not in awaited]
+                self._delete(gone)
+            else:
+                gone = self._vacuum(found, retain_hours, dry_run=False)
             gone += self._drop_drafts(retain_hours)
-        return list(gone)
+        return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
         """A file of the table, for reading."""
@@ -230,6 +244,21 @@ class TableDirectory(ParquetStorage):
         if local is not None:
             return pafs.LocalFileSystem(), f"{local}/"
         return pafs.PyFileSystem(DeltaStorageHandler(self.address, self._options or None)), ""
+
+    def _vacuum(self, snapshot: DeltaSnapshot, retain_hours: int, *, dry_run: bool) -> list[str]:
+        found = snapshot._table.vacuum(  # noqa: SLF001 - of this module
+            retain_hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,  # also what was written and never committed, by who crashed and was superseded
+            commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
+        )
+        return list(found)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        files, root = self._files()
+        for path in paths:
+            files.delete_file(f"{root}{path}")
 
     def _drop_drafts(self, retain_hours: int) -> list[str]:
         """Delete what crashed while it wrote: delta-rs does not look at hidden files."""

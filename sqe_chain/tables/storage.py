@@ -165,6 +165,10 @@ class Storage(Protocol):
     def for_readers(self) -> bool:
         """Whether several readers of one flow may write into it side by side: heads are then those of a flow and its readers."""
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether one commit can change all state partitions; else `overwrite` is never called."""
+
     def snapshot(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
         """The newest one; None: there is no table.
 
@@ -231,6 +235,35 @@ class Storage(Protocol):
         Raises:
             Conflict: another compaction has done so since. Nothing was done.
         """
+
+    def overwrite(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
+
+        Args:
+            snapshot: on which it was decided.
+            flow: of the heads.
+            stage: of the heads.
+            after: what the heads become.
+            added: files that were `put`.
+            removed: files of the snapshot.
+            what: what is done, for the table's history.
+
+        Raises:
+            Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
+        """
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """Paths of those of these files that are not there as they were `put`."""
 
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own snapshot
         """Rows of files of a snapshot.

@@ -289,6 +289,30 @@ class Rehearsal(Arming):
             else:
                 return
 
+    def complete_overwrite(self) -> None:
+        """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
+
+        Its settings say ``overwrite="table"`` or ``"partitions"``.
+
+        Raises:
+            ChainError: the service stopped for an error that a restart does not fix.
+        """
+        while True:  # bounded by the faults that were injected
+            self.run_until_caught_up()
+            try:
+                service = self.service or self.start()
+                if isinstance(service, Aggregation):
+                    service.complete_overwrite()
+            except Crash:
+                self.crashes += 1
+                self.service = None
+            except (Superseded, Unavailable):
+                self.ended += 1
+                self.service = None
+                self.clock.waits = 0
+            else:
+                return
+
     def run_until_crash(self, most_batches: int = 1_000) -> None:
         """Run batches until the next crash, or until there is no new input; a crashed run is not restarted."""
         for _ in range(most_batches):

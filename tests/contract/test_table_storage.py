@@ -225,15 +225,15 @@ def test_of_two_compactions_at_once_one_begins_again(
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do it once, after a compaction has written its first files and before it commits them."""
-    put = compacting._put
+    put = compacting.put_merged
 
     def put_then_act(*arguments: Any) -> Any:
         found = put(*arguments)
-        monkeypatch.setattr(compacting, "_put", put)
+        monkeypatch.setattr(compacting, "put_merged", put)
         act()
         return found
 
-    monkeypatch.setattr(compacting, "_put", put_then_act)
+    monkeypatch.setattr(compacting, "put_merged", put_then_act)
 
 
 def test_a_flush_during_a_compaction_is_kept(written: WrittenTable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,12 +227,12 @@ def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path, monkeypatch: 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do it once, after a compaction has written its first files and before it commits them."""
-    put = compacting._put
+    put = compacting.put_merged
 
     def put_then_act(*arguments: Any) -> Any:
         found = put(*arguments)
-        monkeypatch.setattr(compacting, "_put", put)
+        monkeypatch.setattr(compacting, "put_merged", put)
         act()
         return found
 
-    monkeypatch.setattr(compacting, "_put", put_then_act)
+    monkeypatch.setattr(compacting, "put_merged", put_then_act)
