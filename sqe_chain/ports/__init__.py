@@ -21,7 +21,16 @@ from sqe_chain.ports.log import (
     TopicPartition,
     Writer,
 )
-from sqe_chain.ports.sink import Flush, Replacement, Sink, SinkClaim, SinkState, Staged
+from sqe_chain.ports.sink import (
+    Flush,
+    Replacement,
+    ReplacingSink,
+    Sink,
+    SinkClaim,
+    SinkState,
+    Staged,
+    replacing,
+)
 from sqe_chain.ports.store import (
     Header,
     Home,
@@ -49,6 +58,7 @@ __all__ = [
     "Output",
     "Range",
     "Replacement",
+    "ReplacingSink",
     "Rows",
     "Shown",
     "Sink",
@@ -61,4 +71,5 @@ __all__ = [
     "ViewKind",
     "Views",
     "Writer",
+    "replacing",
 ]

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports.store import Rows
 
 
@@ -154,6 +155,11 @@ class Sink(Protocol):
             Unavailable: no answer; call again.
         """
 
+
+@runtime_checkable
+class ReplacingSink(Sink, Protocol):
+    """A sink whose rows an overwrite can replace. Of others overwrites are refused."""
+
     def check_replaces(self) -> None:
         """Check that all state partitions can be replaced at once.
 
@@ -189,3 +195,20 @@ class Sink(Protocol):
             TableInconsistent: see `claim`; or something that was staged is gone.
             ChainError: as `flush`.
         """
+
+
+def replacing(sink: Sink, stage: str) -> ReplacingSink:
+    """The same sink, which an overwrite can replace.
+
+    Args:
+        sink: of a stage.
+        stage: its name, for the error's text.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not isinstance(sink, ReplacingSink):
+        raise ConfigurationError(
+            f"stage {stage!r}: an overwrite replaces rows, and {type(sink).__name__} cannot: it has no methods of ReplacingSink"
+        )
+    return sink

@@ -11,6 +11,7 @@ What a flow has read before is kept in the plans until it is decided, for whoeve
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -19,7 +20,7 @@ from typing import Any
 from sqe_chain.errors import ConfigurationError, OverwriteUnderWay, TableInconsistent
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Sink, TopicInfo
+from sqe_chain.ports import Sink, TopicInfo, replacing
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.file_inputs import entering_files, finished_topics, with_finished
 from sqe_chain.protocol.overwrite import Mode, Overwrite
@@ -51,7 +52,7 @@ def check_overwrites(env: Environment) -> None:
     for stage in flow.stages():
         sink = env.ports.sink(stage)
         if sink is not None:
-            sink.check_replaces()
+            replacing(sink, stage.name).check_replaces()
 
 
 def _check_only_tables(flow: Flow) -> None:
@@ -194,7 +195,7 @@ class Overwriting:
         return found
 
     def _absent_of(self, sink: Sink, stage: StageNode, last: Plan) -> list[str]:
-        return sink.check_staged(staged_in(self.env, self.claim, last, stage))
+        return replacing(sink, stage.name).check_staged(staged_in(self.env, self.claim, last, stage))
 
     def _check_staged(self, last: Plan) -> None:
         absent = self._absent(last)
@@ -260,13 +261,15 @@ class _Before:
 
 
 def _kept(last: Plan) -> dict[str, Any]:
-    """How far files are read, as JSON."""
-    return {
+    """How far files are read, as what JSON gives back."""
+    found = {
         "ranges": [asdict(one) for one in last.ranges],
         "marks": {name: marks.to_json() for name, marks in last.marks.items()},
         "files": {topic: list(known) for topic, known in last.files.items()},
         "finished": dict(last.finished),
     }
+    kept: dict[str, Any] = json.loads(json.dumps(found))
+    return kept
 
 
 def _before(running: Overwrite) -> _Before:

@@ -8,7 +8,7 @@ from functools import partial
 from sqe_chain.errors import ConfigurationError, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Replacement, Rows, SinkClaim
+from sqe_chain.ports import Replacement, Rows, SinkClaim, replacing
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import TableFlushed, TableReplaced
 from sqe_chain.protocol.file_inputs import finished_topics
@@ -120,7 +120,7 @@ def settle_overwrite(env: Environment, mine: Claim, plan: Plan, stage: StageNode
         return {}
     told: list[tuple[bytes, bytes | None]] = []
     if overwrite.step == "decided":
-        told.append((FLUSHED, sink.replace(staged_in(env, mine, plan, stage))))
+        told.append((FLUSHED, replacing(sink, stage.name).replace(staged_in(env, mine, plan, stage))))
     flow = plan.layout.stored_in().get(stage.name, env.flow.name)
     found: dict[int, Rows] = {}
     for cell in env.flow.cells(stage):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqe_chain.ports import Flush, Header, Rows, Sink, StateStore
+from sqe_chain.ports import Flush, Header, Rows, Sink, StateStore, replacing
 from sqe_chain.segment.states import Transition, check_owner, persist
 
 FLUSHED: Final = b"flushed"
@@ -60,7 +60,7 @@ def flush(
         added, remembered = sink.flush(given)
         persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)
         return added
-    staged = sink.stage(given, transition.staging)
+    staged = replacing(sink, stage).stage(given, transition.staging)
     told = [(FLUSHED, staged.known), (staged_key(number), staged.told)]
     after = b"" if before.cursor is None else before.cursor
     persist(store, transition, plan_id, stage, part, [one for one in told if one[0] > after], before)

@@ -71,7 +71,7 @@ def expected(old: Found, new: Found, mode: str) -> Found:
 
 def seen_once_and_whole(found: LoadedTable, old: Found, new: Found) -> Callable[[], Any]:
     """A reader: it fails where it sees anything but one of both; and the old rows never come back."""
-    seen = []
+    seen: list[Found] = []
 
     def look() -> None:
         rows = found.rows
@@ -165,8 +165,8 @@ def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
     """The second one while the first is repaired: at calls of the table, where most is at stake."""
     again = Again(tmp_path)
     goal = expected(again.old, again.new, mode)
-    for first in range(0, 40, 2):
-        for second in range(0, 24, 3):
+    for first in range(0, 40, 3):
+        for second in range(0, 24, 4):
             found = again.start()
             found.use(mode)
             found.load.crash_at_call(first, "after", of="table")
@@ -175,7 +175,6 @@ def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
             found.run(mode)
             found.load.cancel()
             assert found.rows == goal, (first, second)
-        check_once(found, mode, goal)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -32,6 +32,7 @@ LINES: dict[str, list[tuple[str, ...]]] = {
     "published": [("outputs",), ("plan", "outputs")],
     "persisted": [("plan", "level", "rows")],
     "flushed": [("plan", "table", "offsets")],
+    "replaced": [("plan", "table", "mode", "files")],
     "committed": [
         ("inputs", "replays", "excluded", "outputs", "lag", "lag_by_partition", "event_time_ms", "batch_ms"),
         (
