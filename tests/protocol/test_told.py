@@ -79,6 +79,7 @@ EVENTS: list[Event] = [
     events.Committed.of(WHOLE),
     events.Filtered(8, {"stage/replay": 1}),
     events.TableFlushed(plan=3, table="readings", offsets={"t/0": 7}),
+    events.TableReplaced(plan=3, table="readings", mode="table", files=2),
     events.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
     events.WindowsClosed(8, 3, 5),
     events.CaughtUp(),
