@@ -21,7 +21,8 @@ demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed agai
 	$(BIN)/python -m services.demo $(ARGS)
 
 .PHONY: demo-ingest
-demo-ingest: setup demo-servers  ## the same into a table: each row once, by DuckDB and Spark, through kills of both services
+demo-ingest: setup demo-servers  ## the same into tables of both kinds: each row once, by DuckDB and Spark, through kills of both services
+	@$(BIN)/python -m sqe_chain.dev fetch cassandra
 	$(BIN)/python -m services.demo_ingest $(ARGS)
 
 .PHONY: chaos-compose
