@@ -78,6 +78,17 @@ class Flush:
 class Sink(Protocol):
     """A place outside the store. Its calls may be repeated: after a lost reply, and by another run after a crash."""
 
+    def check(self) -> list[str]:
+        """What is weak about its durability, one clear sentence each; [] when strong. See `StateStore.check`.
+
+        Raises:
+            Unavailable: it does not answer.
+            ConfigurationError: the address or the login is wrong, or it is not set up.
+        """
+
+    def remarks(self) -> list[str]:
+        """What is durable enough but worth knowing, one clear sentence each; raises as `check` does."""
+
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
         """What it holds of a stage.
 

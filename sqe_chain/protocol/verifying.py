@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
 from sqe_chain.ports import Bounds, TopicPartition
@@ -17,10 +17,10 @@ from sqe_chain.segment.results import Report
 
 
 def check_stores(env: Environment) -> None:
-    """Check that every store of the flow keeps what it acknowledges, and can write the views of its stages.
+    """Check that all stores and tables of the flow keep what they acknowledge, and that stores can write the views of their stages.
 
     Raises:
-        WeakDurability: a store may lose acknowledged writes, and that is not accepted.
+        WeakDurability: one may lose acknowledged writes, and that is not accepted.
         ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
     """
     for stage in env.flow.stages():
@@ -31,16 +31,25 @@ def check_stores(env: Environment) -> None:
             )
     stores = {stage.store or "": env.store(stage) for stage in env.flow.stages()} | {"": env.home}
     for name, store in sorted(stores.items()):
-        weak = store.check()
-        if weak and not env.settings.allow_weak_durability:
-            raise WeakDurability(
-                f"store {name or 'default'!r} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept "
-                "it with --allow-weak-durability"
-            )
-        for text in weak:
-            env.emit(Notice(f"weak durability accepted: {text}"))
-        for text in store.remarks():
-            env.emit(Notice(text))
+        _check_durable(env, f"store {name or 'default'!r}", store.check(), store.remarks())
+    for stage in env.flow.stages():
+        sink = env.ports.sink(stage)
+        if sink is not None:
+            weak = env.retry.call("check a table", sink.check)
+            remarks = env.retry.call("check a table", sink.remarks)
+            _check_durable(env, f"the table of stage {stage.name!r}", weak, remarks)
+
+
+def _check_durable(env: Environment, what: str, weak: Sequence[str], remarks: Sequence[str]) -> None:
+    """Tell what is known of the durability of a store or table; refuse what is weak, unless that is accepted."""
+    if weak and not env.settings.allow_weak_durability:
+        raise WeakDurability(
+            f"{what} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept it with --allow-weak-durability"
+        )
+    for text in weak:
+        env.emit(Notice(f"weak durability accepted: {text}"))
+    for text in remarks:
+        env.emit(Notice(text))
 
 
 def check_new_stages(env: Environment, last: Plan) -> None:

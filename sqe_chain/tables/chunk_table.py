@@ -63,6 +63,14 @@ class ChunkTable:
         """See `Storage`: a state partition has one head."""
         return False
 
+    def check(self) -> list[str]:
+        """See `Storage`: the settings of the database."""
+        return self.rows.check()
+
+    def remarks(self) -> list[str]:
+        """See `Storage`: the settings of the database."""
+        return self.rows.remarks()
+
     def snapshot(self) -> ChunkSnapshot | None:
         """See `Storage`."""
         found = self.rows.definition()

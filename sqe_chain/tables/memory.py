@@ -117,6 +117,12 @@ class MemoryTable(ParquetStorage):
     def _data(self) -> _Data:
         return _tables.get(self.address) or _tables.setdefault(self.address, _Data())
 
+    def check(self) -> list[str]:
+        """See `Storage`: memory is not durable."""
+        return [
+            f"{self.address}: all rows are lost when this process ends; --allow-weak-durability accepts that"
+        ]
+
     def snapshot(self) -> MemorySnapshot | None:
         """See `Storage`."""
         return self._data.content.newest

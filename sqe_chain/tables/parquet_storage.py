@@ -83,6 +83,14 @@ class ParquetStorage(ABC):
         """See `Storage`: markers carry the name of a flow, and that of a reader is its own."""
         return True
 
+    def check(self) -> list[str]:
+        """See `Storage`: what is acknowledged was synced, or is in an object store."""
+        return []
+
+    def remarks(self) -> list[str]:
+        """See `Storage`: there are none."""
+        return []
+
     @abstractmethod
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
         """A file of the table, for reading."""

@@ -55,6 +55,14 @@ class TableSink:
     version: int = 0
     replaces: bool = False
 
+    def check(self) -> list[str]:
+        """See `Sink`."""
+        return self.storage.check()
+
+    def remarks(self) -> list[str]:
+        """See `Sink`."""
+        return self.storage.remarks()
+
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
         """See `Sink`."""
         snapshot: Snapshot | None = self.storage.snapshot()

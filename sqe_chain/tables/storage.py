@@ -165,6 +165,12 @@ class Storage(Protocol):
     def for_readers(self) -> bool:
         """Whether several readers of one flow may write into it side by side: heads are then those of a flow and its readers."""
 
+    def check(self) -> list[str]:
+        """What is weak about its durability; see `Sink.check`."""
+
+    def remarks(self) -> list[str]:
+        """What is durable enough but worth knowing; see `Sink.remarks`."""
+
     def snapshot(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
         """The newest one; None: there is no table.
 

@@ -55,6 +55,15 @@ def some(random: Random, count: int = 12, first: int = 0) -> list[Row]:
     ]
 
 
+def test_what_is_weak_is_told(make: Make) -> None:
+    """The servers of tests are durable; memory is not."""
+    place = make()
+    weak = place.check()
+    assert WrittenTable(place).sink.check() == weak
+    assert [one.startswith(place.address) for one in weak] == [True] * place.address.startswith("memory://")
+    assert WrittenTable(place).sink.remarks() == place.remarks() == []
+
+
 def test_a_flush_is_added_once_and_found_again(written: WrittenTable) -> None:
     rows = [Row(f"r{number % 5}", number, 1.0) for number in range(20)]
     flushes = written.flushes(rows, 3)
