@@ -22,12 +22,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m services.demo_ingest", description=(description or "").partition("\n")[0]
     )
-    add_arguments(parser, messages=100_000, rate=1_500)
+    add_arguments(parser, messages=60_000, rate=800)
     parser.add_argument(
         "--flow", default="services.rows:rows", help="the flow that fills the tables, as MODULE:ATTRIBUTE"
     )
     chosen = parser.parse_args(arguments)
-    options = options_of(chosen)
+    options = options_of(chosen, republisher_engine="inprocess")  # it is there for its replays
     tables = Tables(options.directory / "tables", chosen.seed, options.engine == "spark", chosen.flow)
     return run_demo(options, tables, report)
 
