@@ -20,11 +20,16 @@ HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """What other programs may do: it changes no rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DeltaSnapshot:
-    """A table at one version. It stays as it is, whatever is committed later."""
+    """A table at one version. It stays as it is, whatever is committed later.
+
+    Attributes:
+        entry: what the log had at this version when it was looked at; None: a checkpoint alone has said it.
+    """
 
     _table: Any
+    entry: bytes | None = None
 
     @property
     def version(self) -> int:

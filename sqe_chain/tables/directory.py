@@ -18,12 +18,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.tables import delta_handles
 from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.delta_snapshot import MARK, DeltaSnapshot
@@ -34,6 +35,10 @@ from sqe_chain.tables.storage import Conflict, StoredFile, Written
 
 _TRIES: Final = 100
 _DRAFT: Final = ".part"
+_CLEANED_EVERY: Final = 100
+"""Commits after which entries of the log are deleted that have expired and are in a checkpoint: as often as there is one."""
+_PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
+"""Each look at a table lists its log, so an entry for each flush of the last 30 days, as by default, would slow down all of them."""
 
 
 class TableDirectory(ParquetStorage):
@@ -69,9 +74,10 @@ class TableDirectory(ParquetStorage):
             raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
             try:
-                return DeltaSnapshot(DeltaTable(self.address, storage_options=self._options or None))
+                table = self._moved_on() or DeltaTable(self.address, storage_options=self._options or None)
             except TableNotFoundError:
                 return None
+            return DeltaSnapshot(table, self._entry(table.version()))
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
@@ -83,6 +89,7 @@ class TableDirectory(ParquetStorage):
                 partition_by=[PARTITION],
                 name=name,
                 description=description,
+                configuration=_PROPERTIES,
                 storage_options=self._options or None,
                 commit_properties=CommitProperties(custom_metadata={MARK: "create"}),
             )
@@ -120,9 +127,11 @@ class TableDirectory(ParquetStorage):
         local = self.local
         with self._mapped():
             if local is None:
-                files, root = self._files()
-                with files.open_output_stream(f"{root}{path}") as out:
-                    out.write(data)
+                # Not by pyarrow, which hands over buffers, where delta-rs wants bytes.
+                handler = DeltaStorageHandler(self.address, self._options or None)._handler  # noqa: SLF001 - see above
+                stream = handler.open_output_stream(path, None)
+                stream.write(bytes(data))
+                stream.close()  # only now it is there
                 return
             target = local / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -188,8 +197,14 @@ class TableDirectory(ParquetStorage):
                 commit_properties=CommitProperties(
                     custom_metadata={MARK: what}, max_commit_retries=_TRIES, app_transactions=transactions
                 ),
+                # By default it looks through the whole log for what has expired, after each commit.
+                post_commithook_properties=PostCommitHookProperties(
+                    cleanup_expired_logs=before % _CLEANED_EVERY == 0
+                ),
             )
         self._settle(before + 1)
+        if snapshot.entry is not None:
+            delta_handles.keep(self._key, table, before, snapshot.entry, snapshot)
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """Delete files that no version of the last hours needs; returns their paths.
@@ -224,6 +239,30 @@ class TableDirectory(ParquetStorage):
         return f"{self.address.rstrip('/')}/{path}"
 
     # ------------------------------------------------------------------ small parts
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return (self.address, *sorted(self._options.items()))
+
+    def _moved_on(self) -> Any:  # noqa: ANN401 - of delta-rs
+        """The table that was committed with before, at its newest version; None: it has to be opened."""
+        kept = delta_handles.take(self._key)
+        if kept is None or self._entry(kept.version) != kept.entry:
+            return None
+        try:
+            kept.table.update_incremental()
+        except (DeltaError, OSError):  # opening it will say what is wrong
+            return None
+        return kept.table
+
+    def _entry(self, version: int) -> bytes | None:
+        """What the log has at a version; None: nothing any more."""
+        files, root = self._files()
+        try:
+            with files.open_input_file(f"{root}_delta_log/{version:020d}.json") as entry:
+                return bytes(entry.read())
+        except FileNotFoundError:
+            return None
 
     def _files(self) -> tuple[Any, str]:
         local = self.local
