@@ -129,7 +129,7 @@ class TableDirectory(ParquetStorage):
             if local is None:
                 # Not by pyarrow, which hands over buffers, where delta-rs wants bytes.
                 handler = DeltaStorageHandler(self.address, self._options or None)._handler  # noqa: SLF001 - see above
-                stream = handler.open_output_stream(path, None)
+                stream: Any = handler.open_output_stream(path, None)
                 stream.write(bytes(data))
                 stream.close()  # only now it is there
                 return
