@@ -76,6 +76,10 @@ class ChunkTable:
         found = self.rows.definition()
         return None if found is None else ChunkSnapshot(self.rows, found)
 
+    def snapshot_again(self) -> ChunkSnapshot | None:
+        """See `Storage`."""
+        return self.snapshot()
+
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """See `Storage`."""
         del name  # the rows know it

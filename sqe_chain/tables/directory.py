@@ -74,10 +74,17 @@ class TableDirectory(ParquetStorage):
             raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
             try:
-                table = self._moved_on() or DeltaTable(self.address, storage_options=self._options or None)
+                return self._snapshot_of(DeltaTable(self.address, storage_options=self._options or None))
             except TableNotFoundError:
                 return None
-            return DeltaSnapshot(table, self._entry(table.version()))
+
+    def snapshot_again(self) -> DeltaSnapshot | None:
+        """See `Storage`; raises as `snapshot` does."""
+        with self._mapped():
+            table = self._moved_on()
+            if table is not None:
+                return self._snapshot_of(table)
+        return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
@@ -243,6 +250,9 @@ class TableDirectory(ParquetStorage):
     @property
     def _key(self) -> tuple[object, ...]:
         return (self.address, *sorted(self._options.items()))
+
+    def _snapshot_of(self, table: Any) -> DeltaSnapshot:  # noqa: ANN401 - of delta-rs
+        return DeltaSnapshot(table, self._entry(table.version()))
 
     def _moved_on(self) -> Any:  # noqa: ANN401 - of delta-rs
         """The table that was committed with before, at its newest version; None: it has to be opened."""

@@ -127,6 +127,10 @@ class MemoryTable(ParquetStorage):
         """See `Storage`."""
         return self._data.content.newest
 
+    def snapshot_again(self) -> MemorySnapshot | None:
+        """See `Storage`."""
+        return self.snapshot()
+
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """See `Storage`."""
         del name

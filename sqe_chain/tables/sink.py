@@ -191,7 +191,7 @@ class TableSink:
         return {"partition_key": list(self.schema.partition_key), "row_key": list(self.schema.row_key)}
 
     def _opened(self, flush: Flush) -> Snapshot:
-        snapshot: Snapshot | None = self.storage.snapshot()
+        snapshot: Snapshot | None = self.storage.snapshot_again()
         if snapshot is None:
             raise TableInconsistent(
                 f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"

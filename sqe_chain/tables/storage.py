@@ -178,6 +178,9 @@ class Storage(Protocol):
             TableAltered: a program has made it into something that this library cannot write, or it is damaged.
         """
 
+    def snapshot_again(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
+        """The same for who writes flush after flush: it may go on from what this process has read of the table's log before."""
+
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
 

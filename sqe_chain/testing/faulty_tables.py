@@ -9,7 +9,9 @@ from typing import Any, Final
 from sqe_chain.ports import Sink
 from sqe_chain.testing.faults import FaultScript
 
-_READS: Final = frozenset({"snapshot", "written", "definition", "heads", "sets", "index_of"})
+_READS: Final = frozenset(
+    {"snapshot", "snapshot_again", "written", "definition", "heads", "sets", "index_of"}
+)
 _WRITES: Final = frozenset({"create", "add_columns", "put", "commit", "replace", "define", "compare_and_set"})
 
 

@@ -61,11 +61,11 @@ def test_only_the_first_flush_opens_the_table(tmp_path: Path, opened: Opened, sc
 def test_a_snapshot_that_is_held_is_not_moved_on(tmp_path: Path) -> None:
     place = TableDirectory(f"{tmp_path}/t")
     WrittenTable(place).claim()
-    held = place.snapshot()
+    held = place.snapshot_again()
     assert held is not None
     place.commit_markers(held, {"m": 1}, [], what="a test")
     version = held.version
-    newer = place.snapshot()
+    newer = place.snapshot_again()
     assert newer is not None
     assert (held.version, held.marker("m")) == (version, None)
     assert (newer.version, newer.marker("m")) == (version + 1, 1)
