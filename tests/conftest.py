@@ -26,6 +26,15 @@ settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 
+def pytest_collection_finish() -> None:
+    """Write no bytecode from here on, in this process and those of tests.
+
+    Of two versions of a file within a second, which some tests write, one could be taken for the other.
+    """
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _stores_closed() -> Iterator[None]:
     """Close stores, because threads of Cassandra's driver raise errors when the interpreter ends before them."""
