@@ -8,6 +8,9 @@ SHELL := /bin/bash
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+STAGE := scripts/stage
+# Tests and package with pytest's assertions are compiled once, and not in each run, whatever the environment says.
+PYTEST := env --unset=PYTHONDONTWRITEBYTECODE $(BIN)/pytest
 # Unit tests use all cores. Tests on servers mostly wait, so three run at once, each with its own servers.
 UNIT := tests/unit tests/protocol -n auto --dist worksteal
 SERVERS := tests --ignore=tests/unit --ignore=tests/protocol
@@ -21,7 +24,8 @@ demo: setup demo-servers  ## two services on Kafka, Spark and Redis, killed agai
 	$(BIN)/python -m services.demo $(ARGS)
 
 .PHONY: demo-ingest
-demo-ingest: setup demo-servers  ## the same into a table: each row once, by DuckDB and Spark, through kills of both services
+demo-ingest: setup demo-servers  ## the same into tables of both kinds: each row once, by DuckDB and Spark, through kills of both services
+	@$(BIN)/python -m sqe_chain.dev fetch cassandra
 	$(BIN)/python -m services.demo_ingest $(ARGS)
 
 .PHONY: chaos-compose
@@ -30,34 +34,58 @@ chaos-compose: setup servers docker  ## docker-compose.yml under load: 24 faults
 
 .PHONY: test
 test: setup servers docker lint  ## everything: lint, types, all tests on real servers
-	$(BIN)/pytest $(UNIT)
-	$(BIN)/python -m sqe_chain.testing.simulator --schedules 5000 --seed 0 --jobs 0
-	$(BIN)/python -m tests.mutants --sample 6
-	$(BIN)/pytest $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
-	$(BIN)/pytest $(SERVERS) -m alone
+	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT)
+	@$(STAGE) "sample of mutants" $(BIN)/python -m tests.mutants --sample 6
+	@$(STAGE) "simulator" $(BIN)/python -m sqe_chain.testing.simulator --schedules 20000 --seed 0 --jobs 0
+	@$(STAGE) "explorer" $(BIN)/python -m sqe_chain.testing.explorer small
+	@$(STAGE) "fuzzing" $(BIN)/python -m tests.fuzzing --executions 100000000 --seconds 8
+	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40
+	@$(STAGE) "tests that run alone" $(PYTEST) $(SERVERS) -m alone
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
-	$(BIN)/pytest tests/unit -n auto --dist worksteal $(ARGS)
+	@$(STAGE) "unit tests" $(PYTEST) tests/unit -n auto --dist worksteal $(ARGS)
 
 .PHONY: explore
 explore: python  ## property tests with new random examples; repeat as often as you like
-	HYPOTHESIS_PROFILE=explore $(BIN)/pytest $(UNIT) $(ARGS)
+	HYPOTHESIS_PROFILE=explore $(PYTEST) $(UNIT) $(ARGS)
 
 .PHONY: simulate
 simulate: python  ## chains of services under random faults, from a seed: ARGS="--schedules N --seed S"
 	$(BIN)/python -m sqe_chain.testing.simulator $(ARGS)
 
+.PHONY: explore-states
+explore-states: python  ## all interleavings of a few runs, crashes and lost replies, breadth first: ARGS="NAME --directory DIR"
+	$(BIN)/python -m sqe_chain.testing.explorer $(ARGS)
+
 .PHONY: mutants
 mutants: setup servers  ## deliberate bugs: fails unless tests, and the simulator, kill each of them: ARGS="--only TEXT"
 	$(BIN)/python -m tests.mutants $(ARGS)
 
+.PHONY: fuzz
+fuzz: python  ## envelopes, headers, keys, frames, JSON: all ways of reading give one answer: ARGS="--executions N --directory DIR"
+	$(BIN)/python -m tests.fuzzing $(ARGS)
+
+.PHONY: reliability-report
+reliability-report: python  ## write the tables of docs/reliability.md from what was recorded
+	$(BIN)/python -m tests.reliability report
+
+# mypy takes longest and begins first; what a tool says is shown when it is done.
+LINTERS := lint-mypy lint-ruff lint-pyright lint-imports
+
 .PHONY: lint
 lint: python  ## ruff, formatting, mypy, pyright, import rules
+	@$(STAGE) "lint and types" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(LINTERS)
+
+.PHONY: $(LINTERS)
+lint-mypy:
+	$(BIN)/mypy
+lint-ruff:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+lint-pyright:
 	$(BIN)/basedpyright
+lint-imports:
 	$(BIN)/lint-imports --no-logo
 
 .PHONY: format
@@ -105,8 +133,11 @@ jdk:
 docker:
 	@scripts/system-packages docker || echo "No Docker, so no chaos in docker compose."
 
+# Hundreds of processes of the tests import this tree. With bytecode they start in half the time, and it is not written by
+# the way where PYTHONDONTWRITEBYTECODE is set.
 .PHONY: python
 python: .venv/.installed
+	@$(BIN)/python -m compileall -q sqe_chain services tests
 
 # The stamp is written last, so an interrupted installation is repeated.
 .venv/.installed: requirements.lock pyproject.toml

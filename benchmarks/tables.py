@@ -4,13 +4,14 @@ Both get the same objects. Ours: memtable, sort, checksums, statistics, Parquet,
 returns. Plain: columns by a comprehension each, one `write_table`, on disk when it returns; it sorts nothing and proves nothing.
 It is measured twice: as pyarrow writes by default, and with dictionaries for the columns only for which `ingest` writes them.
 Rows are checked afterwards. Then the memory of batches of several sizes, each in a process of its own, and the files of an hour. No
-server. With `--cassandra`: see `benchmarks.cassandra_tables`.
+server. Then how long a flush takes in tables of many files. With `--cassandra`: see `benchmarks.cassandra_tables`.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import shutil
 import subprocess
@@ -42,6 +43,9 @@ INTERVAL_S, ROWS_A_SECOND, PARTS = 5, 200, 1
 BATCHES, BATCH_ROWS = 3_600 // INTERVAL_S, ROWS_A_SECOND * INTERVAL_S
 MEMORY = ((1_000, 1), (10_000, 1), (100_000, 1), (1_000_000, 1), (100_000, 10))
 """Rows of a batch, and batches."""
+GROWN = (10, 1_000, 10_000)
+"""Files of a table."""
+FLUSHES, FLUSH_ROWS = 30, 100
 REPEATING = ["robot", "axis", "line"]
 
 
@@ -275,7 +279,59 @@ def files(out: Console) -> None:
     shutil.rmtree(at)
 
 
-PARTS_OF_IT: dict[str, Callable[[Console], None]] = {"compare": compare, "memory": memory, "files": files}
+def flushes(out: Console) -> None:
+    """How long a flush of a few rows takes in a table of many files, and with a log of as many commits."""
+    printed = Printed(
+        *("files and commits", "a flush, ms", "of processor time", "flushes/s", "entries of the log"),
+        title_justify="left",
+    )
+    printed.title = f"{FLUSHES} flushes of {FLUSH_ROWS} rows each, one state partition"
+    for count in GROWN:
+        at = Path(tempfile.mkdtemp(prefix="bench-tables-"))
+        sink, known = _grown(at / "readings", count)
+        took = []
+        for number in range(count + 1, count + 1 + FLUSHES):
+            rows = readings(FLUSH_ROWS, number * FLUSH_ROWS)
+            began, worked = time.perf_counter(), time.process_time()
+            known = flush_to(sink, rows, number, 0, known)
+            took.append((time.perf_counter() - began, time.process_time() - worked))
+        entries = len(list((at / "readings/_delta_log").glob("*.json")))
+        clock, processor = (median(times) for times in zip(*took, strict=True))
+        printed.add_row(
+            *(f"{count:,}", f"{clock * 1_000:.0f}", f"{processor * 1_000:.0f}"),
+            *(f"{1 / clock:.1f}", f"{entries:,}"),
+        )
+        shutil.rmtree(at)
+    out.print(printed)
+
+
+def _grown(at: Path, count: int) -> tuple[TableSink, bytes]:
+    """A table after so many flushes. All but the first are written into its log alone: a flush reads no file of an earlier one."""
+    sink = TableSink(TableDirectory(str(at)), SCHEMA, "readings")
+    sink.claim(SinkClaim("flow", "readings", 1, "run", {}, {0: None}))
+    known = flush_to(sink, readings(FLUSH_ROWS), 1, 0, None)
+    log = at / "_delta_log"
+    first = max(int(entry.stem) for entry in log.glob("*.json"))
+    actions = [json.loads(line) for line in (log / f"{first:020d}.json").read_text("utf-8").splitlines()]
+    for number in range(2, count + 1):
+        for action in actions:
+            if "add" in action:
+                digest = f"{number:016x}"
+                action["add"]["path"] = f"_sqe_partition=0/{number:012d}-{digest}-00000-0000-{digest}.parquet"
+            if action.get("txn", {}).get("appId") == "sqe-chain/flow/readings/0":
+                action["txn"]["version"] = number
+        entry = log / f"{first + number - 1:020d}.json"
+        entry.write_text("\n".join(map(json.dumps, actions)) + "\n", "utf-8")
+    DeltaTable(str(at)).create_checkpoint()
+    return sink, json.dumps(json.loads(known) | {"plan": count}).encode()
+
+
+PARTS_OF_IT: dict[str, Callable[[Console], None]] = {
+    "compare": compare,
+    "memory": memory,
+    "files": files,
+    "flushes": flushes,
+}
 
 
 def main() -> None:

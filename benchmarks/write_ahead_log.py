@@ -1,19 +1,25 @@
-"""How many records a second the write-ahead log makes durable, against plain `write` and `fsync` with groups of the same size.
+"""How many records a second `DurableProducer` makes durable, against plain `write` and `fsync` of the same bytes.
 
-The plain side joins a group of values that are there already, writes and syncs them: no keys, partitions, checksums, nor
-a way to find where they end. The log takes the same values with keys: its callers encode them, one thread at a time writes
-a group, and every caller gets a receipt. Both write into files of one directory, and take turns of about a tenth of a second, so
-that both find the disk in the same mood. What is compared is the median of their turns: a turn in which somebody else kept the disk
-busy, or the processor, says nothing. Afterwards the log is read again, and all records must be there.
+The log is used as users use it: default settings, `append` from the main thread, `append_many`, several threads. Kafka is away, so
+that records wait, or is a broker in memory, so that they are published in the same process meanwhile. The plain file is written by the main
+thread: groups whose bytes are there already, as many as the log has written and each as long, so there are as many syncs of as many
+bytes; then `fsync`, as one would write it. Or it is filled with zeros ahead, as the log does it, and synced by `fdatasync`: then the
+disk has the same to do on both sides, and what remains is the price of records, numbers, checksums and receipts.
+
+All sides write into one directory, and take turns of about a tenth of a second, in an order that changes with each turn. The ratio of
+a turn compares it with the plain turns just beside it, the ratio of a round is the median of its turns. Afterwards the log is read, and all
+records must be there.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -22,34 +28,94 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from sqe_chain.wal import Limits, LocalFiles, Record, WriteAheadLog
-from sqe_chain.wal.group_commit import GroupCommit
+from sqe_chain.logs.memory import MemoryLog
+from sqe_chain.wal import DurableProducer, LocalFiles, Record, WriteAheadLog
 from sqe_chain.wal.reader import Reader
+from sqe_chain.wal.segment import SUFFIX
 
 VALUE_BYTES: Final = 1_000
 KEYS: Final = 100
-GROUPS: Final = (1, 16, 256)
 PARTITIONS: Final = 4
 TARGET: Final = 0.8
-_TURNS: Final = 16
-"""Of each side in a round."""
+_TURNS: Final = 9
 _TURN_S: Final = 0.1
 """About what a turn takes."""
-_TRIAL: Final = 8
-"""Groups, to find out how many a turn has."""
+_TRIAL: Final = 16
+"""Calls, to find out how many a turn has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is measured.
+
+    Attributes:
+        group: records that a caller appends at once.
+        callers: threads; 1: the main thread.
+        published: whether records are published meanwhile.
+    """
+
+    group: int
+    callers: int = 1
+    published: bool = False
+
+
+CASES: Final = (
+    Case(1),
+    Case(16),
+    Case(256),
+    Case(1, callers=4),
+    Case(16, callers=4),
+    Case(256, callers=4),
+    Case(1, published=True),
+    Case(16, published=True),
+    Case(256, published=True),
+)
+
+
+class CountingFiles(LocalFiles):
+    """A directory that counts the groups written, and their bytes."""
+
+    groups = 0
+    bytes = 0
+
+    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
+        """See `Files.write`."""
+        if name.endswith(SUFFIX):  # not a segment's header
+            self.groups += 1
+            self.bytes += len(data)
+        super().write(name, at, data, zeros)
 
 
 class Plain:
-    """A file that is written and synced."""
+    """A file that is written and synced.
 
-    def __init__(self, path: Path, group: int) -> None:
-        self._file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-        self._values = [bytes(VALUE_BYTES) for _ in range(group)]
+    Args:
+        path: of the file.
+        ahead: bytes to fill with zeros ahead; then `fdatasync` is enough. 0: append, and `fsync`.
+    """
 
-    def turn(self, groups: int) -> None:
-        """Write and sync some groups."""
+    def __init__(self, path: Path, *, ahead: int) -> None:
+        self._file = os.open(path, os.O_CREAT | os.O_WRONLY)
+        self._end = self._filled = 0
+        self._ahead = bytes(ahead)
+
+    def turn(self, group: bytes, groups: int) -> float:
+        """Write and sync some groups; returns seconds."""
+        began_s = time.perf_counter()
         for _ in range(groups):
-            os.write(self._file, b"".join(self._values))
+            self._write(group)
+        return time.perf_counter() - began_s
+
+    def _write(self, group: bytes) -> None:
+        if self._ahead and len(group) <= len(self._ahead) // 4 and self._end + len(group) > self._filled:
+            os.pwritev(self._file, (group, self._ahead), self._end)
+            self._filled = self._end + len(group) + len(self._ahead)
+        else:
+            os.pwrite(self._file, group, self._end)
+        self._end += len(group)
+        if self._ahead:
+            os.fdatasync(self._file)
+        else:
             os.fsync(self._file)
 
     def close(self) -> None:
@@ -58,62 +124,104 @@ class Plain:
 
 
 class Ours:
-    """A log, and callers that append groups to it, each as soon as its last one is durable."""
+    """A producer, and callers that append groups to it, each as soon as its last one is durable."""
 
-    def __init__(self, directory: Path, group: int, callers: int) -> None:
-        limits = Limits(max_bytes=4 << 30, segment_bytes=256 << 20, group_records=group, group_bytes=8 << 20)
-        self.log = WriteAheadLog(LocalFiles(directory), "bench", PARTITIONS, limits=limits)
-        self._commit = GroupCommit(self.log, on_durable=lambda: None)
-        self._records = [Record(bytes(VALUE_BYTES), b"key-%d" % (n % KEYS)) for n in range(group)]
-        self._pool = ThreadPoolExecutor(callers)
-        self._callers = callers
+    def __init__(self, directory: Path, case: Case) -> None:
+        self.files, self._case = CountingFiles(directory), case
+        broker = MemoryLog("bench-wal")
+        broker.clear()
+        broker.create_topic("bench", PARTITIONS)
+        broker.set_down(down=not case.published)
+        self.producer = DurableProducer(
+            self.files, "bench", partitions=PARTITIONS, kafka=broker, timeout_s=60
+        )
+        draw = random.Random(0)
+        self._records = [
+            Record(draw.randbytes(VALUE_BYTES), b"key-%d" % (n % KEYS), timestamp_ms=1)
+            for n in range(case.group)
+        ]
+        self._pool = ThreadPoolExecutor(case.callers)
 
-    def turn(self, groups: int) -> None:
-        """Append some groups, shared among the callers."""
-        shares = [groups // self._callers + (n < groups % self._callers) for n in range(self._callers)]
-        for each in [self._pool.submit(self._append, share) for share in shares]:
-            each.result()
+    def turn(self, calls: int) -> float:
+        """Append some groups, shared among the callers; returns seconds."""
+        callers = self._case.callers
+        began_s = time.perf_counter()
+        if callers == 1:
+            self._append(calls)
+        else:
+            shares = [calls // callers + (n < calls % callers) for n in range(callers)]
+            for each in [self._pool.submit(self._append, share) for share in shares]:
+                each.result()
+        return time.perf_counter() - began_s
 
-    def _append(self, groups: int) -> None:
-        for _ in range(groups):
-            receipts = self._commit.append(self._records, 60)
-            assert len(receipts) == len(self._records)
+    def _append(self, calls: int) -> None:
+        producer, records = self.producer, self._records
+        if len(records) == 1:
+            value, key = records[0].value, records[0].key
+            for _ in range(calls):
+                producer.append(value, key=key)
+        else:
+            for _ in range(calls):
+                assert len(producer.append_many(records)) == len(records)
 
     def close(self) -> None:
         """Close it."""
         self._pool.shutdown()
-        self._commit.close()
-        self.log.close()
+        self.producer.close(timeout_s=0)
 
 
-def measure(directory: Path, group: int, callers: int) -> tuple[float, float, float]:
-    """Records a second of the log and of the plain file, by the medians of their turns; and how busy the log kept a core."""
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round found: records a second of each side, the ratios, records in a group as written, and how busy a core was."""
+
+    ours: float
+    plain: float
+    ratio: float
+    strict: float
+    written: float
+    busy: float
+
+
+def measure(directory: Path, case: Case) -> Round:
+    """One round of a case."""
     with (
-        closing(Ours(directory / "log", group, callers)) as ours,
-        closing(Plain(directory / "plain", group)) as plain,
+        closing(Ours(directory / "log", case)) as ours,
+        closing(Plain(directory / "plain", ahead=0)) as plain,
+        closing(Plain(directory / "filled", ahead=256 << 10)) as filled,
     ):
-        sides: Sequence[Callable[[int], None]] = (ours.turn, plain.turn)
-        for turn in sides:
-            turn(callers)
-        trial = _TRIAL * callers
-        groups = max(callers, round(trial * _TURN_S / _timed(plain.turn, trial)))
-        took: tuple[list[float], list[float]] = ([], [])
+        ours.turn(_TRIAL)
+        calls = max(case.callers, round(_TRIAL * _TURN_S / max(ours.turn(_TRIAL), 1e-6)))
+        calls = min(calls, (48 << 20) // (case.group * VALUE_BYTES))  # all turns stay below max_bytes
+        turns = list[tuple[float, float, float]]()
         worked = 0.0
+        files = ours.files
+        groups_before = files.groups
         for number in range(_TURNS):
-            for side in (0, 1) if number % 2 else (1, 0):
-                began = time.process_time()
-                took[side].append(_timed(sides[side], groups))
-                if side == 0:
-                    worked += time.process_time() - began
-        _check(ours.log, (callers + _TURNS * groups) * group)
-    own, theirs = (groups * group / median(times) for times in took)
-    return own, theirs, worked / sum(took[0])
-
-
-def _timed(turn: Callable[[int], None], groups: int) -> float:
-    began_s = time.perf_counter()
-    turn(groups)
-    return time.perf_counter() - began_s
+            before = files.groups, files.bytes
+            began = time.process_time()
+            took: dict[str, float] = {"ours": ours.turn(calls)}
+            worked += time.process_time() - began
+            groups, size = files.groups - before[0], files.bytes - before[1]
+            group = os.urandom(size // groups)
+            sides: list[tuple[str, Callable[[bytes, int], float]]] = [
+                ("plain", plain.turn),
+                ("filled", filled.turn),
+            ]
+            for name, turn in sides if number % 2 else reversed(sides):
+                took[name] = turn(group, groups)
+            turns.append((took["ours"], took["plain"], took["filled"]))
+        groups = files.groups - groups_before
+        if not case.published:
+            _check(ours.producer.log, (2 * _TRIAL + _TURNS * calls) * case.group)
+    records = calls * case.group
+    return Round(
+        records / median(own for own, _, _ in turns),
+        records / median(plain for _, plain, _ in turns),
+        median(plain / own for own, plain, _ in turns),
+        median(filled / own for own, _, filled in turns),
+        _TURNS * records / groups,
+        worked / sum(own for own, _, _ in turns),
+    )
 
 
 def _check(log: WriteAheadLog, records: int) -> None:
@@ -121,32 +229,45 @@ def _check(log: WriteAheadLog, records: int) -> None:
     while entries := reader.read(10_000, 8 << 20):
         found += len(entries)
         assert all(len(entry.record.value or b"") == VALUE_BYTES for entry in entries)
-    assert found == records
+    assert found == records, (found, records)
 
 
 def write_ahead_log(out: Console, rounds: int) -> None:
-    """Measure all sizes of groups, and print a table."""
+    """Measure all cases, and print a table."""
     table = Table(title="write-ahead log")
-    columns = ("records in a group", "callers", "log", "plain", "ratio", "rounds", "processor", "target")
+    columns = (
+        "at once",
+        "callers",
+        "published",
+        "in a group",
+        "log",
+        "plain",
+        "ratio",
+        "rounds",
+        "filled ahead",
+        "processor",
+        "target",
+    )
     for column in columns:
         table.add_column(column)
-    for group in GROUPS:
-        for callers in (1, 4):
-            found = []
-            for _ in range(rounds):
-                with TemporaryDirectory(prefix="bench-wal-", dir=Path.cwd()) as directory:
-                    found.append(measure(Path(directory), group, callers))
-            ratios = [ours / plain for ours, plain, _ in found]
-            row = (
-                f"{group:,}",
-                str(callers),
-                f"{median(ours for ours, _, _ in found):,.0f}/s",
-                f"{median(plain for _, plain, _ in found):,.0f}/s",
-                f"{median(ratios):.2f}",
-                ", ".join(f"{ratio:.2f}" for ratio in ratios),
-                f"{median(worked for _, _, worked in found):.0%}",
-                f">= {TARGET}",
-            )
-            out.print("  ".join(row), style="dim")
-            table.add_row(*row)
+    for case in CASES:
+        found = []
+        for _ in range(rounds):
+            with TemporaryDirectory(prefix="bench-wal-", dir=Path.cwd()) as directory:
+                found.append(measure(Path(directory), case))
+        row = (
+            f"{case.group:,}",
+            str(case.callers),
+            "meanwhile" if case.published else "later",
+            f"{median(one.written for one in found):,.1f}",
+            f"{median(one.ours for one in found):,.0f}/s",
+            f"{median(one.plain for one in found):,.0f}/s",
+            f"{median(one.ratio for one in found):.2f}",
+            ", ".join(f"{one.ratio:.2f}" for one in found),
+            f"{median(one.strict for one in found):.2f}",
+            f"{median(one.busy for one in found):.0%}",
+            f">= {TARGET}",
+        )
+        out.print("  ".join(row), style="dim")
+        table.add_row(*row)
     out.print(table)

@@ -69,7 +69,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     ),
     "sqe_chain.tables": (
         *("open_table", "Table", "Scan", "Compaction", "Column", "TableSchema"),
-        *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id"),
+        *("Memtable", "Flushed", "ChunkIndex", "ChunkInfo", "ChunkName", "chunk_id", "ReaderOffsets"),
         *("Description", "StatePartition"),
     ),
     "sqe_chain.codecs": (

@@ -1,6 +1,6 @@
 """The fastenings of `services.fastening` as rows of tables, each once: one table at each address.
 
-    FASTENING_TABLES=warehouse sqe-chain run services.rows:rows --kafka HOST:PORT --store redis://HOST:PORT
+    FASTENING_TABLES="warehouse cassandra://HOST:PORT/KEYSPACE" sqe-chain run services.rows:rows --kafka HOST:PORT --store redis://HOST:PORT
 
 The service reads what `standard` republishes. Its rows are exact although `standard` publishes many messages twice
 when it is restarted: see `services.demo_ingest`.

@@ -2,8 +2,8 @@
 
     python -m services.table_audit --table tables/fastenings --seed 7 --messages 300000
 
-It uses no flow: the rows are computed from the reports, DuckDB reads the table as any other program would, and SQL
-compares both. Exit status 1 if anything is wrong.
+It uses no flow: the rows are computed from the reports, DuckDB reads the table as any other program would (one in Cassandra as
+Arrow: `stored_rows`), and SQL compares both. Exit status 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable
 from rich.console import Console
 from rich.table import Table
 
 from services._proto.fastening_pb2 import RawReport
 from services.reports import reports
 from services.rows import COLUMNS
+from services.stored_rows import stored_rows
 from sqe_chain.errors import ChainError
 from sqe_chain.tables import open_table
 
@@ -96,7 +96,7 @@ def audit_table(address: str, truth: Any) -> TableAudit:  # noqa: ANN401 - pyarr
         Unavailable: no answer.
     """
     chunks = open_table(address).chunks()
-    result = compare(address, DeltaTable(address).to_pyarrow_dataset(), truth)
+    result = compare(address, stored_rows(address, COLUMNS), truth)
     result.chunks = len(chunks)
     told = sum(chunk.rows for chunk in chunks)
     if told != result.rows:

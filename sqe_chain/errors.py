@@ -16,7 +16,7 @@
     │   │   LostOffsets, NoCommittedOffset, CompactedInput, PartitionsMismatch,
     │   │   WeakDurability, StoreInconsistent, StoreEmpty, PlanMismatch, ChangedType,
     │   │   NotCaughtUp, TooManyHeld, ChangedFile, UnreadableFile,
-    │   │   TableAltered, TableInconsistent, ReadersOverlap
+    │   │   TableAltered, TableInconsistent, ReadersOverlap, OverwriteUnderWay
     │   └── Superseded         a newer run owns the flow
     ├── WriteAheadLogError     a write-ahead log cannot be opened, or has not taken a record
     │   ├── LogFull            too much waits for Kafka (back-pressure): try again later
@@ -261,6 +261,10 @@ class UnreadableFile(ServiceStopped):
 
 class ReadersOverlap(ServiceStopped):
     """Another reader of the flow has one of the input partitions, or the sets of the readers are being changed."""
+
+
+class OverwriteUnderWay(ServiceStopped):
+    """A load that replaces what tables hold was begun and is not finished, and this run is not to go on with it."""
 
 
 class Superseded(ServiceStopped):

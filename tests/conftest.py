@@ -6,6 +6,7 @@ setting of a server. A test that kills, pauses or reconfigures a server starts i
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", derandomize=True, deadline=None)  # tests assert no times
 settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+
+def pytest_collection_finish() -> None:
+    """Prepare this process, and those that tests start, for running them."""
+    # Of two versions of a file within a second, which some tests write, one's bytecode could be taken for the other's.
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    # Else every seventh second goes into looking through thousands of tests, again and again, for garbage.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 10, 10)
 
 
 @pytest.fixture(scope="session", autouse=True)

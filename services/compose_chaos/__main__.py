@@ -66,6 +66,7 @@ def _options(arguments: list[str] | None) -> Options:
         prog="python -m services.compose_chaos", description=(description or "").partition("\n")[0]
     )
     parser.add_argument("--faults", type=int, default=24, help="how many; 22 have every kind among them")
+    parser.add_argument("--first", type=int, default=1, help="number of the first; earlier ones are left out")
     parser.add_argument("--seed", type=int, default=7, help="of the simulator and of the faults")
     parser.add_argument("--rate", type=int, default=1000, help="reports a second, all the time")
     parser.add_argument("--store", default="redis://redis:6379", help="address of the store in the network")
@@ -79,6 +80,7 @@ def _options(arguments: list[str] | None) -> Options:
     chosen = parser.parse_args(arguments)
     return Options(
         faults=chosen.faults,
+        first=chosen.first,
         seed=chosen.seed,
         rate=chosen.rate,
         store=chosen.store,

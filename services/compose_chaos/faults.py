@@ -49,7 +49,7 @@ class Fault:
         return f"{self.kind.value} {' + '.join(self.victims)}"
 
 
-def plan(seed: int, count: int) -> list[Fault]:
+def plan(seed: int, count: int, first: int = 1) -> list[Fault]:
     """The faults of one run.
 
     Kinds take turns, so few faults are of many kinds already: a pair, a takeover, a disconnection, a single
@@ -58,8 +58,9 @@ def plan(seed: int, count: int) -> list[Fault]:
     Args:
         seed: the same seed gives the same faults.
         count: how many.
+        first: number of the first one, from 1; those before it are left out.
     """
-    return list(islice(_endless(Random(seed)), count))
+    return list(islice(_endless(Random(seed)), first - 1, first - 1 + count))
 
 
 def _endless(random: Random) -> Iterator[Fault]:

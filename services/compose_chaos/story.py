@@ -25,6 +25,7 @@ class Options:
 
     Attributes:
         faults: how many.
+        first: number of the first one, from 1.
         seed: of the simulator and of the faults.
         rate: reports a second, all the time.
         store: address of the store, within the network.
@@ -34,6 +35,7 @@ class Options:
     """
 
     faults: int
+    first: int
     seed: int
     rate: int
     store: str
@@ -125,7 +127,8 @@ class Story:
         self._stack = Stack(self._docker, self._compose)
         self._stack.wait_until_well(began)
         self._note("the stack is up, reports pour in")
-        for number, fault in enumerate(plan(self._options.seed, self._options.faults), 1):
+        faults = plan(self._options.seed, self._options.faults, self._options.first)
+        for number, fault in enumerate(faults, 1):
             time.sleep(fault.wait_s)
             struck = self._strike(fault)
             outcome.struck.append(struck)

@@ -26,7 +26,8 @@ class Options:
         kills: kills of each service that must count.
         rate: reports per second while services are killed.
         interval: interval of the service that is judged, as `sqe-chain run` takes it.
-        engine: ``spark``, or ``inprocess`` for a quick look.
+        engine: ``spark``, or ``inprocess`` for a quick look: of the service that is judged.
+        republisher_engine: the same of the republisher.
         timeout_s: the demo fails when it takes longer.
         directory: data and log files.
     """
@@ -37,6 +38,7 @@ class Options:
     rate: float
     interval: str
     engine: str
+    republisher_engine: str
     timeout_s: float
     directory: Path
 
@@ -63,8 +65,13 @@ def add_arguments(parser: argparse.ArgumentParser, *, messages: int, rate: float
     )
 
 
-def options_of(chosen: argparse.Namespace) -> Options:
-    """The options that all demos have, as they were chosen."""
+def options_of(chosen: argparse.Namespace, republisher_engine: str = "") -> Options:
+    """The options that all demos have, as they were chosen.
+
+    Args:
+        chosen: of the command line.
+        republisher_engine: what runs the republisher; empty: what runs the service that is judged.
+    """
     return Options(
         messages=chosen.messages,
         seed=chosen.seed,
@@ -72,12 +79,15 @@ def options_of(chosen: argparse.Namespace) -> Options:
         rate=chosen.rate,
         interval=chosen.interval,
         engine=chosen.engine,
+        republisher_engine=republisher_engine or chosen.engine,
         timeout_s=chosen.timeout,
         directory=chosen.directory or Path(tempfile.mkdtemp(prefix="sqe-chain-demo-")),
     )
 
 
-def run_service(options: Options, target: str, kafka: str, stores: Mapping[str, str]) -> list[str]:
+def run_service(
+    options: Options, target: str, kafka: str, stores: Mapping[str, str], engine: str
+) -> list[str]:
     """The command that runs a flow.
 
     Args:
@@ -85,6 +95,7 @@ def run_service(options: Options, target: str, kafka: str, stores: Mapping[str, 
         target: module and attribute of the flow.
         kafka: address of a broker.
         stores: name of a store in the flow -> its address; "" for every other stage.
+        engine: what runs its tasks.
     """
     return [
         str(Path(sys.executable).with_name("sqe-chain")),
@@ -92,7 +103,7 @@ def run_service(options: Options, target: str, kafka: str, stores: Mapping[str, 
         *("--kafka", kafka),
         *(text for name, url in stores.items() for text in ("--store", f"{name}={url}" if name else url)),
         *("--interval", options.interval),
-        *("--engine", options.engine),
+        *("--engine", engine),
         "--log-json",
     ]
 

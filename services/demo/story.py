@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -92,9 +93,11 @@ class Story(Generic[Outcome]):
         scratch = TemporaryDirectory(prefix="sqe-chain-demo-", ignore_cleanup_errors=True)
         self._scratch = self._ends.enter_context(scratch)
         self._progress.note(f"data and logs are in {directory}")
-        kafka = self._ends.enter_context(KafkaServer(directory / "kafka"))
-        self._kafka = kafka.bootstrap
-        self._stores = self._scene.start(directory, self._ends)
+        with ThreadPoolExecutor(1) as beside:  # servers take a while to start
+            started = beside.submit(self._scene.start, directory, self._ends)
+            kafka = self._ends.enter_context(KafkaServer(directory / "kafka"))
+            self._kafka = kafka.bootstrap
+            self._stores = started.result()
         self._log = KafkaLog(self._kafka)
         self._ends.callback(self._log.close)
         self._log.create_topic(simulate.TOPIC, simulate.PARTITIONS)
@@ -103,10 +106,10 @@ class Story(Generic[Outcome]):
                 self._log.create_topic(output.topic, output.partitions)
         self._progress.note(f"Kafka runs at {self._kafka}, states go to {', '.join(self._stores.values())}")
         random = Random(self._options.seed)
-        self._standardize = self._victim("standardize", STANDARD, 0, random)
-        self._counting = self._victim(
-            self._scene.name, self._scene.target, min(OPEN_PLANS, self._options.kills), random
-        )
+        options, scene = self._options, self._scene
+        self._standardize = self._victim("standardize", STANDARD, 0, random, options.republisher_engine)
+        open_plans = min(OPEN_PLANS, options.kills)
+        self._counting = self._victim(scene.name, scene.target, open_plans, random, options.engine)
         self._victims = (self._standardize, self._counting)
         self._simulator = self._process("simulate", run_simulator(self._options, self._kafka))
         for victim in self._victims:
@@ -248,8 +251,8 @@ class Story(Generic[Outcome]):
 
     # --- processes ------------------------------------------------------------------------------------
 
-    def _victim(self, name: str, target: str, open_plans: int, random: Random) -> Victim:
-        command = run_service(self._options, target, self._kafka, self._stores)
+    def _victim(self, name: str, target: str, open_plans: int, random: Random, engine: str) -> Victim:
+        command = run_service(self._options, target, self._kafka, self._stores, engine)
         kills = Kills(name, self._options.kills, open_plans, random)
         return Victim(
             name, lambda: self._process(name, command), kills, self._log_file(name), levels=self._scene.levels

@@ -18,9 +18,10 @@ from services.naive import Naive
 from services.reports import reports
 from services.rows import TABLES, rows, table_name
 from services.table_audit import TableAudit, audit_table, expected_rows
-from sqe_chain.dev import RedisServer
+from sqe_chain.dev import CassandraServer, RedisServer
 from sqe_chain.flow import Flow
-from sqe_chain.tables import open_table
+from sqe_chain.stores import WithSchema, open_store
+from sqe_chain.tables.addresses import in_cassandra, in_place
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Outcome:
     Attributes:
         truth: what the seed gives.
         tables: the audit of each table, by DuckDB.
-        spark: what Spark has found, line by line; None: it was not asked.
+        spark: what Spark has found in each table, line by line; empty: it was not asked.
         records: messages in the input of the service, all of them read and committed.
         reported_replays: replays that it has reported; killed lives report only a part.
         naive: what a plain consumer of the same messages would write.
@@ -39,7 +40,7 @@ class Outcome:
 
     truth: Expected
     tables: Sequence[TableAudit]
-    spark: Mapping[str, Sums] | None
+    spark: Mapping[str, Mapping[str, Sums]]
     records: int
     reported_replays: int
     naive: Naive
@@ -66,8 +67,16 @@ class Outcome:
         return found
 
     @property
+    def lines(self) -> list[str]:
+        """The result of each table in one line."""
+        return [
+            f"{kind_of(one.table)}: {one.rows} rows, {one.chunks} chunks, {one.missing} missing, {one.doubled} doubled"
+            for one in self.tables
+        ]
+
+    @property
     def last_line(self) -> str:
-        """The result in one line."""
+        """The result of all tables in one line."""
         word = "not exact" if self.failures else "exact"
         return (
             f"{word}: {sum(one.rows for one in self.tables)} rows, {sum(one.chunks for one in self.tables)} chunks, "
@@ -76,13 +85,17 @@ class Outcome:
         )
 
     def _spark_off(self) -> list[str]:
-        if self.spark is None:
-            return []
         return [
-            f"Spark finds {self.spark.get(line)} for {line}, instead of {wanted}"
+            f"{table}: Spark finds {found.get(line)} for {line}, instead of {wanted}"
+            for table, found in self.spark.items()
             for line, wanted in wanted_sums(self.truth).items()
-            if self.spark.get(line) != wanted
+            if found.get(line) != wanted
         ]
+
+
+def kind_of(address: str) -> str:
+    """In what a table lives."""
+    return "Cassandra" if in_cassandra(address) else "Delta Lake"
 
 
 def wanted_sums(truth: Expected) -> dict[str, Sums]:
@@ -98,7 +111,7 @@ class Tables:
     """The service that fills tables.
 
     Attributes:
-        directory: of the tables.
+        directory: of the tables of Delta Lake.
         seed: of the reports.
         ask_spark: whether Spark reads the tables in the end.
         target: module and attribute of the flow.
@@ -109,6 +122,7 @@ class Tables:
     ask_spark: bool
     target: str = "services.rows:rows"
     environment: dict[str, str] = field(default_factory=dict)
+    _places: list[str] = field(default_factory=list)
 
     name = "rows"
     levels = 1
@@ -118,26 +132,27 @@ class Tables:
         """See `Scene`. Its name and inputs do not depend on where the tables are."""
         return rows
 
-    @property
-    def addresses(self) -> list[str]:
-        """Where tables are."""
-        return [str(self.directory)]
-
     def start(self, directory: Path, ends: ExitStack) -> Mapping[str, str]:
         """See `Scene`."""
         redis = ends.enter_context(RedisServer(directory / "redis"))
-        self.environment[TABLES] = " ".join(self.addresses)
+        cassandra = ends.enter_context(CassandraServer(directory / "cassandra"))
+        store = open_store(cassandra.url)
+        assert isinstance(store, WithSchema)  # noqa: S101 - for the type checker
+        store.make_schema({"": 1})
+        store.close()
+        self._places = [str(self.directory), cassandra.url]
+        self.environment[TABLES] = " ".join(self._places)
         return {"": redis.url}
 
     def judge(self, ended: Ended) -> Outcome:
         """See `Scene`."""
         truth = expected(reports(self.seed, ended.produced))
         wanted = expected_rows(reports(self.seed, ended.produced))
-        found = [f"{address}/{table_name(address)}" for address in self.addresses]
+        found = [in_place(place, table_name(place)) for place in self._places]
         return Outcome(
             truth=truth,
             tables=[audit_table(address, wanted) for address in found],
-            spark=sums_of_lines(open_table(found[0]).files(), ended.scratch) if self.ask_spark else None,
+            spark=sums_of_lines(found, ended.scratch) if self.ask_spark else {},
             records=topic_end(ended.log, naive.TOPIC),
             reported_replays=ended.replays,
             naive=naive.count(naive.values(ended.log, naive.TOPIC), truth),

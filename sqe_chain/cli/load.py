@@ -45,7 +45,7 @@ from sqe_chain.cli.options import (
 )
 from sqe_chain.cli.values import paths_of, properties, store_urls
 from sqe_chain.errors import ConfigurationError
-from sqe_chain.protocol.events import Committed, Event, FilesSeen
+from sqe_chain.protocol.events import Committed, Event, FilesSeen, TableReplaced
 from sqe_chain.protocol.interfaces import Observer, When
 from sqe_chain.protocol.settings import Settings
 from sqe_chain.runtime.connecting import EngineChoice
@@ -73,11 +73,13 @@ class Loading:
         seen: which files there are; None: they were not looked at yet.
         rows: read by this load.
         left_out: of these, left out by the poison policy.
+        overwrites: what has become of tables, a sentence each.
     """
 
     def __init__(self) -> None:
         self.seen: FilesSeen | None = None
         self.rows = self.left_out = 0
+        self.overwrites: list[str] = []
         self._files = self._size = 0
         self._since = 0
         self._bar = Progress(
@@ -122,6 +124,11 @@ class Loading:
             self.rows += event.inputs
             self._since += event.inputs
             self.left_out += event.excluded
+        elif isinstance(event, TableReplaced):
+            what = "all rows" if event.mode == "table" else "the partition keys of these files"
+            self.overwrites.append(
+                f"table {event.table}: {what} replaced by those of {event.files:,} files (plan {event.plan})"
+            )
         elif event.name in WARNINGS and ERR.is_terminal:
             fields = event.fields()
             ERR.print(f"{event.name}  {fields.get('text', fields)}", markup=False)
@@ -155,6 +162,34 @@ def load(  # noqa: PLR0913 - each is an option of the command
         bool,
         typer.Option("--close-windows", help="At the end close all windows and publish their final results."),
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace all rows of the flow's tables by those of the files, at the end and at once.",
+        ),
+    ] = False,
+    overwrite_partitions: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite-partitions",
+            help="Replace only the rows whose partition keys are in the files; other rows stay.",
+        ),
+    ] = False,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again",
+            help="Overwrite although the last load was an overwrite with the same contents: the flow's functions have changed.",
+        ),
+    ] = False,
+    drop_overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--drop-overwrite",
+            help="Give up the overwrite that is under way, and end: tables stay as they are.",
+        ),
+    ] = False,
     create_topics: CreateTopicsOption = None,
     takeover: TakeoverOption = False,
     allow_weak_durability: WeakOption = False,
@@ -172,10 +207,18 @@ def load(  # noqa: PLR0913 - each is an option of the command
 ) -> None:
     """Load what the files of a flow hold and is not counted yet, and end.
 
-    Interrupted by anything, the next load goes on where this one was; a second load of the same files adds nothing.
+    Interrupted by anything, the next load goes on where this one was; a second load of the same files adds nothing. With --overwrite
+    readers of a table see its old rows until all files are read, and from then on those of the files.
     """
     with reported(traceback=traceback, as_json=log_json):
+        if overwrite and overwrite_partitions:
+            raise ConfigurationError(
+                "--overwrite replaces all rows, --overwrite-partitions some: give one of them"
+            )
         settings = Settings(
+            overwrite=("table" if overwrite else "partitions") if overwrite or overwrite_partitions else None,
+            again=again,
+            drop_overwrite=drop_overwrite,
             takeover=takeover,
             max_records=max_records,
             max_excluded=max_excluded,
@@ -209,7 +252,7 @@ def load(  # noqa: PLR0913 - each is an option of the command
 
         launch(flow, settings, deployment, observers=observers, restore=show_cursor)
         result = found.result()
-        if not result["files"]:
+        if not result["files"] and not drop_overwrite:
             ERR.print("there were no files with rows", markup=False)
         if json:
             print_json(result)
@@ -219,3 +262,5 @@ def load(  # noqa: PLR0913 - each is an option of the command
                 f"{result['rows']:,} rows, {result['left']:,} of them still to be read",
                 markup=False,
             )
+            for text in found.overwrites:
+                OUT.print(text, markup=False)

@@ -100,7 +100,9 @@ class Columns:
         self.keyed: Flags = self._here(_KEY)
         self.key, self.key_size = self._field(_KEY)
         name, size = self._field(_TYPE)
-        if type_name is not None:
+        if type_name is None:
+            ordinary &= self._texts(name, size)
+        else:
             ordinary &= size == len(type_name)
             ordinary &= self._equal(name, type_name)
         self.payload, size = self._field(_PAYLOAD)
@@ -151,6 +153,19 @@ class Columns:
         if found.tobytes() == wanted * len(found):
             return np.ones(len(found), np.bool_)
         return np.fromiter((row == wanted for row in found.tolist()), np.bool_, len(found))
+
+    def _texts(self, at: Ints, size: Ints) -> Flags:
+        """Where a text stands that is not empty: any bytes would do for the walk, but not for protobuf."""
+        data = self._bytes.data
+        known: dict[bytes, bool] = {b"": False}  # mostly all are of one type
+        found = [
+            bytes(data[begin : begin + count])
+            for begin, count in zip(at.tolist(), size.tolist(), strict=True)
+        ]
+        for one in found:
+            if one not in known:
+                known[one] = _is_text(one)
+        return np.array([known[one] for one in found], np.bool_)
 
     def _here(self, tag: int) -> Flags:
         # Clipped: an index past the end belongs to a message whose walk ends in the wrong place.
@@ -218,3 +233,12 @@ class Columns:
         lane = self.rows(self._at + 1, _LANE_SIZE - 1).view("<u8")
         self._at = self._at + here * _LANE_SIZE
         return lane * here
+
+
+def _is_text(found: bytes) -> bool:
+    """Whether these bytes are UTF-8."""
+    try:
+        found.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -135,6 +135,15 @@ def check_fields(head: EnvelopeHead) -> None:
         sound = len(head.event_id) == EVENT_ID_LENGTH and not head.chain
     if not sound or not head.type or len(head.more) != (head.size or 1) - 1:
         raise _malformed(head)
+    if head.deleted:
+        _check_deleted(head)
+
+
+def _check_deleted(head: EnvelopeHead) -> None:
+    payloads = [head.payload, *head.more]
+    for index in head.deleted:
+        if index >= len(payloads) or payloads[index]:
+            raise MalformedField(f"payload {index} of {len(payloads)} is listed as deleted, but is not empty")
 
 
 def check_values(head: EnvelopeHead) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from sqe_chain import chain as ideas
 from sqe_chain._proto.envelope_pb2 import Envelope as EnvelopeMessage
@@ -118,10 +118,10 @@ class Envelope:
         if len(payloads) != 1:
             message = f"the envelope holds a collection of {len(payloads)} payloads: use payloads_as"
             raise WrongPayloadType(message)
-        if payloads[0] is None:
+        if self.payloads[0] is None:
             message = f"the payload ({self.type}) says 'deleted': use payloads_as, which gives None for it"
             raise WrongPayloadType(message)
-        return payloads[0]
+        return cast("Payload", payloads[0])
 
     def payloads_as(
         self, cls: builtins.type[Payload], codec: Codec[Payload] | str | None = None
@@ -233,14 +233,8 @@ def payloads_of(head: EnvelopeHead) -> list[bytes | None]:
     payload = head.payload
     if payload and not head.size:
         return [payload]
-    return _all_payloads(head)
-
-
-def _all_payloads(head: EnvelopeHead) -> list[bytes | None]:
-    payloads: list[bytes | None] = [head.payload, *head.more]
-    for index in head.deleted:
-        if index >= len(payloads) or payloads[index]:
-            raise MalformedField(f"payload {index} of {len(payloads)} is listed as deleted, but is not empty")
+    payloads: list[bytes | None] = [payload, *head.more]
+    for index in head.deleted:  # `check_fields` has compared them
         payloads[index] = None
     return payloads
 
@@ -265,7 +259,6 @@ def read(value: bytes | None, *, headers: Headers | None = None, strict: bool = 
     if strict:
         check_order(value or b"" if carried is None else carried)
         check_consistent(head)
-        _all_payloads(head)
     check_values(head)
     return Envelope(
         event_id=ideas.event_id(head.lane, head.position) if head.position else head.event_id,

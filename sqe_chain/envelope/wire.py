@@ -29,10 +29,18 @@ RESIDUE: Final = 0x2144DF1C
 """CRC-32 of any bytes followed by their own CRC-32: one pass checks a whole envelope."""
 CHECKSUM: Final = Struct("<I")
 _MORE: Final = 9
-_DELETED: Final = 13
 _MAX_VARINT: Final = 10
+_NO_VARINT: Final = -2
+"""What is longer than any number; as a tag it has no number and no wire type."""
 _SEVEN_BITS: Final = 0x7F
-_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_VARINT, _FIXED64, _LENGTH, _GROUP, _GROUP_END, _FIXED32 = range(6)
+_ONCE: Final = {
+    **dict.fromkeys((1, CHECKSUM_TAG >> 3), _FIXED32),
+    **dict.fromkeys((4, 8, 14), _VARINT),
+    **dict.fromkeys((2, 3, 5, 6, 7, 11, 12), _LENGTH),
+    10: _FIXED64,
+}
+"""Fields that may occur once, with their wire types."""
 
 
 def varint(number: int) -> bytes:
@@ -116,14 +124,15 @@ def next_field(value: bytes, index: int) -> tuple[int, int]:
         return tag >> 3 or 1, start
     number, kind = tag >> 3, tag & 7
     if kind == _VARINT:
-        return number, _read_varint(value, start)[1]
+        content, end = _read_varint(value, start)
+        return number if content >= 0 else 0, end
     if kind == _FIXED64:
         return number, start + 8
     if kind == _FIXED32:
         return number, start + 4
     if kind == _LENGTH:
         length, start = _read_varint(value, start)
-        return number, start + length
+        return (number, start + length) if length >= 0 else (0, start)
     return 0, start
 
 
@@ -136,7 +145,7 @@ def _read_varint(value: bytes, start: int) -> tuple[int, int]:
         number |= (byte & _SEVEN_BITS) << 7 * index
         if byte <= _SEVEN_BITS:
             return number, start + index + 1
-    return 0, start + _MAX_VARINT
+    return _NO_VARINT, start + _MAX_VARINT
 
 
 def check_order(value: bytes) -> None:
@@ -157,16 +166,20 @@ def check_order(value: bytes) -> None:
 def check_once(value: bytes) -> None:
     """Refuse a complete envelope that repeats a field which may occur once.
 
-    Protobuf keeps the last of them, and merges two chains into one: readers would not agree.
+    Protobuf keeps the last of them, and merges two chains into one: readers would not agree. What it does not know (fields of
+    a later version, groups, and known numbers with another wire type) it leaves out, repeated or not, and so does this.
 
     Raises:
         MalformedField: names the field and where it begins.
     """
-    index, seen = 0, set[int]()
+    index, groups, seen = 0, 0, set[int]()
     while index < len(value):
         number, end = next_field(value, index)
-        if number in seen:
-            raise MalformedField(f"field {number} is repeated at byte {index}: it may occur once")
-        if number not in (_MORE, _DELETED):
+        kind = value[index] & 7
+        if kind in (_GROUP, _GROUP_END):
+            groups += 1 if kind == _GROUP else -1
+        elif not groups and _ONCE.get(number) == kind:
+            if number in seen:
+                raise MalformedField(f"field {number} is repeated at byte {index}: it may occur once")
             seen.add(number)
         index = end

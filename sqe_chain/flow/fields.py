@@ -9,8 +9,9 @@ import dataclasses
 import keyword
 import linecache
 from collections.abc import Mapping
+from functools import lru_cache
 from operator import attrgetter
-from types import UnionType
+from types import CodeType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf import message_factory
@@ -159,8 +160,14 @@ def compiled(title: str, source: str, name: str, names: Mapping[str, object]) ->
     file = f"<{title}>"
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     scope: dict[str, Any] = {"__name__": __name__, **names}
-    exec(compile(source, file, "exec"), scope)  # noqa: S102 - our own text; names in it were checked
+    exec(_code_of(file, source), scope)  # noqa: S102 - our own text; names in it were checked
     return scope[name]
+
+
+@lru_cache(1_000)
+def _code_of(file: str, source: str) -> CodeType:
+    """The code of a text: flows that look alike have the same, and compiling takes longer than running a small batch."""
+    return compile(source, file, "exec")
 
 
 def _of_message(text: str, of: type[Message], name: str, depth: int) -> FieldReader:

@@ -12,7 +12,7 @@ from sqe_chain.flow.declaration import caller_line, check_bool, check_int, check
 from sqe_chain.flow.functions import Value
 from sqe_chain.flow.kinds import kind_named
 from sqe_chain.flow.stage_kind import StageKind
-from sqe_chain.tables.addresses import in_place
+from sqe_chain.tables.addresses import in_place, text_of
 from sqe_chain.tables.columns import Column, reader_of
 from sqe_chain.tables.schema import TableSchema
 
@@ -106,8 +106,11 @@ def _check_shapes(columns: object, payload: object, at: object, options: object,
         raise FlowError(f"{where}: columns={columns!r}; names of fields and Column objects, or name -> type")
     if not (payload is None or isinstance(payload, type)):
         raise FlowError(f"{where}: payload={payload!r}; a class: the type of the values")
-    if not (at is None or (isinstance(at, str | os.PathLike) and os.fspath(at))):
-        raise FlowError(f"{where}: at={at!r}; a directory or an address, as text or a path")
+    if at is not None:
+        try:
+            text_of(at)
+        except ValueError as error:
+            raise FlowError(f"{where}: at={at!r}; {error}") from None
     texts = isinstance(options, Mapping) and all(
         isinstance(one, str) for pair in options.items() for one in pair
     )
@@ -122,9 +125,7 @@ def address_of(table: str, at: str | os.PathLike[str] | None) -> str:
         table: name of its directory.
         at: see `IngestSteps.ingest`.
     """
-    found = os.fspath(at) if at is not None else os.environ.get(TABLES) or "tables"
-    if found.startswith("file://"):
-        found = found.removeprefix("file://")
+    found = text_of(at if at is not None else os.environ.get(TABLES) or "tables")
     if "://" not in found:
         return str(Path(found).absolute() / table)
     return in_place(found, table)

@@ -21,7 +21,16 @@ from sqe_chain.ports.log import (
     TopicPartition,
     Writer,
 )
-from sqe_chain.ports.sink import Flush, Sink, SinkClaim, SinkState
+from sqe_chain.ports.sink import (
+    Flush,
+    Replacement,
+    ReplacingSink,
+    Sink,
+    SinkClaim,
+    SinkState,
+    Staged,
+    replacing,
+)
 from sqe_chain.ports.store import (
     Header,
     Home,
@@ -48,15 +57,19 @@ __all__ = [
     "Message",
     "Output",
     "Range",
+    "Replacement",
+    "ReplacingSink",
     "Rows",
     "Shown",
     "Sink",
     "SinkClaim",
     "SinkState",
+    "Staged",
     "StateStore",
     "TopicInfo",
     "TopicPartition",
     "ViewKind",
     "Views",
     "Writer",
+    "replacing",
 ]

@@ -3,14 +3,17 @@
 Two systems cannot be written in one atomic step. So one of them decides, and the other one is written again until it says the
 same: the sealed plan decides what is written, the sink finds by plan and state partition whether it has it, and the stage's
 header in the store says, after that, that nobody has to ask again.
+
+An overwrite stages the rows of many plans, and one plan decides that they replace what is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports.store import Rows
 
 
@@ -75,8 +78,63 @@ class Flush:
     known: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows that are written, and that nobody sees.
+
+    Attributes:
+        rows: how many.
+        known: what the store shall keep, for the next flush.
+        told: what it shall keep until the overwrite is decided.
+    """
+
+    rows: int
+    known: bytes
+    told: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What was staged for an overwrite, of all state partitions; a sealed plan has decided it.
+
+    Attributes:
+        flow: see `SinkClaim`.
+        stage: see there.
+        epoch: of the run that replaces.
+        run_id: its random name.
+        number: number of the plan.
+        plan_id: its id.
+        since: number of the plan that has begun the overwrite.
+        whole: replace all rows; else those alone whose partition keys were staged.
+        known: state partition -> what the store keeps; None: nothing.
+        staged: state partition -> what was `told` of it, in the order of plans. Not needed any more where the plan is done.
+    """
+
+    flow: str
+    stage: str
+    epoch: int
+    run_id: str
+    number: int
+    plan_id: str
+    since: int
+    whole: bool
+    known: Mapping[int, bytes | None]
+    staged: Mapping[int, Sequence[bytes]]
+
+
 class Sink(Protocol):
     """A place outside the store. Its calls may be repeated: after a lost reply, and by another run after a crash."""
+
+    def check(self) -> list[str]:
+        """What is weak about its durability, one clear sentence each; [] when strong. See `StateStore.check`.
+
+        Raises:
+            Unavailable: it does not answer.
+            ConfigurationError: the address or the login is wrong, or it is not set up.
+        """
+
+    def remarks(self) -> list[str]:
+        """What is durable enough but worth knowing, one clear sentence each; raises as `check` does."""
 
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
         """What it holds of a stage.
@@ -107,3 +165,61 @@ class Sink(Protocol):
             TableAltered: see there.
             Unavailable: no answer; call again.
         """
+
+
+@runtime_checkable
+class ReplacingSink(Sink, Protocol):
+    """A sink whose rows an overwrite can replace. Of others overwrites are refused."""
+
+    def check_replaces(self) -> None:
+        """Check that all state partitions can be replaced at once.
+
+        Raises:
+            ConfigurationError: they cannot.
+        """
+
+    def stage(self, flush: Flush, since: int) -> Staged:
+        """Write the rows so that nobody sees them, until `replace`. When it returns they stay.
+
+        Args:
+            flush: the rows.
+            since: number of the plan that has begun the overwrite.
+
+        Raises:
+            ChainError: as `flush`.
+        """
+
+    def check_staged(self, replacement: Replacement) -> list[str]:
+        """What of the staged rows is not there any more, in words; empty: all is.
+
+        Raises:
+            Unavailable: no answer.
+        """
+
+    def replace(self, replacement: Replacement) -> bytes:
+        """Replace what it holds by what was staged, all at once, unless that is done already. When it returns it stays.
+
+        Returns:
+            What the store shall keep of each state partition, for the next flush.
+
+        Raises:
+            TableInconsistent: see `claim`; or something that was staged is gone.
+            ChainError: as `flush`.
+        """
+
+
+def replacing(sink: Sink, stage: str) -> ReplacingSink:
+    """The same sink, which an overwrite can replace.
+
+    Args:
+        sink: of a stage.
+        stage: its name, for the error's text.
+
+    Raises:
+        ConfigurationError: it is none.
+    """
+    if not isinstance(sink, ReplacingSink):
+        raise ConfigurationError(
+            f"stage {stage!r}: an overwrite replaces rows, and {type(sink).__name__} cannot: it has no methods of ReplacingSink"
+        )
+    return sink

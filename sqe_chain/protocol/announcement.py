@@ -173,7 +173,7 @@ class Announcement:
                 digests[stage.name], outputs[stage.name] = stage_digests, count
         if digests:
             plan = announcement_plan(last, mine, env.clock.now_ms(), digests)
-            service.apply_empty(plan)
+            service.owned.apply_empty(plan)
             last = plan
         return AnnouncementResult(last.number, outputs, tuple(known))
 

@@ -17,7 +17,8 @@ from sqe_chain.flow.context import Origin, TopicIdPartition
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import StateStore, TopicInfo
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.segment.announced import (
     Given,
     announced_origin,

@@ -10,14 +10,14 @@ from typing import TypeVar
 
 from sqe_chain.errors import ConfigurationError, Superseded, Unavailable
 from sqe_chain.flow.nodes import StageNode
-from sqe_chain.ports import Commit, Header
+from sqe_chain.ports import Commit, Header, Rows
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.announcer import Announcer
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Persisted, Published
 from sqe_chain.protocol.interfaces import COMMIT, PERSIST, PUBLISH
 from sqe_chain.protocol.plan import Plan, PlannedRange, mark_name
-from sqe_chain.protocol.sinks import tell_flushed
+from sqe_chain.protocol.sinks import settle_overwrite, tell_flushed, tell_replaced
 from sqe_chain.segment.level import levels, stages_at
 from sqe_chain.segment.results import Report
 from sqe_chain.segment.states import Claim, Transition, persist
@@ -81,6 +81,7 @@ class Applier:
                 env.emit(Persisted(plan.number, level, rows))
                 if not plan.empty:
                     tell_flushed(env, plan, stages_at(env.flow, level))
+                tell_replaced(env, plan, stages_at(env.flow, level))
         with env.step(COMMIT):
             self.commit(plan)
 
@@ -105,6 +106,7 @@ class Applier:
         transition = Transition(
             flow.name, self.claim, plan.number - 1, plan.previous_id, plan.layout.stored_in()
         )
+        told = self._settle_overwrite(plan, level, headers)
         for stage, part in env.cells():
             if stage.index not in mine or (stage.index, part) in touched:
                 continue
@@ -115,9 +117,29 @@ class Applier:
                 continue
             # Repeated as one: `persist` works on a bare store, as it does within tasks, and finds what it has done.
             bare = env.ports.store(stage)
-            write = partial(persist, bare, transition, plan.plan_id, stage.name, part, (), header)
+            after = b"" if header.cursor is None else header.cursor
+            own = [row for row in told.get((stage.index, part), ()) if row[0] > after]
+            write = partial(persist, bare, transition, plan.plan_id, stage.name, part, own, header)
             env.retry.call("persist a header", write)
         return rows
+
+    def _settle_overwrite(
+        self, plan: Plan, level: int, headers: dict[tuple[int, int], Header]
+    ) -> dict[tuple[int, int], Rows]:
+        """The tables of a plan that has decided an overwrite; and what it writes with the headers of their stages."""
+        env = self.env
+        found: dict[tuple[int, int], Rows] = {}
+        if plan.overwrite is None or not plan.overwrite.changes_tables:
+            return found
+        for stage in stages_at(env.flow, level):
+            cells = [headers.get((stage.index, cell)) for cell in env.flow.cells(stage)]
+            open_cells = [one for one in cells if one is not None and one.number < plan.number]
+            if stage.name in plan.layout.stages and open_cells:
+                # Repeated as one: the table says whether it is done.
+                settle = partial(settle_overwrite, env, self.claim, plan, stage)
+                rows = env.retry.call("replace a table", settle)
+                found |= {(stage.index, cell): own for cell, own in rows.items()}
+        return found
 
     def _create_header(self, stage: StageNode, part: int, plan: Plan) -> Header:
         """Create the header of a stage that is created with this plan."""

@@ -22,7 +22,8 @@ from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import StageNode
 from sqe_chain.ports import Header, Home, StateStore, Views
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.progress import read_plan
 from sqe_chain.segment.states import Claim, chunk_size
 

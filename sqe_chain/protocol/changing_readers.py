@@ -24,7 +24,8 @@ from sqe_chain.ports.readers import ALL, Partitions, scope_of, union_of
 from sqe_chain.protocol import inputs
 from sqe_chain.protocol.aggregation import Aggregation
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, Plan, StageLayout, at_name, mark_name
+from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.plan import Plan, at_name, mark_name
 from sqe_chain.protocol.planning import birth_plan
 from sqe_chain.protocol.readers import Readers, Record, Sets, check_exist, read_record, write_record
 from sqe_chain.segment.states import Claim

@@ -17,7 +17,7 @@ def parse_metadata(commit: Commit | None) -> dict[str, object]:
     """What a commit's metadata says; empty when it is not ours."""
     try:
         found = json.loads(commit.metadata) if commit and commit.metadata else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -40,5 +40,5 @@ def decode_marks(text: object) -> PartitionMarks | None:
         return None
     try:
         return PartitionMarks.from_json(json.loads(zlib.decompress(b85decode(text))))
-    except (ValueError, zlib.error, KeyError, TypeError):
+    except (ValueError, zlib.error, KeyError, TypeError, RecursionError):
         return None

@@ -14,8 +14,9 @@ from sqe_chain.errors import ChangedType, PlanMismatch
 from sqe_chain.flow import Flow
 from sqe_chain.flow.nodes import KeyedNode, Node, SideNode, SourceNode, StageNode
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol.inputs import is_new_root, recreation_text
-from sqe_chain.protocol.plan import Layout, Plan, TypeLayout
+from sqe_chain.protocol.layout import Layout, TypeLayout
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.same_inputs import is_new_root, recreation_text
 
 
 def ways_of(flow: Flow) -> dict[str, str]:

@@ -256,6 +256,25 @@ class TableFlushed(Event):
     offsets: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class TableReplaced(Event):
+    """Step 6 of an overwrite: readers of a table see the rows of the files, and no longer those that were replaced.
+
+    Attributes:
+        plan: number of the plan that has decided it.
+        table: name of the stage.
+        mode: what was replaced: `table`, all rows; `partitions`, those whose partition keys are in the files.
+        files: how many contents it has read.
+    """
+
+    name: ClassVar[str] = "replaced"
+
+    plan: int
+    table: str
+    mode: str
+    files: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed(Event):
     """Step 7: the batch is done.

@@ -40,6 +40,11 @@ def with_finished(finished: Mapping[str, str], topics: Iterable[str]) -> dict[st
     return found
 
 
+def finished_topics(finished: Mapping[str, str]) -> frozenset[str]:
+    """The topics of contents; see `Plan.finished`."""
+    return frozenset(f"{name}.{digits}" for name, text in finished.items() for digits in _hashes(text))
+
+
 def new_files(flow: Flow, last: Plan, infos: Infos) -> list[TopicInfo]:
     """The files of which nothing was read, in the order of their paths; empty ones are none.
 
@@ -48,12 +53,7 @@ def new_files(flow: Flow, last: Plan, infos: Infos) -> list[TopicInfo]:
         last: the last plan.
         infos: the flow's topics.
     """
-    known = (
-        last.files.keys()
-        | {f"{name}.{digits}" for name, text in last.finished.items() for digits in _hashes(text)}
-        if flow.file_sources()
-        else set[str]()
-    )
+    known = last.files.keys() | finished_topics(last.finished) if flow.file_sources() else set[str]()
     return [info for topic, info in infos.items() if info.records > 0 and topic not in known]
 
 

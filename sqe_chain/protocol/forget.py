@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Superseded
 from sqe_chain.ports import Header, Home, Log, StateStore, Views
 from sqe_chain.ports.readers import flow_of, readers_of
-from sqe_chain.protocol.plan import FILES, Layout, Plan
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import FILES, Plan
 from sqe_chain.protocol.readers import Readers, Record, read_record, write_record
 from sqe_chain.segment.states import chunk_size
 

@@ -22,7 +22,7 @@ from sqe_chain.errors import Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Location, Locations
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, TypeLayout
+from sqe_chain.protocol.layout import Layout, TypeLayout
 from sqe_chain.protocol.retrying import RetryingStore
 
 

@@ -15,6 +15,8 @@ from typing import Any, Final
 from sqe_chain.errors import StoreInconsistent
 from sqe_chain.ports import Range, TopicPartition
 from sqe_chain.protocol.closes import Closes
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.overwrite import Overwrite
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes, Frontier, TimesRecord, WaitingUnits
 from sqe_chain.segment.exclusion import Exclusion
@@ -53,82 +55,6 @@ class PlannedRange:
     def tp(self) -> TopicPartition:
         """Topic and partition."""
         return self.topic, self.partition
-
-
-@dataclass(frozen=True, slots=True)
-class StageLayout:
-    """Where and how the states of a stage are stored.
-
-    Attributes:
-        birth: number of the stage's birth plan.
-        buckets: buckets of each state partition; each has a header of its own.
-        flow: name of the flow under which the store keeps them: another one after a rebuild.
-    """
-
-    birth: int
-    buckets: int
-    flow: str
-
-
-@dataclass(frozen=True, slots=True)
-class TypeLayout:
-    """The type of what a stage stores, or of what is read from a topic, to be compared with later declarations.
-
-    Attributes:
-        kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
-        name: of the type, as envelopes say it: full protobuf name, or ``codec:Name``; empty where the library alone knows what is stored.
-        shape: of that type: see `Codec.shape`.
-    """
-
-    kind: str
-    name: str = ""
-    shape: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """What a flow is bound to for life.
-
-    Attributes:
-        state_partitions: P.
-        stages: stage name -> where and how its states are stored.
-        outputs: output name -> [topic, partitions].
-        sources: topic -> [topic id (hexadecimal), known partitions].
-        starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
-        gone: topics of which something was read and that were created again since, so that it cannot be read again.
-        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
-        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
-    """
-
-    state_partitions: int
-    stages: dict[str, StageLayout] = field(default_factory=dict)
-    outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
-    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
-    starts: dict[str, int] = field(default_factory=dict)
-    gone: tuple[str, ...] = ()
-    ways: dict[str, str] = field(default_factory=dict)
-    types: dict[str, TypeLayout] = field(default_factory=dict)
-
-    def stored_in(self) -> dict[str, str]:
-        """Stage name -> name of the flow under which the store keeps its states."""
-        return {name: stage.flow for name, stage in self.stages.items()}
-
-    def changes_since(self, before: Layout) -> list[str]:
-        """What was added or removed since, in words: stages, outputs, topics, partitions; not topics created again."""
-        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
-        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
-        found += [
-            f"output {name!r} ({number} partitions of {topic!r})"
-            for name, (topic, number) in self.outputs.items()
-            if name not in before.outputs
-        ]
-        for topic, (topic_id, number) in self.sources.items():
-            known_id, known = before.sources.get(topic, ("", 0))
-            if not known_id:
-                found.append(f"input {topic!r} with {number} partitions" if number else f"files {topic!r}")
-            elif known_id == topic_id and known != number:
-                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +134,7 @@ class Plan:
         files: topic -> path and number of rows, of the files among the ranges.
         finished: source of files -> the contents that were read to their ends and are not among the ranges any more: their
             hashes of 32 digits, one after the other.
+        overwrite: the load that replaces what tables hold, which is under way, decided, or the last that was done; None: there is none.
     """
 
     number: int
@@ -237,6 +164,7 @@ class Plan:
     closes: Closes = field(default_factory=Closes)
     files: dict[str, tuple[str, int]] = field(default_factory=dict)
     finished: dict[str, str] = field(default_factory=dict)
+    overwrite: Overwrite | None = None
     _encoded: bytes = field(init=False, default=b"", repr=False, compare=False)
     _marks_encoded: dict[str, str] = field(init=False, default_factory=dict, repr=False, compare=False)
 
@@ -293,11 +221,7 @@ class Plan:
         """
         plain = _plain(self)
         del plain["marks"]
-        plain["layout"] = layout = _plain(self.layout)
-        layout["stages"] = {name: _plain(stage) for name, stage in self.layout.stages.items()}
-        layout["types"] = {name: _plain(one) for name, one in self.layout.types.items()}
-        for name in [name for name in ("ways", "types") if not layout[name]]:
-            del layout[name]
+        plain["layout"] = self.layout.to_json()
         plain["quiet"] = plain.pop("silent_until")  # its name in what is stored
         plain["times"] = _plain_times(self.times)
         if self.reached is not None:
@@ -316,6 +240,7 @@ class Plan:
         if self.attempt < 0:
             del plain["attempt"]
         plain["closes"] = self.closes.to_json() if self.closes else None
+        plain["overwrite"] = self.overwrite.to_json() if self.overwrite is not None else None
         for name in _LEFT_OUT:
             if not plain[name]:
                 del plain[name]
@@ -334,7 +259,7 @@ class Plan:
         """
         try:
             return cls._from_json(json.loads(data))
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise StoreInconsistent(
                 f"a stored plan cannot be read ({type(error).__name__}: {error}): something else, or a newer version of "
                 "sqe-chain, has written it"
@@ -342,17 +267,7 @@ class Plan:
 
     @classmethod
     def _from_json(cls, raw: dict[str, Any]) -> Plan:
-        layout = raw["layout"]
-        raw["layout"] = Layout(
-            layout["state_partitions"],
-            {name: StageLayout(**stage) for name, stage in layout["stages"].items()},
-            {name: (topic, number) for name, (topic, number) in layout["outputs"].items()},
-            {topic: (topic_id, number) for topic, (topic_id, number) in layout["sources"].items()},
-            layout["starts"],
-            tuple(layout["gone"]),
-            layout.get("ways", {}),
-            {holder: TypeLayout(**known) for holder, known in layout.get("types", {}).items()},
-        )
+        raw["layout"] = Layout.from_json(raw["layout"])
         raw["silent_until"] = raw.pop("quiet", {})
         raw["ranges"] = tuple(PlannedRange(**one) for one in raw["ranges"])
         raw["files"] = {topic: (path, rows) for topic, (path, rows) in raw.get("files", {}).items()}
@@ -366,6 +281,8 @@ class Plan:
             raw["reached"] = Reached(_times_from(reached[0]), _waiting_from(reached[1]), *reached[2:])
         if closes := raw.get("closes"):
             raw["closes"] = Closes.from_json(closes)
+        if overwrite := raw.get("overwrite"):
+            raw["overwrite"] = Overwrite.from_json(overwrite)
         if rest := raw.get("unfinished"):
             raw["unfinished"] = Unfinished(
                 rest["clock_ms"],
@@ -407,24 +324,26 @@ _LEFT_OUT = (
     "closes",
     "files",
     "finished",
+    "overwrite",
 )
 """Members that came later, which are left out when they are empty."""
 _NAMES = {
     cls: tuple(one.name for one in fields(cls) if one.init)
-    for cls in (Plan, Layout, StageLayout, TypeLayout, PlannedRange, Exclusion, Unfinished)
+    for cls in (Plan, PlannedRange, Exclusion, Unfinished)
 }
 
 
-def _plain(
-    one: Plan | Layout | StageLayout | TypeLayout | PlannedRange | Exclusion | Unfinished,
-) -> dict[str, Any]:
+def _plain(one: Plan | PlannedRange | Exclusion | Unfinished) -> dict[str, Any]:
     """Its fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
     return {name: getattr(one, name) for name in _NAMES[type(one)]}
 
 
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+
+
 def _dump(one: object) -> str:
     """Canonical JSON."""
-    return json.dumps(one, sort_keys=True, separators=(",", ":"))
+    return _ENCODER.encode(one)
 
 
 def _object_of(members: dict[str, str]) -> bytes:

@@ -14,16 +14,8 @@ from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.cutting import Part, ends_silence
 from sqe_chain.protocol.declared import check_types, types_of, ways_of
 from sqe_chain.protocol.file_inputs import files_in, with_finished
-from sqe_chain.protocol.plan import (
-    FILES,
-    Layout,
-    Plan,
-    PlannedRange,
-    StageLayout,
-    as_range,
-    at_name,
-    mark_name,
-)
+from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.plan import FILES, Plan, PlannedRange, as_range, at_name, mark_name
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.protocol.ticking import timers_after
 from sqe_chain.replays.marks import PartitionMarks
@@ -203,6 +195,7 @@ def _plan_after(
         if left
         else last.files,
         finished=with_finished(last.finished, left & begun) if left else last.finished,
+        overwrite=last.overwrite and last.overwrite.after(reads=any(one.start < one.stop for one in ranges)),
     )
 
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from sqe_chain.errors import PoisonError
 from sqe_chain.ports import TopicInfo
-from sqe_chain.protocol import inputs
+from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.event_times import CaughtUp, KnownTimes, progress_of, watermarks_of
 from sqe_chain.protocol.events import Failed, Notice, Shuffled
@@ -172,7 +172,7 @@ class Processor:
         ranges = [one for one in batch.ranges if one.start < one.stop or one.topic not in unneeded]
         now = env.log.topic_ids({planned.topic for planned in ranges})
         for planned in ranges:
-            inputs.check_same_id(planned, now.get(planned.topic), files)
+            same_inputs.check_same_id(planned, now.get(planned.topic), files)
         for text in report.notices:
             env.emit(Notice(text))
         return report, (*batch.exclusions, *exclusions)

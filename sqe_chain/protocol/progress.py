@@ -10,7 +10,8 @@ from sqe_chain.ports import Commit, Home, TopicInfo, TopicPartition
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.environment import Environment
-from sqe_chain.protocol.plan import Layout, Plan, Reached, Unfinished, mark_name
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import Plan, Reached, Unfinished, mark_name
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from functools import partial
 from sqe_chain.chain import MAX_EPOCH
 from sqe_chain.errors import START_OVER, ConfigurationError, PartitionsMismatch, RecreatedTopic, Unavailable
 from sqe_chain.ports import Bounds, Commit, Range, TopicInfo, TopicPartition
-from sqe_chain.protocol import inputs
+from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.applying import COMMIT_AGAIN_MS
 from sqe_chain.protocol.commit_metadata import METADATA_LENGTH, decode_marks, encode_marks, parse_metadata
 from sqe_chain.protocol.environment import Environment
@@ -305,7 +305,7 @@ class Republisher:
         for tp in tps:
             info, commit = infos[tp[0]], commits.get(tp)
             known_id = str(parse_metadata(commit).get("topic_id", info.topic_id.hex()))
-            if commit is not None and not inputs.is_new_root(flow, tp[0], known_id, info):
+            if commit is not None and not same_inputs.is_new_root(flow, tp[0], known_id, info):
                 self._inputs[tp] = self._progress_at(tp, commit, known_id, info, bounds[tp])
                 continue
             if commit is not None:
@@ -326,7 +326,7 @@ class Republisher:
         recreated: Recreated = {}
         for (topic, partition), progress in list(self._inputs.items()):
             known_id = progress.topic_id.hex()
-            if inputs.is_new_root(self.env.flow, topic, known_id, infos.get(topic)):
+            if same_inputs.is_new_root(self.env.flow, topic, known_id, infos.get(topic)):
                 recreated.setdefault((topic, known_id), {})[topic, partition] = progress.offset
                 del self._inputs[topic, partition]
             else:
@@ -357,7 +357,7 @@ class Republisher:
         """Say where partitions without a commit begin, and which topics were created again."""
         env, group = self.env, self.env.flow.declared_name
         for (topic, known_id), read in recreated.items():
-            env.emit(Notice(inputs.recreation_text(topic, known_id, infos[topic], read)))
+            env.emit(Notice(same_inputs.recreation_text(topic, known_id, infos[topic], read)))
         for topic in sorted({tp[0] for tp in fresh} - {topic for topic, _ in recreated}):
             begun = ", ".join(
                 f"[{at}] from {self._inputs[name, at].offset}" for name, at in fresh if name == topic

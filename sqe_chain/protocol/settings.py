@@ -10,6 +10,7 @@ from sqe_chain.errors import ConfigurationError
 from sqe_chain.ports import TopicPartition
 from sqe_chain.ports.files import is_hash
 from sqe_chain.protocol.closes import Closes
+from sqe_chain.protocol.overwrite import Mode
 from sqe_chain.protocol.plan import Reached, Unfinished
 
 _LEAST = {
@@ -78,6 +79,10 @@ class Settings:
         idle_ms: how long an input partition must have been silent before stages that go by event time no longer wait for it.
         open_files: files of a flow that are read at the same time; those that go by event time read all.
         abandon: contents of files, or the beginnings of their hashes, of which the rest is not to be read.
+        overwrite: load files so that they replace what tables hold: `table`, all rows; `partitions`, those with the partition keys of the
+            files; None: add to it.
+        again: overwrite although the last load was an overwrite with the same contents.
+        drop_overwrite: give up the overwrite that is under way, and end.
         owner: who this run is (JSON), for the claim.
         rebuild: fold this again, silently, and then end; None: go on.
         changes_readers: finish what is unfinished, and nothing else: the partitions are about to be given to other readers.
@@ -100,6 +105,9 @@ class Settings:
     idle_ms: int = 5_000
     open_files: int = 16
     abandon: tuple[str, ...] = ()
+    overwrite: Mode | None = None
+    again: bool = False
+    drop_overwrite: bool = False
     owner: str = "{}"
     rebuild: RebuildSpec | None = None
     changes_readers: bool = False
@@ -113,6 +121,12 @@ class Settings:
         share = self.max_excluded_share
         if type(share) not in (int, float) or not 0 <= share <= 1:
             raise ConfigurationError(f"max_excluded_share={share!r}; a number, 0 to 1")
+        if self.overwrite not in (None, "table", "partitions"):
+            raise ConfigurationError(f"overwrite={self.overwrite!r}; must be 'table', 'partitions' or None")
+        if self.overwrite is not None and self.drop_overwrite:
+            raise ConfigurationError("overwrite and drop_overwrite: one of them, begin or go on, or give up")
+        if self.again and self.overwrite is None:
+            raise ConfigurationError("again: needs overwrite")
         for digits in self.abandon:
             if not is_hash(f"{digits:0<32}") or len(digits) < _LEAST_DIGITS:
                 raise ConfigurationError(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from sqe_chain.errors import ConfigurationError, PlanMismatch, ServiceStopped, WeakDurability
 from sqe_chain.ports import Bounds, TopicPartition
-from sqe_chain.protocol import inputs
+from sqe_chain.protocol import inputs, same_inputs
 from sqe_chain.protocol.environment import Environment
 from sqe_chain.protocol.events import Notice
 from sqe_chain.protocol.file_inputs import abandoned_files, unneeded_files
@@ -17,10 +17,10 @@ from sqe_chain.segment.results import Report
 
 
 def check_stores(env: Environment) -> None:
-    """Check that every store of the flow keeps what it acknowledges, and can write the views of its stages.
+    """Check that all stores and tables of the flow keep what they acknowledge, and that stores can write the views of their stages.
 
     Raises:
-        WeakDurability: a store may lose acknowledged writes, and that is not accepted.
+        WeakDurability: one may lose acknowledged writes, and that is not accepted.
         ConfigurationError: a stage names a store that is not there, or one that cannot write its view.
     """
     for stage in env.flow.stages():
@@ -31,16 +31,25 @@ def check_stores(env: Environment) -> None:
             )
     stores = {stage.store or "": env.store(stage) for stage in env.flow.stages()} | {"": env.home}
     for name, store in sorted(stores.items()):
-        weak = store.check()
-        if weak and not env.settings.allow_weak_durability:
-            raise WeakDurability(
-                f"store {name or 'default'!r} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept "
-                "it with --allow-weak-durability"
-            )
-        for text in weak:
-            env.emit(Notice(f"weak durability accepted: {text}"))
-        for text in store.remarks():
-            env.emit(Notice(text))
+        _check_durable(env, f"store {name or 'default'!r}", store.check(), store.remarks())
+    for stage in env.flow.stages():
+        sink = env.ports.sink(stage)
+        if sink is not None:
+            weak = env.retry.call("check a table", sink.check)
+            remarks = env.retry.call("check a table", sink.remarks)
+            _check_durable(env, f"the table of stage {stage.name!r}", weak, remarks)
+
+
+def _check_durable(env: Environment, what: str, weak: Sequence[str], remarks: Sequence[str]) -> None:
+    """Tell what is known of the durability of a store or table; refuse what is weak, unless that is accepted."""
+    if weak and not env.settings.allow_weak_durability:
+        raise WeakDurability(
+            f"{what} may lose acknowledged writes: {'; '.join(weak)}. Change that, or accept it with --allow-weak-durability"
+        )
+    for text in weak:
+        env.emit(Notice(f"weak durability accepted: {text}"))
+    for text in remarks:
+        env.emit(Notice(text))
 
 
 def check_new_stages(env: Environment, last: Plan) -> None:
@@ -98,21 +107,23 @@ def verify_records(env: Environment, last: Plan, *, unfinished: bool) -> None:
     """
     infos = env.log.describe({planned.topic for planned in last.ranges})
     ranges, unneeded = [], unneeded_files(last) | abandoned_files(last, env.settings.abandon)
+    if env.settings.overwrite is not None or env.settings.drop_overwrite:
+        unneeded |= last.files.keys() - infos.keys()  # an overwrite begins again without what is gone
     for planned in last.ranges:
         if planned.topic in unneeded and not (unfinished and planned.start < planned.stop):
             continue
-        if not unfinished and inputs.is_new_root(
+        if not unfinished and same_inputs.is_new_root(
             env.flow, planned.topic, planned.topic_id, infos.get(planned.topic)
         ):
             continue
-        inputs.check_same(planned, infos.get(planned.topic), last.files)
+        same_inputs.check_same(planned, infos.get(planned.topic), last.files)
         ranges.append(planned)
     bounds = env.log.bounds([planned.tp for planned in ranges])
     for planned in ranges:
         inputs.check_bounds(planned.tp, planned.start if unfinished else planned.stop, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in ranges if planned.topic not in compacted]
-    for planned in inputs.check_last_records(env.log, kept, bounds, last.files):
+    for planned in same_inputs.check_last_records(env.log, kept, bounds, last.files):
         where = f"{planned.topic}[{planned.partition}]"
         env.emit(Notice(f"{where}: the last record read has aged out, it could not be compared"))
 
@@ -133,7 +144,7 @@ def verify_rest(env: Environment, rest: Unfinished, bounds: Mapping[TopicPartiti
         inputs.check_bounds(planned.tp, planned.stop, bounds[planned.tp])
     compacted = inputs.compacted_topics(infos)
     kept = [planned for planned in rest.ranges if planned.topic not in compacted]
-    inputs.check_last_records(env.log, kept, bounds)
+    same_inputs.check_last_records(env.log, kept, bounds)
 
 
 def check_redone(redo: Redo, report: Report) -> None:

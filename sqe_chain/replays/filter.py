@@ -185,18 +185,18 @@ class ReplayFilter:
                 )
                 for record in stored["partitions"]
             ]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            for marks in loaded:
+                now = replays._topic_id(marks.topic)
+                if now != marks.topic_id:
+                    raise RecreatedTopic(
+                        f"topic {marks.topic} has id {now.hex()}, the marks are for {marks.topic_id.hex()}: it was "
+                        "deleted and created again; remove its marks to start over"
+                    ).at(marks.topic, marks.partition)
+                replays._partitions[marks.topic, marks.partition] = marks
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigurationError(
                 f"these are not marks written by ReplayFilter.export: {error!r}"
             ) from error
-        for marks in loaded:
-            now = replays._topic_id(marks.topic)
-            if now != marks.topic_id:
-                raise RecreatedTopic(
-                    f"topic {marks.topic} has id {now.hex()}, the marks are for {marks.topic_id.hex()}: it was "
-                    "deleted and created again; remove its marks to start over"
-                ).at(marks.topic, marks.partition)
-            replays._partitions[marks.topic, marks.partition] = marks
         return replays
 
     def _marks_of(self, topic: str, partition: int, offset: int) -> PartitionMarks:

@@ -126,6 +126,10 @@ def launch(
                 "--close-windows (close_windows=True) closes all windows at the end of the input, so it needs --once (once=True)"
             )
         check_closes(flow)
+    if settings.overwrite is not None and not deployment.once:
+        raise ConfigurationError(
+            "an overwrite ends with the last row of its files, so it needs sqe-chain load (from Python once=True)"
+        )
     flow = deployment.flow_of(flow)
     with prepare(flow, settings, deployment, observers=observers, stop=stop, restore=restore) as found:
         env = found.env

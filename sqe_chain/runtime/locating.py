@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from sqe_chain.errors import ConfigurationError, StoreInconsistent, Unavailable
 from sqe_chain.partitioner import cell_of
 from sqe_chain.ports import Location, StateStore
-from sqe_chain.protocol.plan import Layout, Plan, TypeLayout
+from sqe_chain.protocol.layout import Layout, TypeLayout
+from sqe_chain.protocol.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)

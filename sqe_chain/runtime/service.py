@@ -66,6 +66,8 @@ class Service:
                 service.start()
                 if warm is not None:
                     self._wait_until_warm(warm)
+                if isinstance(service, Aggregation) and service.overwrite_ends:
+                    self.stop.request("once")
                 # With stages a batch takes much longer than its commit, and "committed" has to be told when it is true.
                 with nullcontext() if stateful else self.env.commits.in_background():
                     self._batches(service, stateful=stateful)
@@ -91,6 +93,8 @@ class Service:
                     service.batch(at_end=True)  # nothing more is expected that others would have to wait for
                 if self.close_windows and isinstance(service, Aggregation):
                     self._close_windows(service)
+                if self.env.settings.overwrite is not None and isinstance(service, Aggregation):
+                    self._complete_overwrite(service)
                 self.stop.request("once")
             elif not limited:
                 rest_ms = interval_ms - (self.clock.ticks_ms() - began_ms)
@@ -109,6 +113,13 @@ class Service:
             pass
         if not self.stop.requested:
             service.close_windows()
+
+    def _complete_overwrite(self, service: Aggregation) -> None:
+        """Let the tables change, when nothing is left to read."""
+        while not self.stop.requested and service.batch(at_end=True).worked:
+            pass
+        if not self.stop.requested:
+            service.complete_overwrite()
 
     def _judge(self, error: ChainError, service: Aggregation | Republisher) -> None:
         """Raise an error, or ignore it: if the service was asked to stop while it waited, it has ended well.

@@ -111,6 +111,11 @@ class Deciding:
                 self._unreadable(records, number, epoch, error)
                 since = number + 1
                 continue
+            except ServiceStopped:
+                self._take_run(
+                    records, block, since, number
+                )  # what lies before it is worked through, and may fail
+                raise
             if not fresh:
                 replays += 1
                 if drop_replays:

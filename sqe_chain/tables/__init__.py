@@ -1,7 +1,7 @@
 """Tables: rows in which streams end, as Delta Lake tables that any program can read. See docs/tables.md.
 
 `open_table` reads a table; `Column` declares one of its columns. What is inside is usable alone, as plain objects without engine
-or store: `TableSchema`, `Memtable`, `ChunkIndex`.
+or store: `TableSchema`, `Memtable`, `ChunkIndex`, `ReaderOffsets`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqe_chain.tables.chunk import ChunkIndex, ChunkInfo, ChunkName, chunk_id
 from sqe_chain.tables.columns import Column
+from sqe_chain.tables.reader_offsets import ReaderOffsets
 from sqe_chain.tables.schema import TableSchema
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "Description",
     "Flushed",
     "Memtable",
+    "ReaderOffsets",
     "Scan",
     "StatePartition",
     "Table",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from typing import Final
 
 _CASSANDRA: Final = ("cassandra://", "cassandras://")
@@ -9,6 +11,29 @@ MEMORY: Final = "memory://"
 """How the address of a table in the memory of this process begins."""
 MAX_KEY_BYTES: Final = 8_192
 """Of the keys of a row in Cassandra, which takes 65,535 bytes: as JSON, which it may become, a byte takes up to six."""
+_FILE: Final = "file://"
+_CUT: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
+"""A URL that has lost a slash, as `pathlib.Path` makes it."""
+
+
+def text_of(address: object) -> str:
+    """The text of an address that was given as text or as a path; of ``file://`` the path.
+
+    >>> text_of("file:///warehouse")
+    '/warehouse'
+
+    Args:
+        address: what was given.
+
+    Raises:
+        ValueError: neither text nor path, empty, or a URL as a path; the text says what is wanted.
+    """
+    found = os.fspath(address) if isinstance(address, str | os.PathLike) else None
+    if not isinstance(found, str) or not found:
+        raise ValueError("a directory or an address, as text or a path")
+    if not isinstance(address, str) and _CUT.match(found):
+        raise ValueError(f"a URL loses a slash in a path ({found}): give it as text")
+    return found.removeprefix(_FILE)
 
 
 def in_cassandra(address: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sqe_chain.errors import ConfigurationError
 from sqe_chain.stores.address import Address
-from sqe_chain.stores.cassandra import CassandraSettings, schema
+from sqe_chain.stores.cassandra import CassandraSettings, durability, schema
 from sqe_chain.stores.cassandra.address import settings_of
 from sqe_chain.stores.cassandra.client import CassandraClient, Statement
 from sqe_chain.tables.chunk_rows import HEAD_COLUMNS, Asked, ChunkSet, Definition, IndexRow, PartHead, Piece
@@ -35,6 +35,8 @@ _PAGE_BYTES: Final = 4 << 20
 _INDEX_PAGE: Final = 500
 _MIXED: Final = PartHead(number=-1, compactions=-1)
 """Of no state partition: its pages are of several moments."""
+_ROWS: Final = "rows"
+"""What is kept, in sentences about durability."""
 _TABLE: Final = "name = ? AND version = ?"
 _PART: Final = f"{_TABLE} AND part = ?"
 
@@ -78,6 +80,14 @@ class CassandraRows:
     def address(self) -> str:
         """See `ChunkRows`."""
         return f"{self.settings}/{self.name}{f'.v{self.version}' if self.version else ''}"
+
+    def check(self) -> list[str]:
+        """See `ChunkRows`: what a store in this keyspace would check."""
+        return durability.weaknesses(self._client, _ROWS)
+
+    def remarks(self) -> list[str]:
+        """See `ChunkRows`: what a store in this keyspace would remark."""
+        return durability.remarks(self._client, _ROWS)
 
     # ------------------------------------------------------------------ the table
 

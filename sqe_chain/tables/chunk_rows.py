@@ -135,6 +135,12 @@ class ChunkRows(Protocol):
     def address(self) -> str:
         """Where, without secrets."""
 
+    def check(self) -> list[str]:
+        """What is weak about the durability of the database; see `Sink.check`."""
+
+    def remarks(self) -> list[str]:
+        """What is durable enough but worth knowing; see `Sink.remarks`."""
+
     def definition(self) -> Definition | None:
         """The table; None: there is none. Sees every `define` that was acknowledged."""
 

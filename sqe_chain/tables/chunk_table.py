@@ -63,10 +63,27 @@ class ChunkTable:
         """See `Storage`: a state partition has one head."""
         return False
 
+    @property
+    def overwrites(self) -> bool:
+        """See `Storage`: a transaction is one of a state partition."""
+        return False
+
+    def check(self) -> list[str]:
+        """See `Storage`: the settings of the database."""
+        return self.rows.check()
+
+    def remarks(self) -> list[str]:
+        """See `Storage`: the settings of the database."""
+        return self.rows.remarks()
+
     def snapshot(self) -> ChunkSnapshot | None:
         """See `Storage`."""
         found = self.rows.definition()
         return None if found is None else ChunkSnapshot(self.rows, found)
+
+    def snapshot_again(self) -> ChunkSnapshot | None:
+        """See `Storage`."""
+        return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """See `Storage`."""
@@ -152,6 +169,24 @@ class ChunkTable:
         )
         if not done:
             raise Conflict(f"{self}: another compaction of state partition {part}")
+
+    def overwrite(
+        self,
+        snapshot: ChunkSnapshot,
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`: never called."""
+        raise NotImplementedError
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`: never called."""
+        raise NotImplementedError
 
     # ------------------------------------------------------------------ readers and maintenance
 

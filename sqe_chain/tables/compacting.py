@@ -59,15 +59,15 @@ def _compact_part(storage: Storage, schema: TableSchema, part: int, least_files:
         if len(files) < max(2, least_files):
             return 0
         try:
-            merged = _merged(storage, snapshot, schema, files)
-            storage.replace(snapshot, part, _put(storage, snapshot, merged, files, schema, part))
+            merged = merged_rows(storage, snapshot, schema, files)
+            storage.replace(snapshot, part, put_merged(storage, snapshot, merged, files, schema, part))
         except Conflict:
             continue
         return merged.replaced
     raise Unavailable(f"{storage}: other compactions are at work all the time")
 
 
-def _merged(
+def merged_rows(
     storage: Storage, snapshot: Snapshot, schema: TableSchema, files: Sequence[StoredFile]
 ) -> Flushed:
     """The latest rows of files, sorted, with the sequence numbers that they have."""
@@ -96,7 +96,7 @@ def aligned(piece: Any, wanted: Any) -> Any:  # noqa: ANN401 - Arrow tables
     return pa.table(columns, schema=wanted)
 
 
-def _put(
+def put_merged(
     storage: Storage,
     snapshot: Snapshot,
     merged: Flushed,

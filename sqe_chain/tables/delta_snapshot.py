@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,11 +21,19 @@ HARMLESS: Final = frozenset({"VACUUM START", "VACUUM END"})
 """What other programs may do: it changes no rows."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class DeltaSnapshot:
-    """A table at one version. It stays as it is, whatever is committed later."""
+    """A table at one version. It stays as it is, whatever is committed later.
+
+    Its log is read when it is asked, so it raises as `TableDirectory.snapshot` does.
+
+    Attributes:
+        entry: what the log had at this version when it was looked at; None: a checkpoint alone has said it.
+    """
 
     _table: Any
+    _mapped: Callable[[], AbstractContextManager[None]]
+    entry: bytes | None = None
 
     @property
     def version(self) -> int:
@@ -48,7 +57,8 @@ class DeltaSnapshot:
 
     def marker(self, name: str) -> int | None:
         """The number under a marker; None: it was never set."""
-        found: int | None = self._table.transaction_version(name)
+        with self._mapped():
+            found: int | None = self._table.transaction_version(name)
         return found
 
     def heads(self, flow: str, stage: str, parts: Sequence[int]) -> dict[int, Head]:
@@ -57,7 +67,7 @@ class DeltaSnapshot:
 
     def files(self, part: int | None = None) -> list[StoredFile]:
         """The files that make up the table, or a state partition, in the order of their paths."""
-        rows = pa.table(self._table.get_add_actions(flatten=False)).to_pylist()
+        rows = self._actions().to_pylist()
         found = [
             StoredFile(
                 row["path"],
@@ -80,7 +90,7 @@ class DeltaSnapshot:
 
     def foreign_file(self) -> str | None:
         """The path of a file that this library has not written; None: there is none."""
-        for path in pa.table(self._table.get_add_actions(flatten=False)).column("path").to_pylist():
+        for path in self._actions().column("path").to_pylist():
             try:
                 chunk_id_in(path)
             except ValueError:
@@ -91,7 +101,13 @@ class DeltaSnapshot:
         """A commit of another program after a version, in words; None: there is none that is still known of."""
         if since >= self.version:
             return None
-        for commit in self._table.history(self.version - since):
+        with self._mapped():
+            commits = self._table.history(self.version - since)
+        for commit in commits:
             if MARK not in commit and commit.get("operation") not in HARMLESS:
                 return f"version {commit.get('version')}: {commit.get('operation')} by {commit.get('engineInfo', 'an unknown program')}"
         return None
+
+    def _actions(self) -> Any:  # noqa: ANN401 - an Arrow table
+        with self._mapped():
+            return pa.table(self._table.get_add_actions(flatten=False))

@@ -18,22 +18,27 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
 from sqe_chain.errors import ConfigurationError, TableAltered, Unavailable
+from sqe_chain.tables import delta_handles
 from sqe_chain.tables.arrow import PARTITION
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.delta_snapshot import MARK, DeltaSnapshot
 from sqe_chain.tables.files import TableFile, chunks_in
 from sqe_chain.tables.log_damage import damage_in
-from sqe_chain.tables.parquet_storage import ParquetStorage
+from sqe_chain.tables.parquet_storage import ParquetStorage, is_awaited
 from sqe_chain.tables.storage import Conflict, StoredFile, Written
 
 _TRIES: Final = 100
 _DRAFT: Final = ".part"
+_CLEANED_EVERY: Final = 100
+"""Commits after which entries of the log are deleted that have expired and are in a checkpoint: as often as there is one."""
+_PROPERTIES: Final = {"delta.logRetentionDuration": "interval 1 days"}
+"""Each look at a table lists its log, so an entry for each flush of the last 30 days, as by default, would slow down all of them."""
 
 
 class TableDirectory(ParquetStorage):
@@ -69,12 +74,24 @@ class TableDirectory(ParquetStorage):
             raise ConfigurationError(f"{self}: is a file; a table needs a directory")
         with self._mapped():
             try:
-                return DeltaSnapshot(DeltaTable(self.address, storage_options=self._options or None))
+                return self._snapshot_of(DeltaTable(self.address, storage_options=self._options or None))
             except TableNotFoundError:
                 return None
 
+    def snapshot_again(self) -> DeltaSnapshot | None:
+        """See `Storage`; raises as `snapshot` does."""
+        with self._mapped():
+            table = self._moved_on()
+            if table is not None:
+                return self._snapshot_of(table)
+        return self.snapshot()
+
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
+        local = self.local
+        created = (
+            [] if local is None else [one for one in (local, *local.absolute().parents) if not one.exists()]
+        )
         with self._mapped():
             DeltaTable.create(
                 self.address,
@@ -83,15 +100,16 @@ class TableDirectory(ParquetStorage):
                 partition_by=[PARTITION],
                 name=name,
                 description=description,
+                configuration=_PROPERTIES,
                 storage_options=self._options or None,
                 commit_properties=CommitProperties(custom_metadata={MARK: "create"}),
             )
         self._settle(0)
-        local = self.local
         if local is not None:
             with self._mapped():
-                _sync_directory(local)
-                _sync_directory(local.parent)
+                # A directory stays when the one that it lies in is on disk: also of those above that were created with it.
+                for one in (local, local.parent, *(one.parent for one in created)):
+                    _sync_directory(one)
 
     def add_columns(self, snapshot: DeltaSnapshot, columns: Sequence[Any]) -> None:
         """Add columns, which are null in the rows that are there.
@@ -120,9 +138,11 @@ class TableDirectory(ParquetStorage):
         local = self.local
         with self._mapped():
             if local is None:
-                files, root = self._files()
-                with files.open_output_stream(f"{root}{path}") as out:
-                    out.write(data)
+                # Not by pyarrow, which hands over buffers, where delta-rs wants bytes.
+                handler = DeltaStorageHandler(self.address, self._options or None)._handler  # noqa: SLF001 - see above
+                stream: Any = handler.open_output_stream(path, None)
+                stream.write(bytes(data))
+                stream.close()  # only now it is there
                 return
             target = local / path
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -157,6 +177,13 @@ class TableDirectory(ParquetStorage):
             except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
                 return None
 
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`."""
+        system, root = self._files()
+        with self._mapped():
+            found = system.get_file_info([f"{root}{one.path}" for one in files])
+        return [one.path for one, info in zip(files, found, strict=True) if info.size != one.size]
+
     def commit_markers(
         self,
         snapshot: DeltaSnapshot,
@@ -165,16 +192,17 @@ class TableDirectory(ParquetStorage):
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
+        same_rows: bool = True,
     ) -> None:
         """See `ParquetStorage`: the log refuses it where a marker was set since."""
         now_ms = int(time.time() * 1_000)  # of the log alone: no reader goes by it
+        changed = not (removed and same_rows)  # else who follows the log need not look at it
         actions: list[Any] = [
-            AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, not removed, one.statistics)
+            AddAction(one.path, one.size, {PARTITION: str(one.part)}, now_ms, changed, one.statistics)
             for one in added
         ]
         actions += [
-            RemoveAction(one.path, False, now_ms, one.size, {PARTITION: str(one.part)})  # noqa: FBT003 - the same rows come back
-            for one in removed
+            RemoveAction(one.path, changed, now_ms, one.size, {PARTITION: str(one.part)}) for one in removed
         ]
         transactions = [Transaction(name, number) for name, number in markers.items()]
         table = snapshot._table  # noqa: SLF001 - of this module
@@ -188,8 +216,14 @@ class TableDirectory(ParquetStorage):
                 commit_properties=CommitProperties(
                     custom_metadata={MARK: what}, max_commit_retries=_TRIES, app_transactions=transactions
                 ),
+                # By default it looks through the whole log for what has expired, after each commit.
+                post_commithook_properties=PostCommitHookProperties(
+                    cleanup_expired_logs=before % _CLEANED_EVERY == 0
+                ),
             )
         self._settle(before + 1)
+        if snapshot.entry is not None:
+            delta_handles.keep(self._key, table, before, snapshot.entry, snapshot)
 
     def vacuum(self, retain_hours: int) -> list[str]:
         """Delete files that no version of the last hours needs; returns their paths.
@@ -203,15 +237,15 @@ class TableDirectory(ParquetStorage):
         if found is None:
             return []
         with self._mapped():
-            gone = found._table.vacuum(  # noqa: SLF001 - of this module
-                retain_hours,
-                dry_run=False,
-                enforce_retention_duration=False,
-                full=True,  # also what was written and never committed, by who crashed and was superseded
-                commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
-            )
+            old = self._vacuum(found, retain_hours, dry_run=True)
+            awaited = {path for path in old if is_awaited(found, path)}
+            if awaited:  # delta-rs deletes all or nothing
+                gone = [path for path in old if path not in awaited]
+                self._delete(gone)
+            else:
+                gone = self._vacuum(found, retain_hours, dry_run=False)
             gone += self._drop_drafts(retain_hours)
-        return list(gone)
+        return gone
 
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
         """A file of the table, for reading."""
@@ -225,11 +259,53 @@ class TableDirectory(ParquetStorage):
 
     # ------------------------------------------------------------------ small parts
 
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return (self.address, *sorted(self._options.items()))
+
+    def _snapshot_of(self, table: Any) -> DeltaSnapshot:  # noqa: ANN401 - of delta-rs
+        return DeltaSnapshot(table, self._mapped, self._entry(table.version()))
+
+    def _moved_on(self) -> Any:  # noqa: ANN401 - of delta-rs
+        """The table that was committed with before, at its newest version; None: it has to be opened."""
+        kept = delta_handles.take(self._key)
+        if kept is None or self._entry(kept.version) != kept.entry:
+            return None
+        try:
+            kept.table.update_incremental()
+        except (DeltaError, OSError):  # opening it will say what is wrong
+            return None
+        return kept.table
+
+    def _entry(self, version: int) -> bytes | None:
+        """What the log has at a version; None: nothing any more."""
+        files, root = self._files()
+        try:
+            with files.open_input_file(f"{root}_delta_log/{version:020d}.json") as entry:
+                return bytes(entry.read())
+        except FileNotFoundError:
+            return None
+
     def _files(self) -> tuple[Any, str]:
         local = self.local
         if local is not None:
             return pafs.LocalFileSystem(), f"{local}/"
         return pafs.PyFileSystem(DeltaStorageHandler(self.address, self._options or None)), ""
+
+    def _vacuum(self, snapshot: DeltaSnapshot, retain_hours: int, *, dry_run: bool) -> list[str]:
+        found = snapshot._table.vacuum(  # noqa: SLF001 - of this module
+            retain_hours,
+            dry_run=dry_run,
+            enforce_retention_duration=False,
+            full=True,  # also what was written and never committed, by who crashed and was superseded
+            commit_properties=CommitProperties(custom_metadata={MARK: "vacuum"}),
+        )
+        return list(found)
+
+    def _delete(self, paths: Sequence[str]) -> None:
+        files, root = self._files()
+        for path in paths:
+            files.delete_file(f"{root}{path}")
 
     def _drop_drafts(self, retain_hours: int) -> list[str]:
         """Delete what crashed while it wrote: delta-rs does not look at hidden files."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.files import TableFile, chunk_id_in, chunks_in
-from sqe_chain.tables.parquet_storage import ParquetStorage, heads_of
+from sqe_chain.tables.parquet_storage import ParquetStorage, heads_of, is_awaited
 from sqe_chain.tables.storage import Conflict, Head, StoredFile, Written
 
 
@@ -117,9 +117,19 @@ class MemoryTable(ParquetStorage):
     def _data(self) -> _Data:
         return _tables.get(self.address) or _tables.setdefault(self.address, _Data())
 
+    def check(self) -> list[str]:
+        """See `Storage`: memory is not durable."""
+        return [
+            f"{self.address}: all rows are lost when this process ends; --allow-weak-durability accepts that"
+        ]
+
     def snapshot(self) -> MemorySnapshot | None:
         """See `Storage`."""
         return self._data.content.newest
+
+    def snapshot_again(self) -> MemorySnapshot | None:
+        """See `Storage`."""
+        return self.snapshot()
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """See `Storage`."""
@@ -159,6 +169,11 @@ class MemoryTable(ParquetStorage):
         except (pa.ArrowInvalid, KeyError, TypeError, ValueError):
             return None
 
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """See `Storage`."""
+        stored = self._data.content.files
+        return [one.path for one in files if len(stored.get(one.path, (b"", 0.0))[0]) != one.size]
+
     def commit_markers(
         self,
         snapshot: MemorySnapshot,
@@ -167,8 +182,10 @@ class MemoryTable(ParquetStorage):
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
+        same_rows: bool = True,
     ) -> None:
         """See `ParquetStorage`."""
+        del same_rows  # nobody follows a log
         data = self._data
         with data.lock:
             newest = self._newest(snapshot)
@@ -202,7 +219,7 @@ class MemoryTable(ParquetStorage):
             gone = sorted(
                 path
                 for path, (_, at) in data.content.files.items()
-                if path not in newest.stored and at < before
+                if path not in newest.stored and at < before and not is_awaited(newest, path)
             )
             for path in gone:
                 del data.content.files[path]

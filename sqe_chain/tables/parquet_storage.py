@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,19 @@ class ParquetStorage(ABC):
         """See `Storage`: markers carry the name of a flow, and that of a reader is its own."""
         return True
 
+    @property
+    def overwrites(self) -> bool:
+        """See `Storage`: a commit is one of the whole table."""
+        return True
+
+    def check(self) -> list[str]:
+        """See `Storage`: what is acknowledged was synced, or is in an object store."""
+        return []
+
+    def remarks(self) -> list[str]:
+        """See `Storage`: there are none."""
+        return []
+
     @abstractmethod
     def open_file(self, path: str) -> Any:  # noqa: ANN401 - an Arrow file
         """A file of the table, for reading."""
@@ -96,6 +110,7 @@ class ParquetStorage(ABC):
         removed: Sequence[StoredFile] = (),
         *,
         what: str,
+        same_rows: bool = True,
     ) -> None:
         """Add and remove files and set markers, all in one step.
 
@@ -106,6 +121,7 @@ class ParquetStorage(ABC):
             removed: files of the snapshot. That another commit has removed one of them meanwhile is no conflict: who removes files
                 needs a marker for it.
             what: what is done, for the table's history.
+            same_rows: whether the files that are added hold the rows of those that are removed.
 
         Raises:
             Conflict: one of the markers was set since the snapshot, or the columns were changed. Nothing was done.
@@ -144,11 +160,26 @@ class ParquetStorage(ABC):
 
     def replace(self, snapshot: Any, part: int, added: Sequence[StoredFile]) -> None:  # noqa: ANN401 - its own
         """See `Storage`."""
-        # A marker of its own: of two compactions of the same files the second fails, instead of bringing them back.
-        marker = f"sqe-chain/compaction/{part}"
-        markers = {marker: (snapshot.marker(marker) or 0) + 1}
         old = snapshot.files(part)
+        markers = _other_files(snapshot, [part])
         self.commit_markers(snapshot, markers, added, old, what=f"compaction of {part}")
+
+    def overwrite(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """See `Storage`."""
+        markers = _other_files(snapshot, sorted(after))
+        for part, head in after.items():
+            markers |= Markers(flow, stage, part).set_to(head)
+        self.commit_markers(snapshot, markers, added, removed, what=what, same_rows=False)
 
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own
         """See `Storage`: row groups by the files' footers."""
@@ -174,6 +205,29 @@ class ParquetStorage(ABC):
                 chunks = chunks_in(pq.read_metadata(opened))
             found += [one if own is None else one.with_id(own) for one in chunks]
         return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
+
+
+def is_awaited(snapshot: Any, path: str) -> bool:  # noqa: ANN401 - a `Snapshot`
+    """Whether a file that no version names may still be named by one: its plan is later than all that its state partition holds.
+
+    So it was staged by an overwrite that is not decided, or by a flush that is under way. A vacuum must not delete it, however old it is.
+    """
+    try:
+        chunk_id = chunk_id_in(path)
+    except ValueError:
+        return False
+    if chunk_id is None:
+        return False
+    number, part = int(chunk_id.partition("-")[0]), int(chunk_id.rpartition("-")[2])
+    told = json.loads(snapshot.description)["sqe-chain"]
+    head = snapshot.heads(told["flow"], told["stage"], [part])[part]
+    return head.epoch > 0 and (head.number is None or number > head.number)
+
+
+def _other_files(snapshot: Any, parts: Sequence[int]) -> dict[str, int]:  # noqa: ANN401 - its own
+    """Markers of their own for who replaces files: of two that replace the same files the second fails, instead of bringing them back."""
+    names = [f"sqe-chain/compaction/{part}" for part in parts]
+    return {name: (snapshot.marker(name) or 0) + 1 for name in names}
 
 
 def _read(opened: Any, wanted: Wanted, found: Pieces) -> None:  # noqa: ANN401 - an Arrow file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from sqe_chain.errors import ConfigurationError, Unavailable
 from sqe_chain.partitioner import partition_of
+from sqe_chain.tables.addresses import text_of
 from sqe_chain.tables.arrow import OWN, SEQUENCE, type_name
 from sqe_chain.tables.chunk import ChunkInfo
 from sqe_chain.tables.columns import Column
@@ -48,7 +50,7 @@ class Scan:
     rows_replaced: int = 0
 
 
-def open_table(address: str, options: Mapping[str, str] | None = None) -> Table:
+def open_table(address: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Table:
     """Open a table for reading and maintenance. Needs no flow, no store and no running service.
 
     Args:
@@ -56,10 +58,14 @@ def open_table(address: str, options: Mapping[str, str] | None = None) -> Table:
         options: as `ingest` was given: logins and settings of an object store, or of Cassandra.
 
     Raises:
-        ConfigurationError: there is no table that `ingest` has written.
+        ConfigurationError: there is no table that `ingest` has written, or the address is none.
         Unavailable: no answer.
     """
-    found = Table(storage_at(address, options))
+    try:
+        where = text_of(address)
+    except ValueError as error:
+        raise ConfigurationError(f"open_table({address!r}): {error}") from None
+    found = Table(storage_at(where, options))
     found.schema()  # to fail now
     return found
 

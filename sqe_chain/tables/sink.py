@@ -21,10 +21,11 @@ import pyarrow as pa
 
 from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
 from sqe_chain.ports.readers import flow_of
-from sqe_chain.ports.sink import Flush, SinkClaim, SinkState
+from sqe_chain.ports.sink import Flush, Replacement, SinkClaim, SinkState, Staged
 from sqe_chain.tables.arrow import table_schema
 from sqe_chain.tables.chunk import ChunkIndex, ChunkInfo, chunk_id
 from sqe_chain.tables.files import TableFile
+from sqe_chain.tables.overwriting import StagedCount, change_of, staged_files, told_of
 from sqe_chain.tables.schema import TableSchema
 from sqe_chain.tables.storage import Conflict, Head, Snapshot, Storage, StoredFile, Written, word
 
@@ -54,6 +55,14 @@ class TableSink:
     table: str
     version: int = 0
     replaces: bool = False
+
+    def check(self) -> list[str]:
+        """See `Sink`."""
+        return self.storage.check()
+
+    def remarks(self) -> list[str]:
+        """See `Sink`."""
+        return self.storage.remarks()
 
     def look(self, flow: str, stage: str, parts: range) -> SinkState:
         """See `Sink`."""
@@ -100,10 +109,10 @@ class TableSink:
             snapshot = self._opened(flush)
             heads = snapshot.heads(flush.flow, flush.stage, [flush.part])
             head = heads[flush.part]
-            self._check_owner(head, flush)
+            self._check_owner(head, flush, flush.part)
             self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
             if head.number is not None and head.number >= flush.number:
-                self._check_same_plan(head, flush)
+                self._check_same_plan(head, flush, flush.part)
                 return 0, _known(snapshot, head.number)
             self._check_number(snapshot, flush.part, head, flush.known)
             added = self._put(flush, files)
@@ -122,6 +131,88 @@ class TableSink:
                 continue  # look again: this plan is there by now, or a newer run is, or the columns are others
             return sum(file.rows for file in files), _known(snapshot, flush.number)
         raise Unavailable(f"{self.storage}: others commit to it all the time")
+
+    # ------------------------------------------------------------------ overwrites
+
+    def check_replaces(self) -> None:
+        """See `Sink`."""
+        if not self.storage.overwrites:
+            raise ConfigurationError(
+                f"{self.storage}: an overwrite needs one commit for all state partitions, and a table in Cassandra has one for each: readers "
+                "would see old rows of some beside new rows of others. Let the flow write a table of Delta Lake (at=), or load into a "
+                "new version of the table (version=) and let readers change over"
+            )
+
+    def stage(self, flush: Flush, since: int) -> Staged:
+        """See `Sink`. Files are written as for a flush, and no commit names them."""
+        files = [TableFile.unpacked(content) for _, content in flush.rows if content is not None]
+        snapshot = self._opened(flush)
+        head = snapshot.heads(flush.flow, flush.stage, [flush.part])[flush.part]
+        self._check_owner(head, flush, flush.part)
+        self._check_untouched(snapshot, flush.flow, flush.stage, since=_version_of([flush.known]))
+        self._check_number(snapshot, flush.part, head, flush.known)
+        staged = self._put(flush, files)
+        count = StagedCount.of(flush.known, since).with_files(flush.number, len(staged))
+        return Staged(sum(file.rows for file in files), _known(snapshot, head.number, count), told_of(staged))
+
+    def check_staged(self, replacement: Replacement) -> list[str]:
+        """See `Sink`."""
+        return self.storage.absent(staged_files(replacement, self.storage))
+
+    def replace(self, replacement: Replacement) -> bytes:
+        """See `Sink`: one commit removes the old files and adds the staged ones."""
+        flow, stage, known = replacement.flow, replacement.stage, replacement.known
+        for _ in range(_ROUNDS):
+            snapshot = self._opened(replacement)
+            heads = snapshot.heads(flow, stage, sorted(known))
+            for part, head in heads.items():
+                self._check_owner(head, replacement, part)
+            self._check_untouched(snapshot, flow, stage, since=_version_of(known.values()))
+            if self._is_there(heads, replacement):
+                return _known(snapshot, replacement.number)
+            for part, head in heads.items():
+                self._check_number(snapshot, part, head, known[part])
+            staged = staged_files(replacement, self.storage)
+            absent = self.storage.absent(staged)
+            if absent:
+                raise TableInconsistent(
+                    f"{self.storage}: plan {replacement.number} has decided that staged rows replace what is there, and "
+                    f"{len(absent)} of their files are gone or changed, such as {absent[0]}: another program has deleted them (VACUUM with a "
+                    "retention that is shorter than the load has taken?); nothing was replaced: restore them"
+                )
+            moved = Head(
+                replacement.number,
+                word(replacement.plan_id),
+                replacement.epoch,
+                word(replacement.run_id),
+            )
+            try:
+                added, removed = change_of(
+                    self.storage, snapshot, self.schema, staged, whole=replacement.whole
+                )
+                after = dict.fromkeys(heads, moved)
+                what = f"overwrite by plan {replacement.number}"
+                self.storage.overwrite(snapshot, flow, stage, after, added, removed, what=what)
+            except Conflict:
+                continue  # look again: it is done by now, a newer run is there, or a compaction has replaced files
+            return _known(snapshot, replacement.number)
+        raise Unavailable(f"{self.storage}: others commit to it all the time")
+
+    def _is_there(self, heads: Mapping[int, Head], replacement: Replacement) -> bool:
+        """Whether the replacement is done: in all state partitions, for it was one commit."""
+        done = {
+            part
+            for part, head in heads.items()
+            if head.number is not None and head.number >= replacement.number
+        }
+        for part in done:
+            self._check_same_plan(heads[part], replacement, part)
+        if done and len(done) < len(heads):
+            raise TableInconsistent(
+                f"{self.storage}: state partitions {sorted(done)} hold plan {replacement.number}, which has replaced all of them by one "
+                f"commit, and others do not: the table went back in time; {_WAYS_OUT}"
+            )
+        return bool(done)
 
     # ------------------------------------------------------------------ files
 
@@ -182,8 +273,8 @@ class TableSink:
     def _keys(self) -> dict[str, Any]:
         return {"partition_key": list(self.schema.partition_key), "row_key": list(self.schema.row_key)}
 
-    def _opened(self, flush: Flush) -> Snapshot:
-        snapshot: Snapshot | None = self.storage.snapshot()
+    def _opened(self, flush: Flush | Replacement) -> Snapshot:
+        snapshot: Snapshot | None = self.storage.snapshot_again()
         if snapshot is None:
             raise TableInconsistent(
                 f"{self.storage}: the table is gone, while stage {flush.stage!r} of flow {flush.flow!r} writes to it; {_WAYS_OUT}"
@@ -254,23 +345,23 @@ class TableSink:
             raise TableAltered(f"{self.storage}: columns were taken away; {_not_alone(flow, stage)}")
         _checked[at] = snapshot.version
 
-    def _check_owner(self, head: Head, flush: Flush) -> None:
+    def _check_owner(self, head: Head, flush: Flush | Replacement, part: int) -> None:
         epoch = head.epoch
         if epoch > flush.epoch or (epoch == flush.epoch and head.run != word(flush.run_id)):
             raise Superseded(
-                f"{self.storage}, state partition {flush.part}: a run with epoch {epoch} has claimed it, this one has {flush.epoch}"
+                f"{self.storage}, state partition {part}: a run with epoch {epoch} has claimed it, this one has {flush.epoch}"
             )
         if epoch < flush.epoch:
             raise TableInconsistent(
-                f"{self.storage}, state partition {flush.part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
+                f"{self.storage}, state partition {part}: claimed with epoch {flush.epoch} by this run, now {epoch}: the "
                 f"table went back in time; {_WAYS_OUT}"
             )
 
-    def _check_same_plan(self, head: Head, flush: Flush) -> None:
+    def _check_same_plan(self, head: Head, flush: Flush | Replacement, part: int) -> None:
         """Check that a plan that is there already is this one. Of later ones `claim` has checked that they are of this history."""
         if head.number == flush.number and head.plan != word(flush.plan_id):
             raise TableInconsistent(
-                f"{self.storage}, state partition {flush.part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
+                f"{self.storage}, state partition {part}: holds the rows of another plan {flush.number} than {flush.plan_id}: two "
                 f"histories are mixed, the store went back in time; {_WAYS_OUT}"
             )
 
@@ -316,9 +407,10 @@ def _missing(
     return [one for one in file.chunks if not index.has(one.with_id(minimum), minimum, replaces=replaces)]
 
 
-def _known(snapshot: Snapshot, number: int) -> bytes:
+def _known(snapshot: Snapshot, number: int | None, staged: StagedCount | None = None) -> bytes:
     """What the store keeps. The version is the one that was looked at, not the one of the commit: between them another program may have written."""
-    return json.dumps({"plan": number, "table": snapshot.table_id, "version": snapshot.version}).encode()
+    told: dict[str, Any] = {"plan": number, "table": snapshot.table_id, "version": snapshot.version}
+    return json.dumps(told | ({} if staged is None else {"staged": staged.to_json()})).encode()
 
 
 def _version_of(known: Iterable[bytes | None]) -> int | None:

@@ -165,12 +165,25 @@ class Storage(Protocol):
     def for_readers(self) -> bool:
         """Whether several readers of one flow may write into it side by side: heads are then those of a flow and its readers."""
 
+    @property
+    def overwrites(self) -> bool:
+        """Whether one commit can change all state partitions; else `overwrite` is never called."""
+
+    def check(self) -> list[str]:
+        """What is weak about its durability; see `Sink.check`."""
+
+    def remarks(self) -> list[str]:
+        """What is durable enough but worth knowing; see `Sink.remarks`."""
+
     def snapshot(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
         """The newest one; None: there is no table.
 
         Raises:
             TableAltered: a program has made it into something that this library cannot write, or it is damaged.
         """
+
+    def snapshot_again(self) -> Any:  # noqa: ANN401 - a `Snapshot` of its own, or None
+        """The same for who writes flush after flush: it may go on from what this process has read of the table's log before."""
 
     def create(self, schema: Any, name: str, description: str) -> None:  # noqa: ANN401 - an Arrow schema
         """Create the table, if it is not there."""
@@ -231,6 +244,35 @@ class Storage(Protocol):
         Raises:
             Conflict: another compaction has done so since. Nothing was done.
         """
+
+    def overwrite(
+        self,
+        snapshot: Any,  # noqa: ANN401 - its own
+        flow: str,
+        stage: str,
+        after: Mapping[int, Head],
+        added: Sequence[StoredFile],
+        removed: Sequence[StoredFile],
+        *,
+        what: str,
+    ) -> None:
+        """Move the heads of all state partitions, add files and remove others, all in one step. When it returns it stays.
+
+        Args:
+            snapshot: on which it was decided.
+            flow: of the heads.
+            stage: of the heads.
+            after: what the heads become.
+            added: files that were `put`.
+            removed: files of the snapshot.
+            what: what is done, for the table's history.
+
+        Raises:
+            Conflict: one of the heads was moved since, or files were replaced by a compaction. Nothing was done.
+        """
+
+    def absent(self, files: Sequence[StoredFile]) -> list[str]:
+        """Paths of those of these files that are not there as they were `put`."""
 
     def read(self, snapshot: Any, files: Sequence[StoredFile], wanted: Wanted) -> Pieces:  # noqa: ANN401 - its own snapshot
         """Rows of files of a snapshot.

@@ -9,8 +9,12 @@ from typing import Any, Final
 from sqe_chain.ports import Sink
 from sqe_chain.testing.faults import FaultScript
 
-_READS: Final = frozenset({"snapshot", "written", "definition", "heads", "sets", "index_of"})
-_WRITES: Final = frozenset({"create", "add_columns", "put", "commit", "replace", "define", "compare_and_set"})
+_READS: Final = frozenset(
+    {"snapshot", "snapshot_again", "written", "absent", "definition", "heads", "sets", "index_of"}
+)
+_WRITES: Final = frozenset(
+    {"create", "add_columns", "put", "commit", "replace", "overwrite", "define", "compare_and_set"}
+)
 
 
 class FaultyStorage:

@@ -113,6 +113,8 @@ class Rehearsal(Arming):
         self.script = FaultScript()
         self.clock = SteppingClock() if now_ms is None else SteppingClock(now_ms=now_ms)
         self.service: Aggregation | Republisher | None = None
+        if not self.log.has_clock:
+            self.log.set_clock(lambda: self.clock.now)
         self.crashes = 0
         self.ended = 0
         self._runs = itertools.count()
@@ -279,6 +281,30 @@ class Rehearsal(Arming):
                 service = self.service or self.start()
                 if isinstance(service, Aggregation):
                     service.close_windows()
+            except Crash:
+                self.crashes += 1
+                self.service = None
+            except (Superseded, Unavailable):
+                self.ended += 1
+                self.service = None
+                self.clock.waits = 0
+            else:
+                return
+
+    def complete_overwrite(self) -> None:
+        """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
+
+        Its settings say ``overwrite="table"`` or ``"partitions"``.
+
+        Raises:
+            ChainError: the service stopped for an error that a restart does not fix.
+        """
+        while True:  # bounded by the faults that were injected
+            self.run_until_caught_up()
+            try:
+                service = self.service or self.start()
+                if isinstance(service, Aggregation):
+                    service.complete_overwrite()
             except Crash:
                 self.crashes += 1
                 self.service = None

@@ -15,6 +15,9 @@ from sqe_chain.wal.publisher import Publisher
 
 _LOGGER: Final = logging.getLogger("sqe_chain.wal")
 _SAVE_EVERY_S: Final = 1.0
+_GATHER_S: Final = 0.005
+_LARGE: Final = 1_000
+"""Records in a batch, after which the next one begins at once."""
 _FIRST_RETRY_S, _LAST_RETRY_S = 0.1, 5.0
 
 
@@ -32,7 +35,9 @@ class Background:
     def __init__(self, log: WriteAheadLog, publisher: Publisher) -> None:
         self._log, self._publisher = log, publisher
         self._on_freed: Callable[[], None] = _nothing
-        self._changed = Condition(Lock())
+        self._lock = Lock()
+        self._changed = Condition(self._lock)
+        self._idle = False
         self._stopping = False
         self._durable = True
         self._saved_s = time.monotonic()
@@ -52,10 +57,12 @@ class Background:
 
     def durable(self) -> None:
         """There may be something to publish."""
-        with self._changed:
+        with self._lock:
             self._durable = True
             self._ages.appended(self._log.end, time.monotonic())
-            self._changed.notify_all()
+            if self._idle:
+                self._idle = False
+                self._changed.notify_all()
 
     def oldest_s(self) -> float:
         """How long the oldest record that waits for Kafka has waited, in seconds: since it was appended, or the log was opened."""
@@ -100,6 +107,8 @@ class Background:
                     self._changed.notify_all()
             else:
                 self._wait(_SAVE_EVERY_S if self._log.unsaved else None, for_error=False)
+            if published < _LARGE:
+                self._gather()
         self._publisher.close()
 
     def _keep(self) -> None:
@@ -112,6 +121,12 @@ class Background:
             self._saved_s = now_s
             self._log.save()
 
+    def _gather(self) -> None:
+        """Let a few more records come: each batch costs a round trip, and time that those who append do not have."""
+        with self._lock:
+            if not self._stopping:
+                self._changed.wait(_GATHER_S)
+
     def _wait(self, seconds: float | None, *, for_error: bool) -> None:
         with self._changed:
             deadline = None if seconds is None else time.monotonic() + seconds
@@ -119,6 +134,7 @@ class Background:
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return
+                self._idle = not for_error
                 self._changed.wait(left)
 
     def _failed(self, error: Exception) -> None:

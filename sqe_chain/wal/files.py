@@ -45,8 +45,16 @@ class Files(Protocol):
     def create(self, name: str) -> None:
         """Make a new, empty file; an error if it is there."""
 
-    def append(self, name: str, data: bytes) -> None:
-        """Write at the end of a file. When it raises, a part may have been written."""
+    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
+        """Write into a file, which grows if it has to. When it raises, a part may have been written.
+
+        Args:
+            name: of the file.
+            at: where; at most its size.
+            data: what.
+            zeros: so many zero bytes after that, if the disk has room for them: what is written into them later is synced in half the
+                time, because the file need not grow.
+        """
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
         """Write over existing bytes of a file; it needs no new space on the disk."""
@@ -135,11 +143,18 @@ class LocalFiles:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._open[name] = os.open(self._directory / name, flags, 0o644)
 
-    def append(self, name: str, data: bytes) -> None:
-        """See `Files.append`."""
+    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
+        """See `Files.write`."""
         descriptor = self._descriptor(name)
-        end = os.lseek(descriptor, 0, os.SEEK_END)
-        self._write(descriptor, end, data)
+        if not zeros:
+            self._write(descriptor, at, data)
+            return
+        try:
+            written = os.pwritev(descriptor, (data, bytes(zeros)), at)
+        except OSError:  # no room for the zeros, perhaps
+            written = 0
+        if written < len(data):
+            self._write(descriptor, at + written, memoryview(data)[written:])
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
         """See `Files.overwrite`."""
@@ -189,7 +204,7 @@ class LocalFiles:
             os.close(descriptor)
 
     @staticmethod
-    def _write(descriptor: int, at: int, data: bytes) -> None:
+    def _write(descriptor: int, at: int, data: bytes | memoryview) -> None:
         written = os.pwrite(descriptor, data, at)
         while written < len(data):  # a signal, or a disk that is nearly full: then the next call says so
             written += os.pwrite(descriptor, memoryview(data)[written:], at + written)

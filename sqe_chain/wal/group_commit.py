@@ -3,6 +3,10 @@
 Nobody waits for others to come: whoever appends first writes at once, and what comes while the disk syncs is the next group.
 So groups are as large as the load makes them. One thread at a time writes: a caller that has to wait anyway does it itself if
 nobody does, which saves waking another thread; everything else is written by a thread of its own.
+
+In the main thread a signal may raise an exception after any call, while others wait for the group that it is writing. So a group stays
+the first one until it has ended; it is marked before it is written; and whoever finds a marked one ends it, by what the log says:
+appended, or not. Locks are taken by `with`, between which and its body no exception can come; not so with a `Condition`.
 """
 
 from __future__ import annotations
@@ -14,16 +18,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
-from threading import Condition, Lock, Thread, current_thread, main_thread
+from threading import Condition, Lock, Thread, get_ident, main_thread
 from typing import Final
 
 from sqe_chain.errors import LogClosed, LogFull, LogLocked, LogUnwritable, RecordTooLarge, WriteAheadLogError
 from sqe_chain.wal.group import Group, Pending, Receipt, WaitingFuture, wake
 from sqe_chain.wal.log import WriteAheadLog
-from sqe_chain.wal.record import Record
+from sqe_chain.wal.record import Frames, Record
 from sqe_chain.wal.segment import GROUP_OVERHEAD
 from sqe_chain.wal.tail import Appended
 
+_MAIN: Final = main_thread().ident
 _WAITING_GROUPS: Final = 4
 """Groups that may wait for the disk, in memory."""
 
@@ -42,8 +47,9 @@ class GroupCommit:
         self._process = os.getpid()
         self._numbers = count(log.end)
         self._writing = Lock()  # held while a group is written
-        lock = Lock()  # guards everything below
-        self._changed, self._room = Condition(lock), Condition(lock)
+        self._lock = Lock()  # guards everything below
+        self._changed, self._room = Condition(self._lock), Condition(self._lock)
+        self._idle = False
         self._groups: deque[Group] = deque()
         self._pending_bytes = 0
         self._waiting = 0
@@ -62,15 +68,31 @@ class GroupCommit:
             RecordTooLarge, LogFull, LogClosed, LogLocked: see `submit`.
         """
         group, first = self._put(self._framed(records), timeout_s)
-        # Not in the main thread: a signal may raise an exception there at any moment, and others wait for the group.
-        if current_thread() is not main_thread() and self._writing.acquire(blocking=False):
+        try:
+            self._write_or_leave(group)
+        finally:
+            self._go_on()
+        if not group.ended:
+            self.wait(group)
+        return group.receipts(first, first + len(records))
+
+    def _write_or_leave(self, group: Group) -> None:
+        """Write what comes up to a group, unless another thread is writing: then the group is left to it, and to those after it."""
+        if get_ident() == _MAIN:
+            if not self._writing.locked():
+                with self._writing:
+                    self._write(until=group)
+        elif self._writing.acquire(blocking=False):
             try:
                 self._write(until=group)
             finally:
                 self._writing.release()
-        self._go_on()
-        group.ended.wait()
-        return group.receipts(first, first + len(records))
+
+    def wait(self, group: Group) -> None:
+        """Return when a group has ended."""
+        with self._lock:
+            event = group.event()
+        event.wait()
 
     def submit(self, record: Record, timeout_s: float) -> Pending:
         """Hand over a record; wait for room if there is none.
@@ -86,24 +108,21 @@ class GroupCommit:
 
     async def append_async(self, records: Sequence[Record], timeout_s: float) -> list[Receipt]:
         """`append` in asyncio."""
-        framed = self._framed(records)
-        size = sum(len(frame) for frame, _ in framed)
-        group, first = await self._put_async(framed, size, timeout_s)
-        if not group.ended.is_set():
+        group, first = await self._put_async(self._framed(records), timeout_s)
+        if not group.ended:
             await self.ended(group)
-        return group.receipts(first, first + len(framed))
+        return group.receipts(first, first + len(records))
 
-    async def _put_async(
-        self, framed: list[tuple[bytes, int]], size: int, timeout_s: float
-    ) -> tuple[Group, int]:
+    async def _put_async(self, framed: Frames, timeout_s: float) -> tuple[Group, int]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         while True:
-            with self._changed:  # held for microseconds
-                full = self._refusal(len(framed), size)
+            with self._lock:  # held for microseconds
+                full = self._refusal(framed)
                 if full is None:
-                    self._changed.notify()
-                    return self._add(framed, size)
+                    if self._idle:
+                        self._changed.notify()
+                    return self._add(framed)
                 left = deadline - loop.time()
                 if left <= 0:
                     raise full
@@ -115,14 +134,14 @@ class GroupCommit:
     async def ended(self, group: Group) -> None:
         """Wait in asyncio until a group is durable, or refused."""
         loop = asyncio.get_running_loop()
-        with self._changed:
-            if group.ended.is_set():
+        with self._lock:
+            if group.ended:
                 return
             future: asyncio.Future[None] = loop.create_future()
             group.futures.append((loop, future))
         await future
 
-    def _framed(self, records: Sequence[Record]) -> list[tuple[bytes, int]]:
+    def _framed(self, records: Sequence[Record]) -> Frames:
         """Frames and partitions: made by the caller, while others are written."""
         if os.getpid() != self._process:
             raise LogLocked(
@@ -131,15 +150,14 @@ class GroupCommit:
             )
         return self._log.framed(records, self._numbers)
 
-    def _put(self, framed: list[tuple[bytes, int]], timeout_s: float) -> tuple[Group, int]:
-        size = sum(len(frame) for frame, _ in framed)
-        with self._changed:
-            full = self._refusal(len(framed), size)
+    def _put(self, framed: Frames, timeout_s: float) -> tuple[Group, int]:
+        with self._lock:
+            full = self._refusal(framed)
             if full is not None:
-                self._wait_for_room(full, len(framed), size, timeout_s)
-            return self._add(framed, size)
+                self._wait_for_room(full, framed, timeout_s)
+            return self._add(framed)
 
-    def _wait_for_room(self, full: LogFull | None, records: int, size: int, timeout_s: float) -> None:
+    def _wait_for_room(self, full: LogFull | None, framed: Frames, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         while full is not None:
             left = deadline - time.monotonic()
@@ -148,10 +166,11 @@ class GroupCommit:
             self._waiting += 1
             self._room.wait(left)
             self._waiting -= 1
-            full = self._refusal(records, size)
+            full = self._refusal(framed)
 
-    def _refusal(self, records: int, size: int) -> LogFull | None:
+    def _refusal(self, framed: Frames) -> LogFull | None:
         """Why records cannot be taken now; None: they can."""
+        records, size = len(framed.partitions), framed.size
         if self._closing:
             raise LogClosed(f"The write-ahead log in {self._log.files.where} is closed.")
         if records > 1 and (records > self._most_records or size > self._most_bytes):
@@ -161,7 +180,7 @@ class GroupCommit:
             ).at(self._log.topic)
         if self._pending_bytes + size + GROUP_OVERHEAD > self._log.room():
             return self._log.full()
-        if len(self._groups) >= _WAITING_GROUPS and not self._fits(self._groups[-1], records, size):
+        if len(self._groups) > _WAITING_GROUPS and not self._fits(self._groups[-1], records, size):
             return LogFull(
                 f"The disk of the write-ahead log in {self._log.files.where} does not keep up: {self._pending_bytes:,} bytes wait "
                 "for it. Try again later"
@@ -169,18 +188,19 @@ class GroupCommit:
         return None
 
     def _fits(self, group: Group, records: int, size: int) -> bool:
-        return len(group.records) + records <= self._most_records and group.size + size <= self._most_bytes
+        fits = group.count + records <= self._most_records and group.size + size <= self._most_bytes
+        return fits and not group.begun
 
-    def _add(self, framed: list[tuple[bytes, int]], size: int) -> tuple[Group, int]:
+    def _add(self, framed: Frames) -> tuple[Group, int]:
         group = self._groups[-1] if self._groups else None
-        if group is None or not self._fits(group, len(framed), size):
+        new = group is None or not self._fits(group, len(framed.partitions), framed.size)
+        if group is None or new:
             group = Group()
+        size = framed.size + GROUP_OVERHEAD
+        first = group.add(framed, size)
+        if new:
             self._groups.append(group)
-        first = len(group.records)
-        group.records += framed
-        group.size += size
-        group.reserved += size + GROUP_OVERHEAD
-        self._pending_bytes += size + GROUP_OVERHEAD
+        self._pending_bytes += size
         return group, first
 
     # Writing.
@@ -192,54 +212,72 @@ class GroupCommit:
         added before.
         """
         if self._groups:
-            with self._changed:
-                self._changed.notify()
+            with self._lock:
+                if self._idle:
+                    self._changed.notify()
 
     def _run(self) -> None:
         while True:
-            with self._changed:
+            with self._lock:
                 while not self._groups:
                     if self._closing:
                         return
+                    self._idle = True
                     self._changed.wait()
+                    self._idle = False
             with self._writing:
                 self._write(until=None)
 
     def _write(self, until: Group | None) -> None:
         """Write groups in their order, until one has ended; None: one group. `_writing` is held."""
-        while until is None or not until.ended.is_set():
-            with self._changed:
+        while until is None or not until.ended:
+            with self._lock:
                 if not self._groups:
                     return
-                group = self._groups.popleft()
-            try:
-                frames, partitions = zip(*group.records, strict=True)
-                found = self._log.append_frames(frames, partitions)
-            except WriteAheadLogError as error:
-                self._end(group, error)
-            except Exception as error:  # noqa: BLE001 - a bug: whoever waits must not wait for ever
-                self._end(
-                    group,
-                    LogUnwritable(f"Writing the write-ahead log failed: {type(error).__name__}: {error}"),
-                )
-            else:
-                self._end(group, found)
+                group, before = self._groups[0], self._log.appended
+                interrupted = group.begun
+                if not interrupted:
+                    group.before, group.begun = before, True
+            found = self._found(group) if interrupted else self._append(group)
+            self._end(group, found)
+            if isinstance(found, Appended):
                 self._on_durable()
             if until is None:
                 return
 
+    def _append(self, group: Group) -> Appended | WriteAheadLogError:
+        try:
+            return self._log.append_frames(*group.frames())
+        except WriteAheadLogError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - a bug: whoever waits must not wait for ever
+            return LogUnwritable(f"Writing the write-ahead log failed: {type(error).__name__}: {error}")
+
+    def _found(self, group: Group) -> Appended | WriteAheadLogError:
+        """What became of a group whose writer was interrupted: it is the last one in the log, or not there."""
+        last = self._log.appended
+        if last is not None and last is not group.before:
+            return last
+        return LogUnwritable(
+            f"Writing the write-ahead log in {self._log.files.where} was interrupted by an exception of a signal's handler, in the main "
+            "thread. Try again"
+        )
+
     def _end(self, group: Group, found: Appended | WriteAheadLogError) -> None:
-        with self._changed:
+        with self._lock:
             group.end(found)
-            self._pending_bytes -= group.reserved
-            futures, group.futures = group.futures, []
-            futures += self._take_room_futures()
-        if futures:
-            wake(futures)
+            if group.futures or self._room_futures:
+                wake(group.futures + self._room_futures)
+            if self._waiting:
+                self._room.notify_all()
+            self._pending_bytes -= group.reserved  # once: no calls in these two lines
+            group.reserved, group.futures, self._room_futures = 0, [], []
+            if self._groups and self._groups[0] is group:
+                self._groups.popleft()
 
     def room_freed(self) -> None:
         """Something was deleted: whoever waits for room may look again."""
-        with self._changed:
+        with self._lock:
             futures = self._take_room_futures()
         wake(futures)
 
@@ -251,7 +289,7 @@ class GroupCommit:
 
     def close(self) -> None:
         """Take no more records, and return when all that were handed over are written."""
-        with self._changed:
+        with self._lock:
             self._closing = True
             self._changed.notify()
             self._room.notify_all()

@@ -45,7 +45,7 @@ def write_whole(files: Files, name: str, content: bytes) -> None:
     if temporary in files.names():  # of an attempt that failed
         files.remove(temporary)
     files.create(temporary)
-    files.append(temporary, content)
+    files.write(temporary, 0, content)
     files.sync(temporary)
     files.rename(temporary, name)
     files.sync_directory()

@@ -35,7 +35,7 @@ from sqe_chain.wal.identity import ID_LENGTH, Identity
 from sqe_chain.wal.limits import MIB, Limits
 from sqe_chain.wal.position import write_position
 from sqe_chain.wal.reader import Reader
-from sqe_chain.wal.record import Entry, Record, encode
+from sqe_chain.wal.record import Entry, Frames, Record, encode, encode_all
 from sqe_chain.wal.recovery import recover
 from sqe_chain.wal.segment import Segment
 from sqe_chain.wal.tail import Appended, Tail
@@ -177,11 +177,11 @@ class WriteAheadLog:
         """
         frame = encode(record, partition)
         if len(frame) > self.limits.max_record_bytes:
-            raise self._too_large(frame)
+            raise self._too_large(len(frame))
         return frame
 
-    def framed(self, records: Sequence[Record], numbers: Iterator[int]) -> list[tuple[bytes, int]]:
-        """Frame and partition of each record.
+    def framed(self, records: Sequence[Record], numbers: Iterator[int]) -> Frames:
+        """Frames and partitions of records.
 
         Args:
             records: the records.
@@ -190,20 +190,14 @@ class WriteAheadLog:
         Raises:
             RecordTooLarge: as `frame`.
         """
-        most, partitioner = self.limits.max_record_bytes, self._partitioner
-        framed = list[tuple[bytes, int]]()
-        for record in records:
-            key = record.key
-            partition = next(numbers) % self.partitions if key is None else partitioner(key)
-            frame = encode(record, partition)
-            if len(frame) > most:
-                raise self._too_large(frame)
-            framed.append((frame, partition))
-        return framed
+        found, largest = encode_all(records, self.partitions, self._partitioner, numbers)
+        if largest > self.limits.max_record_bytes:
+            raise self._too_large(largest)
+        return found
 
-    def _too_large(self, frame: bytes) -> RecordTooLarge:
+    def _too_large(self, size: int) -> RecordTooLarge:
         return RecordTooLarge(
-            f"A record for {self.topic} takes {len(frame):,} bytes, the write-ahead log in {self.files.where} accepts "
+            f"A record for {self.topic} takes {size:,} bytes, the write-ahead log in {self.files.where} accepts "
             f"{self.limits.max_record_bytes:,}: send less at once, or raise max_record_bytes here and max.message.bytes of the topic"
         ).at(self.topic)
 
@@ -211,8 +205,8 @@ class WriteAheadLog:
         """Append a group of records with one write and one sync: all of them, or none.
 
         Args:
-            frames: from `frame`, at least one.
-            partitions: of each.
+            frames: from `frame`, at least one; in any number of pieces.
+            partitions: of each record.
 
         Raises:
             LogFull: there is no room.
@@ -223,6 +217,11 @@ class WriteAheadLog:
         if self._closed:
             raise LogClosed(f"The write-ahead log in {self.files.where} is closed.")
         return self._tail.append(frames, partitions)
+
+    @property
+    def appended(self) -> Appended | None:
+        """What was appended last, since the log was opened; None: nothing."""
+        return self._tail.appended
 
     def room(self) -> int:
         """Bytes of frames that can be appended as one group, at least, before the log is full."""
@@ -327,6 +326,7 @@ class WriteAheadLog:
             return
         self._closed = True
         try:
+            self._tail.close()
             self.save()
         finally:
             self.files.unlock()

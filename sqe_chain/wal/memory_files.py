@@ -49,10 +49,10 @@ class MemoryFiles:
 
     >>> files = MemoryFiles()
     >>> files.create("a")
-    >>> files.append("a", b"one")
+    >>> files.write("a", 0, b"one")
     >>> files.sync("a"), files.sync_directory()
     (None, None)
-    >>> files.append("a", b"two")
+    >>> files.write("a", 3, b"two")
     >>> files.killed().contents(), files.power_lost().contents()
     ({'a': b'onetwo'}, {'a': b'one'})
     """
@@ -128,10 +128,9 @@ class MemoryFiles:
         self._files[name] = _File()
         self._moves.append(dict(self._files))
 
-    def append(self, name: str, data: bytes) -> None:
-        """See `Files.append`."""
-        file = self._file(name)
-        file.write(len(file.content), data)
+    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
+        """See `Files.write`."""
+        self._file(name).write(at, data + bytes(zeros))
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
         """See `Files.overwrite`."""

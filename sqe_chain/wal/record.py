@@ -14,10 +14,11 @@ that.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the name of an exception class
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from zlib import crc32
 
 from sqe_chain.errors import RecordTooLarge
@@ -54,6 +55,20 @@ class Record:
     timestamp_ms: int = 0
 
 
+class Frames(NamedTuple):
+    """The frames of records that are appended together.
+
+    Attributes:
+        pieces: their bytes, one after the other, in any number of pieces.
+        partitions: of each record.
+        size: bytes of all.
+    """
+
+    pieces: list[bytes]
+    partitions: list[int]
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A record in the log.
@@ -84,22 +99,6 @@ def encode(record: Record, partition: int) -> bytes:
         RecordTooLarge: too many headers, a name too long, or more than 2 GiB.
         ValueError: the time does not fit into 64 bits.
     """
-    key, value = record.key, record.value
-    if key is None or value is None or record.headers:
-        return _encode_any(record, partition)
-    key_size, value_size = len(key), len(value)
-    size = _FIXED_SIZE + key_size + value_size
-    try:
-        head = _pack_fixed(size, partition, record.timestamp_ms, key_size, value_size, 0) + key
-    except StructError:
-        return _encode_any(record, partition)  # says what is wrong
-    if size >> 31:
-        return _encode_any(record, partition)
-    return b"".join((head, value, _pack_crc(crc32(value, crc32(head)))))
-
-
-def _encode_any(record: Record, partition: int) -> bytes:
-    """See `encode`; that is the same for most records, in less time."""
     key, value, headers = record.key, record.value, record.headers
     packed = _packed(headers) if headers else b""
     key_size = -1 if key is None else len(key)
@@ -110,21 +109,83 @@ def _encode_any(record: Record, partition: int) -> bytes:
     if value:
         size += value_size
     if size >> 31:
-        raise RecordTooLarge(f"a record of {size:,} bytes; a frame has less than 2 GiB")
+        raise _too_long(size)
     count = len(headers) if headers else 0
     try:
         fixed = _pack_fixed(size, partition, record.timestamp_ms, key_size, value_size, count)
     except StructError as error:
-        raise ValueError(f"timestamp_ms={record.timestamp_ms} does not fit into 64 bits") from error
+        raise _no_time(record) from error
     content = b"".join((fixed, key or b"", value or b"", packed))
     return content + _pack_crc(crc32(content))
+
+
+def encode_all(
+    records: Sequence[Record], partitions: int, partition_of: Callable[[bytes], int], numbers: Iterator[int]
+) -> tuple[Frames, int]:
+    """The frames of several records, and the size of the largest one. One loop without calls: it is most of what large groups cost.
+
+    Args:
+        records: the records.
+        partitions: over how many they are spread.
+        partition_of: the partition of a key.
+        numbers: spread records without a key.
+
+    Raises:
+        RecordTooLarge, ValueError: as `encode`.
+    """
+    pieces, chosen = list[bytes](), list[int]()
+    total = largest = 0
+    fixed, overhead, pack, checksum, pack_checksum = (
+        _FIXED_SIZE,
+        FRAME_OVERHEAD,
+        _pack_fixed,
+        crc32,
+        _pack_crc,
+    )
+    for record in records:
+        key, value = record.key, record.value
+        partition = next(numbers) % partitions if key is None else partition_of(key)
+        chosen.append(partition)
+        if (
+            key is None or type(value) is not bytes or record.headers
+        ):  # what can be changed is copied, not referred to
+            frame = encode(record, partition)
+            pieces.append(frame)
+            size = len(frame)
+        else:
+            key_size, value_size = len(key), len(value)
+            size = overhead + key_size + value_size
+            if size >> 31:
+                raise _too_long(size)
+            try:
+                head = (
+                    pack(
+                        fixed + key_size + value_size, partition, record.timestamp_ms, key_size, value_size, 0
+                    )
+                    + key
+                )
+            except StructError as error:
+                raise _no_time(record) from error
+            pieces += (head, value, pack_checksum(checksum(value, checksum(head))))
+        total += size
+        if size > largest:  # noqa: PLR1730 - max() takes five times as long
+            largest = size
+    return Frames(pieces, chosen, total), largest
+
+
+def _too_long(size: int) -> RecordTooLarge:
+    return RecordTooLarge(f"a record of {size:,} bytes; a frame has less than 2 GiB")
+
+
+def _no_time(record: Record) -> ValueError:
+    return ValueError(f"timestamp_ms={record.timestamp_ms} does not fit into 64 bits")
 
 
 def decode(frames: bytes, at: int) -> tuple[int, Record, int] | None:
     """The frame that begins at a byte: partition, record, and where the next frame begins.
 
     Returns:
-        None: the checksum does not match, or the frame does not end within these bytes.
+        None: the checksum does not match, the frame does not end within these bytes, or its fields do not fill it.
     """
     if len(frames) - at < FRAME_OVERHEAD:
         return None
@@ -143,7 +204,12 @@ def decode(frames: bytes, at: int) -> tuple[int, Record, int] | None:
         value = frames[at : at + value_size]
         at += value_size
     if count:
-        headers = _unpacked(frames, at, count)
+        try:
+            headers, at = _unpacked(frames, at, count)
+        except (StructError, UnicodeDecodeError):
+            return None
+    if at != end:
+        return None
     return partition, Record(value, key, headers, timestamp_ms), end + _CRC.size
 
 
@@ -165,7 +231,7 @@ def _packed(headers: Headers) -> bytes:
     return b"".join(parts)
 
 
-def _unpacked(frames: bytes, at: int, count: int) -> Headers:
+def _unpacked(frames: bytes, at: int, count: int) -> tuple[Headers, int]:
     headers: Headers = []
     for _ in range(count):
         name_size, content_size = _HEADER.unpack_from(frames, at)
@@ -175,4 +241,4 @@ def _unpacked(frames: bytes, at: int, count: int) -> Headers:
         content = None if content_size < 0 else frames[at : at + content_size]
         at += max(content_size, 0)
         headers.append((name, content))
-    return headers
+    return headers, at

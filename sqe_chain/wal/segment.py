@@ -131,14 +131,15 @@ WAYS_OUT: Final = (
 """The end of texts about damage."""
 
 
-def group(frames: Sequence[bytes], first: int) -> bytes:
+def group(frames: Sequence[bytes], count: int, first: int) -> bytes:
     """The bytes of a group.
 
     Args:
-        frames: of its records, at least one.
+        frames: of its records, in any number of pieces.
+        count: how many records they are, at least one.
         first: offset of the first one.
     """
-    head = _GROUP.pack(_GROUP_BEGIN, sum(map(len, frames)), len(frames), first)
+    head = _GROUP.pack(_GROUP_BEGIN, sum(map(len, frames)), count, first)
     return b"".join((head, _CRC.pack(crc32(head)), *frames, _GROUP_END))
 
 

@@ -382,6 +382,13 @@ def test_a_time_that_is_not_accepted_becomes_the_time_of_sending(
     assert second.timestamp()[1] == now - 5_000
 
 
+@pytest.mark.parametrize("timestamp_ms", [0, -1])
+def test_a_record_without_a_time_gets_the_time_of_sending(log: Log, topic: str, timestamp_ms: int) -> None:
+    publish(log, [(topic, 0, b"k", b"v", None, timestamp_ms)])
+    (record,) = read(log, wanted(log, topic, 0, 1))
+    assert abs(record.timestamp()[1] - time.time() * 1_000) < HOUR / 2
+
+
 def test_where_the_broker_sets_the_time_every_time_is_accepted(log: Log, topic: str) -> None:
     if isinstance(log, MemoryLog):
         log.configure(topic, append_time=True, after_max_ms=HOUR)

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sqe_chain.errors import Superseded, TableAltered, TableInconsistent, Unavailable
-from sqe_chain.ports import SinkState
+from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
+from sqe_chain.ports import Replacement, SinkState
 from sqe_chain.protocol.interfaces import When
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.tables import compacting
@@ -53,6 +53,15 @@ def some(random: Random, count: int = 12, first: int = 0) -> list[Row]:
         Row(f"r{random.randrange(5)}", random.randrange(first, first + 20), random.random())
         for _ in range(count)
     ]
+
+
+def test_what_is_weak_is_told(make: Make) -> None:
+    """The servers of tests are durable; memory is not."""
+    place = make()
+    weak = place.check()
+    assert WrittenTable(place).sink.check() == weak
+    assert [one.startswith(place.address) for one in weak] == [True] * place.address.startswith("memory://")
+    assert WrittenTable(place).sink.remarks() == place.remarks() == []
 
 
 def test_a_flush_is_added_once_and_found_again(written: WrittenTable) -> None:
@@ -225,15 +234,15 @@ def test_of_two_compactions_at_once_one_begins_again(
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do it once, after a compaction has written its first files and before it commits them."""
-    put = compacting._put
+    put = compacting.put_merged
 
     def put_then_act(*arguments: Any) -> Any:
         found = put(*arguments)
-        monkeypatch.setattr(compacting, "_put", put)
+        monkeypatch.setattr(compacting, "put_merged", put)
         act()
         return found
 
-    monkeypatch.setattr(compacting, "_put", put_then_act)
+    monkeypatch.setattr(compacting, "put_merged", put_then_act)
 
 
 def test_a_flush_during_a_compaction_is_kept(written: WrittenTable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,3 +344,57 @@ def test_no_answer_is_unavailable(cassandra_url: str) -> None:
     with pytest.raises(Unavailable):
         storage.snapshot()
     CassandraClient.forget(storage.rows.settings)  # type: ignore[attr-defined]
+
+
+def staged(written: WrittenTable, rows: list[Row], number: int, since: int) -> Replacement:
+    """The rows of a plan that are staged for an overwrite, as the store knows them."""
+    known: dict[int, bytes | None] = {part: written.known.get(part) for part in range(2)}
+    told: dict[int, list[bytes]] = {part: [] for part in range(2)}
+    for one in written.flushes(rows, number):
+        found = written.sink.stage(one, since)
+        known[one.part] = found.known
+        told[one.part].append(found.told)
+    return Replacement("f", "t", 1, claim_of(1).run_id, number + 1, "e" * 32, since, True, known, told)  # noqa: FBT003 - whole
+
+
+def by_keys(rows: list[Row]) -> dict[tuple[str, int], float]:
+    return {(row.robot, row.at): row.bar for row in rows}
+
+
+def test_an_overwrite_replaces_all_state_partitions_at_once_and_only_once(written: WrittenTable) -> None:
+    old = [Row(f"r{number}", 1, 1.0) for number in range(6)]
+    written.flush(*old)
+    if not written.storage.overwrites:
+        with pytest.raises(ConfigurationError, match="one commit for all state partitions"):
+            written.sink.check_replaces()
+        return
+    written.sink.check_replaces()
+    new = [Row(f"r{number}", 2, 2.0) for number in range(3)]
+    replacement = staged(written, new, 8, 7)
+    assert written.rows() == by_keys(old)
+    assert written.sink.check_staged(replacement) == []
+    before = written.storage.snapshot()
+    written.sink.replace(replacement)
+    assert written.rows() == by_keys(new)
+    after = written.storage.snapshot()
+    assert after.version == before.version + 1
+    assert {head.number for head in after.heads("f", "t", range(2)).values()} == {9}
+    written.sink.replace(replacement)
+    assert written.storage.snapshot().version == after.version
+
+
+def test_an_overwrite_of_an_older_run_or_of_what_is_not_all_there_replaces_nothing(
+    written: WrittenTable,
+) -> None:
+    old = [Row("r1", 1, 1.0)]
+    written.flush(*old)
+    if not written.storage.overwrites:
+        return
+    replacement = staged(written, [Row("r2", 2, 2.0)], 8, 7)
+    lost = replace(replacement, staged={part: [] for part in range(2)})
+    with pytest.raises(TableInconsistent, match="lost what it had acknowledged"):
+        written.sink.replace(lost)
+    WrittenTable(written.storage).claim(2, known=written.known)
+    with pytest.raises(Superseded):
+        written.sink.replace(replacement)
+    assert written.rows() == by_keys(old)

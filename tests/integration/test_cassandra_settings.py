@@ -22,6 +22,7 @@ from sqe_chain.stores import open_store
 from sqe_chain.stores.cassandra import CassandraStore, durability, schema
 from sqe_chain.stores.cassandra.client import CassandraClient
 from sqe_chain.testing import Rehearsal
+from tests.support.table_flows import table_flow
 from tests.support.waiting import PATIENCE_S
 from tests.support.word_flows import words_by_letter
 
@@ -370,3 +371,45 @@ def client_of(server: CassandraServer, keyspace: str) -> CassandraClient:
     """A client whose keyspace may lack our tables."""
     url = address(server, "cassandra:cassandra@").replace("/sqe_chain", f"/{keyspace}")
     return CassandraClient.of_this_process(opened(url).settings)
+
+
+# --- durability of tables --------------------------------------------------------------------------------
+
+
+def into(server: CassandraServer, keyspace: str, settings: str = "") -> Rehearsal:
+    """A flow whose table is in a keyspace of its own; its store is elsewhere, and durable."""
+    client_of(server, keyspace).change_schema(
+        f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = "
+        f"{{'class': 'NetworkTopologyStrategy', 'datacenter1': 1}}{settings}"
+    )
+    place = address(server, "cassandra:cassandra@").replace("/sqe_chain", f"/{keyspace}")
+    opened(place).make_schema({})
+    return Rehearsal(table_flow(place), store=open_store(f"sqlite://{server.data_dir}/{keyspace}.db"))
+
+
+def test_a_table_is_refused_where_a_store_would_be(guarded: CassandraServer) -> None:
+    periodic = into(guarded, "table_periodic")
+    with pytest.raises(
+        WeakDurability,
+        match=r"table of stage 'readings'.*commitlog_sync is periodic and rows have one replica",
+    ):
+        periodic.start(Settings())
+    light = into(guarded, "table_light", " AND durable_writes = false")
+    with pytest.raises(
+        WeakDurability, match=r"table of stage 'readings'.*durable_writes = false.*acknowledged rows"
+    ):
+        light.start(Settings())
+
+
+def test_a_table_with_weak_settings_starts_where_that_is_accepted(guarded: CassandraServer) -> None:
+    accepted = into(guarded, "table_accepted")
+    accepted.start(Settings(allow_weak_durability=True))
+    assert "weak durability accepted" in str(accepted.events("notice"))
+    assert "rows have one replica" in str(accepted.events("notice"))
+
+
+def test_a_keyspace_without_tables_is_named_at_the_start(guarded: CassandraServer) -> None:
+    place = address(guarded, "cassandra:cassandra@").replace("/sqe_chain", "/table_nowhere")
+    nowhere = Rehearsal(table_flow(place), store=open_store(f"sqlite://{guarded.data_dir}/nowhere.db"))
+    with pytest.raises(ConfigurationError, match="sqe-chain store init"):
+        nowhere.start(Settings())

@@ -1,12 +1,16 @@
 """Judge mutants: put each into a copy of the tree, and see what kills it. `make mutants`.
 
-    python -m tests.mutants                      all of them; writes the ledger and the tables of docs/reliability.md
+    python -m tests.mutants                      all that have changed; writes the ledger and the tables of docs/reliability.md
+    python -m tests.mutants --again              all of them, whatever is known
+    python -m tests.mutants --jobs 2             two at once, each in a copy of its own
     python -m tests.mutants --only marks         those whose name or subject has this text
     python -m tests.mutants --sample 6           a few, which change with the commit; writes nothing
     python -m tests.mutants --only marks --with tests/protocol    look for tests that kill them; writes nothing
 
 It fails when a mutant survives, when a text that it replaces does not stand there once, and when what kills it fails
-without it, too.
+without it, too. A judgement is repeated when the mutant, a file that it changes, its tests, or the simulator have changed.
+The ledger is written after each mutant, so a run that was interrupted goes on where it was. The simulator tries the schedule
+that has found a mutant before first; when that one does not find it any more, it begins with seed 0.
 """
 
 from __future__ import annotations
@@ -15,8 +19,11 @@ import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
 from hashlib import blake2b
+from queue import SimpleQueue
 
 from tests.mutants.catalogue import ALL, CATALOGUE
 from tests.mutants.injection import TREE, Copy, Finding, copied, misplaced
@@ -26,12 +33,16 @@ from tests.mutants.ledger import (
     PAGE,
     Judgement,
     Known,
+    files_of,
     page_with,
     read_ledger,
     table,
     write_ledger,
 )
 from tests.mutants.mutant import Mutant
+
+SCHEDULE_S = 4.0
+"""How long the simulator takes for one schedule, with starting Python."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,25 +51,46 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         Exit status: 1 when one survives, or could not be judged.
     """
-    options = _options(arguments)
+    options, began = _options(arguments), time.perf_counter()
     if options.tables:
         write(read_ledger())
         return 0
-    chosen = _chosen(options)
+    chosen, known = _chosen(options), read_ledger()
     wrong = [text for one in chosen for text in misplaced(one)]
     if wrong:
         sys.stdout.write("\n".join([*wrong, ""]))
         return 1
-    began = time.perf_counter()
-    with copied() as copy:
-        if not options.tests and not _is_green(copy, chosen):
+    left = [(one, ways) for one in chosen if (ways := _ways(one, options, known))]
+    keeps = not options.sample and not options.tests
+    fresh = Known()
+    with ExitStack() as stack:
+        copies = SimpleQueue[Copy]()
+        for _ in range(max(1, min(options.jobs, len(left)))):
+            copies.put(stack.enter_context(copied()))
+        copy = copies.get()
+        if not options.tests and not _is_green(copy, [one for one, ways in left if BY_TESTS in ways]):
             return 1
-        fresh, seeds = _judge(copy, chosen, options)
+        copies.put(copy)
+        for judged in _judge(copies, left, options, known):
+            fresh |= judged
+            if keeps:
+                write_ledger(known | fresh, ALL)
+    if keeps:
+        write(known | fresh)
+    return _summary(chosen, left, fresh, time.perf_counter() - began)
+
+
+def _summary(
+    chosen: Sequence[Mutant], left: Sequence[tuple[Mutant, object]], fresh: Known, seconds: float
+) -> int:
+    """Say what came of it; returns the exit status."""
     survivors = [f"{name} ({by})" for (name, by), one in fresh.items() if one.killed_by is None]
+    seeds = {one.seed for one in fresh.values() if one.seed is not None}
     unsound = [seed for seed in sorted(seeds) if not _is_sound(seed)]
-    if not options.sample and not options.tests:
-        write(read_ledger() | fresh)
-    _tell(f"{len(chosen)} mutants in {time.perf_counter() - began:.0f} s, {len(survivors)} survived")
+    _tell(
+        f"{len(chosen)} mutants, {len(chosen) - len(left)} of them unchanged since they were judged; {len(left)} in "
+        f"{seconds:.0f} s, {len(survivors)} survived"
+    )
     for text in [*survivors, *(f"seed {seed} violates an invariant without any mutant" for seed in unsound)]:
         _tell(f"  {text}")
     return 1 if survivors or unsound else 0
@@ -84,7 +116,7 @@ def sample(count: int, seconds: float, commit: str, known: Known) -> list[Mutant
     found: list[Mutant] = []
     for one in sorted(ALL, key=lambda one: blake2b(f"{commit} {one.name}".encode()).digest()):
         judged = [known[one.name, by] for by in (BY_TESTS, BY_SIMULATOR) if (one.name, by) in known]
-        took = sum(each.seconds for each in judged)
+        took = sum(each.seconds if each.seed is None else min(each.seconds, SCHEDULE_S) for each in judged)
         if len(found) < count and judged and not one.servers and took <= seconds:
             found.append(one)
             seconds -= took
@@ -104,6 +136,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--with", dest="tests", nargs="+", default=[], help="run these tests instead of those named"
+    )
+    parser.add_argument("--jobs", type=int, default=1, help="so many at once, each in a copy of the tree")
+    parser.add_argument(
+        "--again", action="store_true", help="also those that are known, with nothing changed"
     )
     parser.add_argument("--tables", action="store_true", help="only write the tables of the page again")
     parser.add_argument("--no-simulator", action="store_true", help="tests alone")
@@ -138,33 +174,82 @@ def _is_green(copy: Copy, chosen: Sequence[Mutant]) -> bool:
     return finding.green
 
 
-def _judge(copy: Copy, chosen: Sequence[Mutant], options: argparse.Namespace) -> tuple[Known, set[int]]:
-    """Judge mutants; returns what was found out, and the seeds by which the simulator has found some of them."""
-    found, seeds, commit = Known(), set[int](), head()
-    for one in chosen:
-        for by, finding in _judged(copy, one, options):
-            killed_by = finding.killed_by
-            if killed_by is None and not finding.green:
-                sys.stdout.write(finding.output[-4_000:])
-            if finding.seed is not None:
-                seeds.add(finding.seed)
-                killed_by = f"{killed_by}, seed {finding.seed}"
-            _tell(f"{finding.seconds:6.1f} s  {one.name}: {killed_by or 'SURVIVED'}")
-            found[one.name, by] = Judgement(
-                one.name, one.digest, by, killed_by, round(finding.seconds, 1), finding.command, commit
-            )
-    return found, seeds
+def _ways(one: Mutant, options: argparse.Namespace, known: Known) -> list[str]:
+    """In which ways a mutant is still to be judged."""
+    wanted = [BY_TESTS] if (options.tests or one.tests) and not options.no_tests else []
+    if one.schedules and not options.no_simulator and not options.tests:
+        wanted.append(BY_SIMULATOR)
+    if options.again or options.tests or options.sample:
+        return wanted
+    return [by for by in wanted if not is_known(one, by, known)]
 
 
-def _judged(copy: Copy, one: Mutant, options: argparse.Namespace) -> list[tuple[str, Finding]]:
-    found = []
-    tests = options.tests or one.tests
-    with copy.injected(one.replacements):
-        if tests and not options.no_tests:
-            found.append((BY_TESTS, copy.tested(tests)))
-        if one.schedules and not options.no_simulator and not options.tests:
-            found.append((BY_SIMULATOR, copy.simulated(schedules=one.schedules)))
-    return found
+def is_known(one: Mutant, by: str, known: Known) -> bool:
+    """Whether it was found out what kills a mutant in this way, and nothing has changed since that this depends on."""
+    found = known.get((one.name, by))
+    return (
+        found is not None
+        and found.killed_by is not None
+        and (found.digest, found.files) == (one.digest, files_of(one, by))
+    )
+
+
+def _judge(
+    copies: SimpleQueue[Copy],
+    left: Sequence[tuple[Mutant, Sequence[str]]],
+    options: argparse.Namespace,
+    known: Known,
+) -> Iterator[Known]:
+    """Judge mutants, as many at once as there are copies; gives what was found out about each."""
+    commit = head()
+
+    def judged(one: Mutant, ways: Sequence[str]) -> Known:
+        copy, found = copies.get(), Known()
+        try:
+            with copy.injected(one.replacements):
+                for by in ways:
+                    if by == BY_TESTS:
+                        finding = copy.tested(options.tests or one.tests)
+                    else:
+                        before = known.get((one.name, by))
+                        finding = _simulated(copy, one, before.seed if before is not None else None)
+                    found[one.name, by] = _judgement(one, by, finding, commit)
+        finally:
+            copies.put(copy)
+        return found
+
+    with ThreadPoolExecutor(copies.qsize()) as pool:
+        for done in as_completed([pool.submit(judged, one, ways) for one, ways in left]):
+            yield done.result()
+
+
+def _simulated(copy: Copy, one: Mutant, hint: int | None) -> Finding:
+    """Run the simulator: first the schedule that has found the mutant before, if one has, then from seed 0 on."""
+    if hint is not None:
+        finding = copy.simulated(schedules=1, seed=hint)
+        if finding.killed_by is not None:
+            return finding
+    return copy.simulated(schedules=one.schedules)
+
+
+def _judgement(one: Mutant, by: str, finding: Finding, commit: str) -> Judgement:
+    """What was found out, which is told, too."""
+    killed_by = finding.killed_by
+    if killed_by is None and not finding.green:
+        sys.stdout.write(finding.output[-4_000:])
+    if finding.seed is not None:
+        killed_by = f"{killed_by}, seed {finding.seed}"
+    _tell(f"{finding.seconds:6.1f} s  {one.name}: {killed_by or 'SURVIVED'}")
+    return Judgement(
+        one.name,
+        one.digest,
+        by,
+        killed_by,
+        round(finding.seconds, 1),
+        finding.command,
+        commit,
+        files_of(one, by),
+    )
 
 
 def _is_sound(seed: int) -> bool:

@@ -22,6 +22,7 @@ from compileall import compile_dir
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Final
 
 from tests.mutants.mutant import Mutant, Replacement
@@ -63,9 +64,8 @@ class Copy:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Made once, and none is written later: of two versions of a file within a second, the bytecode of one would be taken for
-        # that of the other.
-        compile_dir(folder / "sqe_chain", quiet=1)
+        # Compared by content: of two versions of a file within a second, the bytecode of one would be taken for that of the other.
+        compile_dir(folder / "sqe_chain", quiet=1, invalidation_mode=PycInvalidationMode.CHECKED_HASH)
 
     @contextmanager
     def injected(self, replacements: Sequence[Replacement]) -> Iterator[None]:
@@ -123,7 +123,7 @@ class Copy:
             done = subprocess.run(
                 [sys.executable, *command],
                 cwd=self.folder,
-                env=os.environ | {"PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"},
+                env=os.environ | {"PYTHONPATH": str(self.folder)},
                 capture_output=True,
                 text=True,
                 check=False,

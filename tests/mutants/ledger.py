@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
-from tests.mutants.injection import TREE
+from tests.mutants.injection import PACKAGE, TREE
 from tests.mutants.mutant import Mutant
 
 LEDGER: Final = Path(__file__).with_name("ledger.jsonl")
@@ -29,6 +30,7 @@ class Judgement:
         seconds: how long that took.
         command: that was run, in a copy of the tree with the mutant in it.
         commit: on which.
+        files: digest of the files that it depends on, as they were when that was found out or confirmed; see `files_of`.
     """
 
     mutant: str
@@ -38,10 +40,36 @@ class Judgement:
     seconds: float
     command: str
     commit: str
+    files: str = ""
+
+    @property
+    def seed(self) -> int | None:
+        """By which schedule the simulator has found it."""
+        found = re.search(r", seed (\d+)$", self.killed_by or "")
+        return int(found[1]) if found else None
 
 
 Known = dict[tuple[str, str], Judgement]
 """Name and way -> judgement."""
+
+
+def files_of(one: Mutant, by: str, tests: Iterable[str] = ()) -> str:
+    """Digest of what a judgement depends on most: the files that the mutant changes, and its tests, or the simulator.
+
+    Args:
+        one: the mutant.
+        by: `BY_TESTS` or `BY_SIMULATOR`.
+        tests: those that are run; by default those that it names.
+    """
+    paths = {PACKAGE / each.file for each in one.replacements}
+    if by == BY_TESTS:
+        paths |= {TREE / test.partition("::")[0] for test in tests or one.tests}
+    else:
+        paths |= set((PACKAGE / "testing" / "simulator").glob("*.py"))
+    digest = blake2b(digest_size=6)
+    for path in sorted(paths):
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()
 
 
 def read_ledger(file: Path = LEDGER) -> Known:
@@ -81,7 +109,9 @@ def table(mutants: Sequence[Mutant], known: Mapping[tuple[str, str], Judgement])
         cells = [one.name]
         for by in (BY_TESTS, BY_SIMULATOR):
             judged = known.get((one.name, by))
-            if judged is None or judged.killed_by is None:
+            if by == BY_SIMULATOR and not one.schedules:
+                cells += [one.unsimulated, ""]
+            elif judged is None or judged.killed_by is None:
                 cells += ["", ""]
             else:
                 killer = judged.killed_by

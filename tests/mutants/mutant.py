@@ -30,6 +30,7 @@ class Mutant:
         replacements: that bring it in.
         tests: tests that fail then, as pytest names them; one is enough.
         schedules: the simulator finds it within so many schedules from seed 0; 0: it does not look there.
+        unsimulated: why it does not: what it breaks is outside of the simulator's world; or by how many schedules it was not found.
         servers: its tests need real servers.
     """
 
@@ -37,6 +38,7 @@ class Mutant:
     replacements: tuple[Replacement, ...]
     tests: tuple[str, ...]
     schedules: int
+    unsimulated: str = ""
     servers: bool = False
 
     @property
@@ -51,6 +53,7 @@ def mutant(
     *texts: tuple[str, str, str],
     tests: tuple[str, ...] = (),
     schedules: int = 0,
+    unsimulated: str = "",
     servers: bool = False,
 ) -> Mutant:
     """Make a mutant.
@@ -60,6 +63,7 @@ def mutant(
         texts: file inside the package, present text, wrong text.
         tests: see `Mutant`.
         schedules: see `Mutant`.
+        unsimulated: see `Mutant`.
         servers: see `Mutant`.
     """
-    return Mutant(name, tuple(Replacement(*one) for one in texts), tests, schedules, servers)
+    return Mutant(name, tuple(Replacement(*one) for one in texts), tests, schedules, unsimulated, servers)

@@ -17,6 +17,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_progress.py::test_of_a_batch_that_is_sealed_and_nothing_more_nothing_is_certain",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a rebuild takes a silent plan for one that may be unpublished",
@@ -26,6 +27,7 @@ MUTANTS: Final = (
             "        known > last.number or",
         ),
         tests=("tests/protocol/test_progress.py::test_a_batch_that_is_not_published_at_all_needs_no_proof",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a rebuild does not ask Kafka's commits whether a batch was published",
@@ -35,6 +37,7 @@ MUTANTS: Final = (
             "last.silent or known > last.number",
         ),
         tests=("tests/protocol/test_progress.py::test_a_commit_of_it_proves_that_it_was_published",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a rebuild does not believe a commit of a later plan",
@@ -46,6 +49,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_progress.py::test_a_commit_of_a_later_plan_proves_that_it_was_published_and_more",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a rebuild does not believe headers that have begun a plan",
@@ -57,5 +61,6 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_progress.py::test_a_single_header_that_has_begun_or_reached_it_proves_that_it_was_published",
         ),
+        unsimulated="not asked yet",
     ),
 )

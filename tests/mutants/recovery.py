@@ -15,6 +15,7 @@ MUTANTS: Final = (
             "most = max(header.number for header in upstream)",
         ),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a downstream header that has begun a plan counts as at it",
@@ -24,11 +25,13 @@ MUTANTS: Final = (
             "least = min(header.number + (1 if header.begun_id else 0) for header in downstream)",
         ),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "headers of upstream and downstream stages are not compared",
         ("protocol/recover.py", "    _check_order(headers, level_of)\n", ""),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "only neighbouring levels are compared, the lowest pair alone",
@@ -38,6 +41,7 @@ MUTANTS: Final = (
             "    for level in range(1, min(2, max(level_of.values(), default=0))):\n",
         ),
         tests=("tests/protocol/test_recover.py::test_every_level_is_compared_with_all_after_it",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a header may have begun a plan that was never sealed",
@@ -49,6 +53,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_a_single_header_of_no_plan_or_of_another_history_stops",
         ),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a header may be beyond the last plan",
@@ -60,6 +65,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_a_single_header_of_no_plan_or_of_another_history_stops",
         ),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a header may be at another plan of the same number",
@@ -71,6 +77,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_a_single_header_of_no_plan_or_of_another_history_stops",
         ),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "the plan before the first one to redo need not be kept",
@@ -78,6 +85,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_the_plan_before_the_first_that_is_redone_has_to_be_kept_too",
         ),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "of several plans that are lost only the last is redone",
@@ -87,6 +95,7 @@ MUTANTS: Final = (
             "    numbers = list(range(last.number, last.number + 1)) if lowest < last.number else []\n",
         ),
         tests=("tests/protocol/test_recover.py::test_no_upstream_header_is_beyond_a_downstream_one",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a begun plan is published again",
@@ -96,6 +105,7 @@ MUTANTS: Final = (
             "        header.number >= plan.number\n",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a redo publishes nothing",
@@ -105,6 +115,7 @@ MUTANTS: Final = (
             "    return Redo(plan, before, False,",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
+        schedules=100,
     ),
     mutant(
         "a redo always publishes",
@@ -114,11 +125,13 @@ MUTANTS: Final = (
             "    return Redo(plan, before, True,",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a redo runs the levels above the last unfinished one",
         ("protocol/recover.py", "max(unfinished) if reached and unfinished else 1 << 30", "1 << 30"),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a redo runs only the first unfinished level",
@@ -128,6 +141,7 @@ MUTANTS: Final = (
             "min(unfinished) if unfinished else 1 << 30",
         ),
         tests=("tests/protocol/test_recover.py::test_how_far_a_plan_has_come_says_what_is_still_to_do",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "of an unfinished plan the key at the cursor is folded again",
@@ -137,6 +151,7 @@ MUTANTS: Final = (
             "(self.cursor is not None and key < self.cursor)",
         ),
         tests=("tests/unit/segment/test_states.py::test_a_key_is_settled_up_to_the_cursor_and_with_it",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "the cursor of a begun plan is not read",
@@ -146,6 +161,7 @@ MUTANTS: Final = (
             "            self.cursor = None\n",
         ),
         tests=("tests/unit/segment/test_states.py::test_a_key_is_settled_up_to_the_cursor_and_with_it",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "a header that moves while states are read is no matter",
@@ -155,6 +171,7 @@ MUTANTS: Final = (
             "            if found.number < self._first.number:\n",
         ),
         tests=("tests/unit/segment/test_states.py::test_a_header_that_moves_between_two_reads_is_noticed",),
+        unsimulated="not found by 40 schedules",
     ),
     mutant(
         "states of a plan of another history are read",
@@ -164,6 +181,7 @@ MUTANTS: Final = (
             "found.number == transition.before_number",
         ),
         tests=("tests/unit/segment/test_states.py::test_what_the_plan_before_has_not_left_is_not_read",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "only the header before a read is looked at",
@@ -175,6 +193,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_recover.py::test_rows_that_another_run_wrote_meanwhile_are_seen_by_the_header_after_them",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a chunk notes its first key as the cursor",
@@ -184,6 +203,7 @@ MUTANTS: Final = (
             "replace(before, begun_id=plan_id, cursor=chunk[0][0])",
         ),
         tests=("tests/unit/segment/test_states.py::test_only_the_last_chunk_moves_the_header_to_the_plan",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a chunk that is not the last moves the header to the plan",
@@ -193,6 +213,7 @@ MUTANTS: Final = (
             "        after = last\n",
         ),
         tests=("tests/unit/segment/test_states.py::test_only_the_last_chunk_moves_the_header_to_the_plan",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "after a lost reply the key at the cursor is written again",
@@ -204,6 +225,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_whatever_reply_is_lost_the_same_call_again_writes_the_rest_and_no_row_twice",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "another plan of the same number counts as written",
@@ -215,6 +237,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_header_that_is_neither_as_expected_nor_further_on_stops",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a header further back than a write expects is no matter",
@@ -226,6 +249,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_header_that_is_neither_as_expected_nor_further_on_stops",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a whole state partition counts as done when one of its buckets is",
@@ -237,6 +261,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_partition_is_done_when_all_of_its_buckets_are",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a bucket that is done is read again",
@@ -246,6 +271,7 @@ MUTANTS: Final = (
             "content = cell.rows(own)",
         ),
         tests=("tests/unit/segment/test_states.py::test_of_a_bucket_that_is_done_no_state_is_read",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "buckets of a state partition count as untouched when one is",
@@ -257,6 +283,7 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_partition_is_done_when_all_of_its_buckets_are",
         ),
+        unsimulated="not asked yet",
     ),
     mutant(
         "views are left out of the size of a chunk",
@@ -266,6 +293,7 @@ MUTANTS: Final = (
             '        size += len(key) + len(state or b"")\n',
         ),
         tests=("tests/unit/segment/test_states.py::test_views_count_for_the_size_of_a_chunk",),
+        unsimulated="not asked yet",
     ),
     mutant(
         "a state that cannot be shown stops the service after the seal",
@@ -277,5 +305,6 @@ MUTANTS: Final = (
         tests=(
             "tests/unit/segment/test_states.py::test_a_state_that_cannot_be_shown_is_shown_as_the_reason",
         ),
+        unsimulated="not asked yet",
     ),
 )

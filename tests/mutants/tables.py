@@ -11,16 +11,16 @@ MUTANTS: Final = (
         "the header of a table's state partition is written before its rows",
         (
             "segment/flushing.py",
-            "    added, remembered = sink.flush(\n",
+            "        added, remembered = sink.flush(given)\n",
             (
-                "    persist(store, transition, plan_id, stage, part, [], before)\n"
-                "    added, remembered = sink.flush(\n"
+                "        persist(store, transition, plan_id, stage, part, [], before)\n"
+                "        added, remembered = sink.flush(given)\n"
             ),
         ),
         (
             "segment/flushing.py",
-            "    persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)\n",
-            "    del remembered\n",
+            "        persist(store, transition, plan_id, stage, part, [(FLUSHED, remembered)], before)\n",
+            "        del remembered\n",
         ),
         tests=("tests/protocol/test_tables.py::test_two_crashes_in_a_row",),
         schedules=500,
@@ -85,7 +85,7 @@ MUTANTS: Final = (
         "of two compactions at once both succeed",
         (
             "tables/parquet_storage.py",
-            "        markers = {marker: (snapshot.marker(marker) or 0) + 1}\n",
+            "        markers = _other_files(snapshot, [part])\n",
             "        markers: dict[str, int] = {}\n",
         ),
         tests=(

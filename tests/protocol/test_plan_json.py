@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import zlib
+from base64 import b85encode
 from dataclasses import replace
 
+import pytest
+
+from sqe_chain.errors import StoreInconsistent
+from sqe_chain.ports import Commit
 from sqe_chain.protocol.closes import Closes
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, StageLayout, Unfinished
+from sqe_chain.protocol.commit_metadata import decode_marks, parse_metadata
+from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.plan import Plan, PlannedRange, Unfinished
 from sqe_chain.replays.marks import MarksRecord, PartitionMarks
 from sqe_chain.segment.exclusion import Exclusion
 
@@ -101,3 +109,11 @@ def test_closings_of_windows_are_stored_by_partition() -> None:
     assert {key: json.loads(plan.to_bytes())[key] for key in ("closing", "closes", "unfinished")} == {
         key: raw[key] for key in ("closing", "closes", "unfinished")
     }
+
+
+def test_json_nested_without_end_is_no_plan_and_no_metadata_of_ours() -> None:
+    endless = "[" * 5_000
+    with pytest.raises(StoreInconsistent):
+        Plan.from_bytes(endless.encode())
+    assert parse_metadata(Commit(0, endless)) == {}
+    assert decode_marks(b85encode(zlib.compress(endless.encode())).decode()) is None

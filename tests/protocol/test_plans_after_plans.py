@@ -16,8 +16,9 @@ from sqe_chain.flow import Flow
 from sqe_chain.ports import Bounds, TopicInfo, TopicPartition
 from sqe_chain.protocol.closes import Closes
 from sqe_chain.protocol.cutting import Part, ends_silence, next_part
-from sqe_chain.protocol.plan import Layout, Plan, PlannedRange, Reached, StageLayout, Unfinished
-from sqe_chain.protocol.planning import announcement_plan, batch_plan, birth_plan, layout_plan
+from sqe_chain.protocol.layout import Layout, StageLayout
+from sqe_chain.protocol.plan import Plan, PlannedRange, Reached, Unfinished
+from sqe_chain.protocol.planning import announcement_plan, batch_plan, birth_plan, layout_of, layout_plan
 from sqe_chain.protocol.settings import RebuildSpec
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.event_times import EventTimes, Frontier, WaitingUnits
@@ -287,3 +288,25 @@ def test_the_silence_ends_when_all_partitions_have_passed_what_was_published(
 ) -> None:
     assert ends_silence(LAST, stops, silent=True) == ends
     assert not ends_silence(LAST, stops, silent=False)
+
+
+def test_a_plan_keeps_what_its_redo_needs_to_know() -> None:
+    """Who was not waited for, whether keys were shuffled, and what was left out, wherever it failed."""
+    last = last_plan(silent=False, silent_until={}, shuffled=False)
+    ranges = tuple(replace(one, start=one.stop) for one in last.ranges)
+    left_out = (Exclusion("t", 0, 3, "skip", "E", "in a stage"), Exclusion("t", 1, 1, "skip", "E", "before"))
+    part = Part(ranges, {ONE: 4, TWO: 2}, caught_up={"t/0": ("w",)}, clock_ms=77)
+    plan = batch_plan(last, CLAIM, part, Report(excluded=[left_out[1]]), left_out, shuffled=True)
+    assert Plan.from_bytes(plan.to_bytes()) == plan
+    assert (plan.caught_up, plan.shuffled, plan.clock_ms) == ({"t/0": ("w",)}, True, 77)
+    assert plan.exclusions == left_out
+    assert not batch_plan(last, CLAIM, part, Report(), (), shuffled=False).shuffled
+
+
+def test_outputs_stay_known_when_they_are_not_declared_any_more() -> None:
+    """Their names are permanent: declared again, with other partitions, replays would take other lanes."""
+    flow = Flow("f", state_partitions=2)
+    flow.source("t", lambda value: value, raw=True).to("new", partitions=1, name="later")
+    known = replace(LAST.layout, outputs={"earlier": ("old", 3)})
+    layout = layout_of(flow, {"t": TopicInfo("t", TOPIC_ID, 2)}, 8, known)
+    assert layout.outputs == {"earlier": ("old", 3), "later": ("new", 1)}

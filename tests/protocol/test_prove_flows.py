@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import random
 from typing import Any
 
 import msgspec
@@ -15,9 +16,11 @@ from google.protobuf.wrappers_pb2 import Int64Value
 from services import fastening
 from services._proto.fastening_pb2 import Fastening, RawReport
 from sqe_chain import Flow
+from sqe_chain.errors import NotDeterministic
 from sqe_chain.flow import Context, Timer, count, max_, sum_
 from sqe_chain.stages import Sessions, Tumbling
-from sqe_chain.testing import Feed, Proof, prove
+from sqe_chain.testing import Feed, Finding, Proof, prove
+from sqe_chain.testing.proving.other_process import HASH_SEEDS
 from tests.support import file_flows
 
 MINUTE_MS = 60_000
@@ -138,6 +141,26 @@ def test_timers_of_both_clocks() -> None:
     assert proven(flow, {"in": events(9)}).functions == 5
 
 
+def test_timers_of_a_later_day_fire_and_are_watched() -> None:
+    """The clock stands still within a half of the inputs, and a day passes between the two."""
+
+    def remind(state: Event, event: Event, context: Context) -> None:
+        count_event(state, event)
+        context.set_timer(context.now_ms + 12 * 60 * MINUTE_MS, clock="batch")
+
+    def tell(_state: Event, _timer: Timer) -> list[Event]:
+        return [{"at": random()}]
+
+    flow = Flow("timers-of-tomorrow", state_partitions=1)
+    stage = flow.source("in", dict).aggregate("open", key=robot_of, state=dict, fold=remind, on_timer=tell)
+    stage.to("told", partitions=1)
+    with pytest.raises(NotDeterministic) as raised:
+        proven(flow, {"in": events(4)}, schedules=1)
+    (finding,) = raised.value.findings
+    assert isinstance(finding, Finding)
+    assert finding.function.endswith(".tell")
+
+
 def test_functions_over_batches_and_declared_aggregates() -> None:
     def doubled(batch: Any) -> Any:
         return batch.set_column(1, "at_ms", pc.multiply(batch["at_ms"], pa.scalar(2)))
@@ -167,6 +190,15 @@ def test_a_table_is_written_elsewhere(tmp_path: Path) -> None:
     found = proven(flow, {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(6)]}, schedules=40)
     assert list(tmp_path.iterdir()) == []
     assert found.points["persist"][1] > 8
+
+
+def test_a_flow_with_a_table_in_memory_is_compared_with_other_processes() -> None:
+    flow = Flow("table-in-memory", state_partitions=2)
+    readings = flow.source("in", Reading).filter(lambda one: one.bar >= 0)
+    readings.ingest("readings", partition_key="robot", row_key="at_ms", at="memory://other-processes")
+    events = {"in": [Reading(f"r{n % 2}", n, n / 2) for n in range(6)]}
+    found = prove(flow, events, schedules=3, seconds=60, progress=False)
+    assert found.processes == len(HASH_SEEDS)
 
 
 def test_files_are_read_where_they_are(tmp_path: Path) -> None:

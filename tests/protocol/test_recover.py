@@ -15,7 +15,8 @@ from google.protobuf.wrappers_pb2 import StringValue
 from sqe_chain.errors import StoreInconsistent, Superseded
 from sqe_chain.flow import Flow
 from sqe_chain.ports import Header
-from sqe_chain.protocol.plan import Layout, Plan
+from sqe_chain.protocol.layout import Layout
+from sqe_chain.protocol.plan import Plan
 from sqe_chain.protocol.recover import redo_of, to_redo
 from sqe_chain.segment.states import CellStates, Claim, Transition
 from sqe_chain.stores.memory import MemoryStore, PartCopy

@@ -5,6 +5,8 @@ Method: states, plans or everything are put back to a copy of n batches ago, bet
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
@@ -147,6 +149,17 @@ def test_another_plan_of_the_number_that_kafka_has_committed_stops() -> None:
     past.found.batch()
     past.store.restore_all(lost)
     with pytest.raises(StoreInconsistent, match="has a commit of plan 4"):
+        past.found.restart()
+
+
+def test_a_last_plan_that_is_not_the_one_that_the_home_record_names_is_not_believed() -> None:
+    """Home record and plans are written together; from two copies of a store, they do not belong together."""
+    past = Past()
+    home, _ = past.store.home("notes")
+    assert home is not None
+    copy = past.store.copy_home("notes")
+    past.store.restore_home("notes", replace(copy, home=replace(home, plan_id="another")))
+    with pytest.raises(StoreInconsistent, match=r"has no plan 4 \(another\)"):
         past.found.restart()
 
 

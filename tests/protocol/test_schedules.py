@@ -15,9 +15,9 @@ import pytest
 
 from sqe_chain.engines.inprocess import InProcessEngine
 from sqe_chain.errors import ChainError
-from sqe_chain.protocol import aggregation, applying, planning, recover
-from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol import aggregation, applying, planning, recover, recovery
 from sqe_chain.protocol.applying import Applier
+from sqe_chain.protocol.owned_flow import OwnedFlow
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.replays.marks import PartitionMarks
 from sqe_chain.segment.outputs import Gatherer
@@ -113,9 +113,9 @@ def first_stage_first(patch: Patch) -> None:
 
 
 def seal_after_persist(patch: Patch) -> None:
-    finish, seal = Applier.finish, Aggregation._seal
-    waiting: list[tuple[Aggregation, Plan]] = []
-    patch.setattr(Aggregation, "_seal", lambda self, plan: waiting.append((self, plan)))
+    finish, seal = Applier.finish, OwnedFlow.seal
+    waiting: list[tuple[OwnedFlow, Plan]] = []
+    patch.setattr(OwnedFlow, "seal", lambda self, plan: waiting.append((self, plan)))
 
     def late(self: Applier, plan: Plan, *args: Any, **options: Any) -> None:
         finish(self, plan, *args, **options)
@@ -139,7 +139,7 @@ def publish_after_persist(patch: Patch) -> None:
 
 def publish_never_again(patch: Patch) -> None:
     """A redo believes that all was published."""
-    patch.setattr(aggregation, "redo_of", lambda *args: replace(recover.redo_of(*args), publish=False))
+    patch.setattr(recovery, "redo_of", lambda *args: replace(recover.redo_of(*args), publish=False))
 
 
 def cursor_not_looked_at(patch: Patch) -> None:

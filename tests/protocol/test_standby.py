@@ -6,6 +6,7 @@ Method: runs of one flow on one store in memory. While a standby waits, its cloc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -135,3 +136,13 @@ def test_a_takeover_does_not_wait() -> None:
     found.start(TAKES)
     assert found.clock.waits == 0
     assert not active.beat()
+
+
+def test_a_standby_takes_over_when_it_learns_that_the_owner_is_dead() -> None:
+    """The process died on this machine while the standby waited: there is nothing to wait for."""
+    found, _ = running()
+    dead = list[str]()
+    found.clock = Acting({3: lambda: dead.append("")})
+    env = replace(found._environment(WAITS), is_dead=lambda _: bool(dead))
+    Aggregation(env).start()
+    assert found.clock.waits == 3

@@ -32,6 +32,7 @@ LINES: dict[str, list[tuple[str, ...]]] = {
     "published": [("outputs",), ("plan", "outputs")],
     "persisted": [("plan", "level", "rows")],
     "flushed": [("plan", "table", "offsets")],
+    "replaced": [("plan", "table", "mode", "files")],
     "committed": [
         ("inputs", "replays", "excluded", "outputs", "lag", "lag_by_partition", "event_time_ms", "batch_ms"),
         (
@@ -78,6 +79,7 @@ EVENTS: list[Event] = [
     events.Committed.of(WHOLE),
     events.Filtered(8, {"stage/replay": 1}),
     events.TableFlushed(plan=3, table="readings", offsets={"t/0": 7}),
+    events.TableReplaced(plan=3, table="readings", mode="table", files=2),
     events.FilesSeen(files=3, files_left=1, rows=20, rows_left=5),
     events.WindowsClosed(8, 3, 5),
     events.CaughtUp(),

@@ -36,11 +36,9 @@ def _all(found: Any, schema: object) -> Any:
 
 memtable.newest = _all
 rows = Flow("fastening-rows", state_partitions=4)
-address = os.environ.get(TABLES, "tables")
-(
-    rows.source(INPUT, Fastening)
-    .flat_map(broken)
-    .ingest(
+wrong = rows.source(INPUT, Fastening).flat_map(broken)
+for address in os.environ.get(TABLES, "tables").split():
+    wrong.ingest(
         table_name(address),
         partition_key=KEYS[0],
         row_key=KEYS[1:],
@@ -48,4 +46,3 @@ address = os.environ.get(TABLES, "tables")
         payload=Fastening,
         at=address,
     )
-)

@@ -83,6 +83,7 @@ class CheckedPipeline:
     def reset_observations(self) -> None:
         """Forget what was observed so far: needed after a store was rolled back."""
         self.plans: dict[int, Plan] = {}
+        self.sealed: dict[int, bytes] = {}
         self.expected: dict[int, ExpectedStates] = {}
         self.headers_seen: dict[tuple[str, int], Header] = {}
         self.epoch = 0
@@ -174,7 +175,9 @@ class CheckedPipeline:
             self.plans[known] = plan
             self.expected[known] = self._expected_after(plan, self.expected.get(known - 1))
         for known, data in plans.items():
-            assert Plan.from_bytes(data) == self.plans[known], "4: a sealed plan never changes"
+            if self.sealed.get(known) != data:  # the same bytes are the same plan
+                assert Plan.from_bytes(data) == self.plans[known], "4: a sealed plan never changes"
+                self.sealed[known] = data
         assert self.plans[number].plan_id == plan_id, "the home record names its plan"
 
     def _check_marks(self, before: Plan, plan: Plan) -> None:

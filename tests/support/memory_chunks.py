@@ -28,6 +28,12 @@ class MemoryChunkRows:
     def __repr__(self) -> str:
         return f"table {self.address}"
 
+    def check(self) -> list[str]:
+        return []
+
+    def remarks(self) -> list[str]:
+        return []
+
     def definition(self) -> Definition | None:
         return self.table
 

@@ -80,9 +80,9 @@ class FaultyFiles:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    def append(self, name: str, data: bytes) -> None:
-        half = lambda: self._inner.append(name, data[: len(data) // 2])  # noqa: E731
-        self._faults.call(f"append {name}", lambda: self._inner.append(name, data), half)
+    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
+        half = lambda: self._inner.write(name, at, data[: len(data) // 2])  # noqa: E731
+        self._faults.call(f"write {name}", lambda: self._inner.write(name, at, data, zeros), half)
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
         half = lambda: self._inner.overwrite(name, at, data[: len(data) // 2])  # noqa: E731

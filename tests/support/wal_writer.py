@@ -64,9 +64,9 @@ class DyingFiles(LocalFiles):
         super().__init__(directory)
         self._calls = calls
 
-    def append(self, name: str, data: bytes) -> None:
-        whole, half = super().append, len(data) // 2
-        self._calls.call(lambda: whole(name, data), lambda: whole(name, data[:half]))
+    def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
+        whole, half = super().write, len(data) // 2
+        self._calls.call(lambda: whole(name, at, data, zeros), lambda: whole(name, at, data[:half]))
 
     def overwrite(self, name: str, at: int, data: bytes) -> None:
         whole = super().overwrite

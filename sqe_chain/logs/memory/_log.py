@@ -115,9 +115,15 @@ class MemoryLog:
     def set_clock(self, now_ms: Callable[[], int]) -> None:
         """Set the broker's clock: milliseconds since 1970. The default is the system's.
 
-        It is called only for topics that limit or set the timestamps of records.
+        It is called only for topics that limit or set the timestamps of records, and for records that services write
+        without a time: these get the time of sending, as at Kafka.
         """
         CLOCKS[self.name] = now_ms
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the broker's clock was set."""
+        return self.name in CLOCKS
 
     def now_ms(self) -> int:
         """The broker's clock."""

@@ -34,10 +34,11 @@ class MemoryWriter:
             if topic not in topics:
                 raise ConfigurationError(f"Output topic {topic} does not exist. Create it first.")
             info = topics[topic].info
-            stamp = max(timestamp_ms, 0)
-            if (info.before_max_ms, info.after_max_ms) != (NO_LIMIT, NO_LIMIT):
+            stamp = timestamp_ms
+            if timestamp_ms <= 0 or (info.before_max_ms, info.after_max_ms) != (NO_LIMIT, NO_LIMIT):
                 now_ms = self._log.now_ms()
                 first, last = window(info, now_ms)
+                first = max(first, 1)  # Kafka's client takes 0, too, for the time of sending
                 stamp = timestamp_ms if first <= timestamp_ms <= last else now_ms
             self._log.append(topic, partition, value, key, headers, stamp)
 

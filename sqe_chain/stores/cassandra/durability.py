@@ -22,8 +22,12 @@ _ENOUGH: Final = 3
 """With so many replicas, one may lose its latest writes: the two others have them."""
 
 
-def weaknesses(client: CassandraClient) -> list[str]:
+def weaknesses(client: CassandraClient, kept: str = "states") -> list[str]:
     """Settings that may lose acknowledged writes, one sentence each; see `StateStore.check`.
+
+    Args:
+        client: of the cluster and keyspace.
+        kept: what the keyspace keeps, in a word.
 
     Raises:
         Unavailable: no answer.
@@ -33,7 +37,7 @@ def weaknesses(client: CassandraClient) -> list[str]:
     weak = []
     if not durable_writes:
         weak.append(
-            f"{client.settings}: the keyspace has durable_writes = false, so acknowledged states may be lost; "
+            f"{client.settings}: the keyspace has durable_writes = false, so acknowledged {kept} may be lost; "
             f"set it to true. {_ACCEPT}"
         )
     least = _least(client, replicas)
@@ -45,14 +49,18 @@ def weaknesses(client: CassandraClient) -> list[str]:
             )
         elif least < _ENOUGH:
             weak.append(
-                f"{nodes}: {_sync_text(value)} and states have {_copies(least)}, so acknowledged states may be "
+                f"{nodes}: {_sync_text(value)} and {kept} have {_copies(least)}, so acknowledged {kept} may be "
                 f"lost; set it to batch. {_ACCEPT}"
             )
     return weak
 
 
-def remarks(client: CassandraClient) -> list[str]:
+def remarks(client: CassandraClient, kept: str = "states") -> list[str]:
     """Settings that are accepted but worth knowing; see `StateStore.remarks`.
+
+    Args:
+        client: of the cluster and keyspace.
+        kept: what the keyspace keeps, in a word.
 
     Raises:
         Unavailable: no answer.
@@ -65,11 +73,11 @@ def remarks(client: CassandraClient) -> list[str]:
         if value != _DENIED and least >= _ENOUGH:
             found.append(
                 f"{nodes}: {_sync_text(value)}: each of {least} replicas may lose its latest writes when it "
-                "crashes; if a majority crashes together, acknowledged states may be lost. batch prevents that"
+                f"crashes; if a majority crashes together, acknowledged {kept} may be lost. batch prevents that"
             )
     if len(replicas) > 1 and client.settings.serial_consistency == "LOCAL_SERIAL":
         found.append(
-            f"{client.settings}: states are kept in the data centres {', '.join(sorted(replicas))}, but LOCAL_SERIAL "
+            f"{client.settings}: {kept} are kept in the data centres {', '.join(sorted(replicas))}, but LOCAL_SERIAL "
             "compares within one: run all services of a flow in the same one, or use serial_consistency=SERIAL"
         )
     return found

@@ -18,7 +18,7 @@ from sqe_chain.protocol.settings import Settings
 from sqe_chain.testing.proving.contents import Content
 from sqe_chain.testing.proving.schedule import FedRecord, Schedule
 from sqe_chain.testing.proving.trial import Bench
-from sqe_chain.testing.proving.watching import Watch
+from sqe_chain.testing.proving.watching import Watch, with_tables_in
 
 Calls = Mapping[tuple[int, Content], tuple[Content, str]]
 """(number of a function, arguments) -> what it gave, and the same as a text."""
@@ -62,7 +62,7 @@ class Work:
             raise ConfigurationError(
                 "needs the package 'cloudpickle': pip install 'sqe-chain[prove]'"
             ) from error
-        packed = PackedFlow.of(self.flow)
+        packed = PackedFlow.of(with_tables_in(self.flow, Path()))  # nobody could send one in memory
         # Payloads may be of types that cannot be sent; their bytes are enough.
         records = [replace(one, feed=replace(one.feed, payload=None)) for one in self.records]
         sent = pickle.dumps((packed, records, dict(self.partitions), self.settings, list(inputs)))

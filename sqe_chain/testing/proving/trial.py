@@ -21,7 +21,7 @@ from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.proving.audit import Audit
 from sqe_chain.testing.proving.outcome import Outcome, outcome_of
 from sqe_chain.testing.proving.schedule import Fault, FedRecord, PassThrough, Point, Schedule, Service
-from sqe_chain.testing.proving.watching import Watch, watched_flow
+from sqe_chain.testing.proving.watching import Watch, watched_flow, with_tables_in
 from sqe_chain.testing.rehearsal import Rehearsal
 from sqe_chain.testing.simulator.invariants import Violation
 
@@ -137,9 +137,7 @@ class Bench:
         watch: Watch,
         directory: Path,
     ) -> None:
-        tables = [stage for stage in flow.stages() if hasattr(stage.stage_kind, "address")]
-        addresses = {stage.name: str(directory / stage.name) for stage in tables}
-        self.flow = watched_flow(flow, watch, addresses)
+        self.flow = watched_flow(with_tables_in(flow, directory), watch)
         self.records = records
         self._partitions = partitions
         self._settings = settings

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
@@ -243,26 +244,42 @@ class Watch:
             return None
 
 
-def watched_flow(flow: Flow, watch: Watch, addresses: Mapping[str, str]) -> Flow:
+def watched_flow(flow: Flow, watch: Watch) -> Flow:
     """The flow with all its user functions watched.
 
     Args:
         flow: the user's.
         watch: who watches.
-        addresses: name of a stage -> where its table is written instead.
     """
-    found = copy(flow)
-    vars(found)["_found"] = {}
-    found.nodes = []
-    for node in flow.nodes:
+
+    def watched(node: Node) -> Node:
         changes: dict[str, Any] = _replaced(node, node, watch, flow)
         if isinstance(node, StageNode):
             kind: Any = node.stage_kind
             inner = _replaced(kind, node, watch, flow) if is_dataclass(kind) else {}
-            if node.name in addresses:
-                inner["address"] = addresses[node.name]
             changes["stage_kind"] = replace(kind, **inner) if inner else kind
-        found.nodes.append(replace(node, **changes))
+        return replace(node, **changes)
+
+    return _with_nodes(flow, watched)
+
+
+def with_tables_in(flow: Flow, directory: Path) -> Flow:
+    """The flow with its tables in a directory, wherever the flow says that they are."""
+
+    def elsewhere(node: Node) -> Node:
+        if not isinstance(node, StageNode) or not hasattr(node.stage_kind, "address"):
+            return node
+        kind: Any = node.stage_kind
+        return replace(node, stage_kind=replace(kind, address=str(directory / node.name)))
+
+    return _with_nodes(flow, elsewhere)
+
+
+def _with_nodes(flow: Flow, changed: Callable[[Node], Node]) -> Flow:
+    """A copy of the flow with other nodes."""
+    found = copy(flow)
+    vars(found)["_found"] = {}
+    found.nodes = [changed(node) for node in flow.nodes]
     return found
 
 

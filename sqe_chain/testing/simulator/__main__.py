@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from sqe_chain.testing.simulator.campaign import Campaign
 
@@ -17,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: of the command line.
 
     Returns:
-        Exit status: 1 on a violation.
+        Exit status: 1 on a violation, or when a large campaign has never reached something.
     """
     parser = argparse.ArgumentParser(prog="python -m sqe_chain.testing.simulator", description=__doc__)
     parser.add_argument("--schedules", type=int, default=1_000, help="how many (default 1,000)")
@@ -26,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, help="end after so long, however many schedules that were")
     parser.add_argument("--keep-going", action="store_true", help="count violations, do not end at the first")
     parser.add_argument("--whole", action="store_true", help="print a failing schedule as it is, not shrunk")
+    parser.add_argument("--coverage", action="store_true", help="print what was reached how often")
+    parser.add_argument("--json", type=Path, help="write the figures there, as one JSON object")
     options = parser.parse_args(arguments)
     campaign = Campaign(
         range(options.seed, options.seed + options.schedules), options.jobs or os.cpu_count() or 1
@@ -37,7 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
             break
     took = time.perf_counter() - began
     sys.stdout.write(campaign.report(took, shrink=not options.whole))
-    return 1 if campaign.violations else 0
+    if options.coverage or campaign.incomplete:
+        sys.stdout.write(campaign.coverage())
+    if options.json:
+        options.json.write_text(json.dumps(campaign.figures(took)) + "\n")
+    return 1 if campaign.violations or campaign.incomplete else 0
 
 
 if __name__ == "__main__":

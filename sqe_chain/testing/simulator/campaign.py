@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from multiprocessing import get_context
 from typing import Final
 
+from sqe_chain.testing.simulator.coverage import EXPECTED, WHOLE, missing
 from sqe_chain.testing.simulator.invariants import INVARIANTS, Violation
 from sqe_chain.testing.simulator.run import Simulation
 from sqe_chain.testing.simulator.schedule import as_test, count_faults
@@ -19,6 +19,8 @@ from sqe_chain.testing.simulator.shrink import shrink_schedule
 
 _CHUNK: Final = 10
 """Schedules that a process takes at a time."""
+_COLLECT_EVERY: Final = 100
+"""Schedules between two collections of cycles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +31,35 @@ class Outcome:
         seed: of the schedule.
         fired: fault -> how often it happened.
         checked: invariant -> how often it was checked.
+        reached: feature, fact, step or fault -> how often it was reached; see `coverage`.
         violation: the first one; None when there was none.
     """
 
     seed: int
     fired: Counter[str]
     checked: Counter[str]
+    reached: Counter[str]
     violation: Violation | None
 
 
 def run_seed(seed: int) -> Outcome:
     """Execute the schedule of a seed."""
-    _collect_rarely()
+    if seed % _COLLECT_EVERY == 0:
+        gc.collect()
     simulation, found = Simulation(drawn(seed)), None
     try:
         simulation.run()
     except Violation as violation:
         found = violation
-    return Outcome(seed, simulation.fired, simulation.invariants.checked, found)
+    reached = simulation.reached + Counter({f"fault: {name}": n for name, n in simulation.fired.items()})
+    return Outcome(seed, simulation.fired, simulation.invariants.checked, reached, found)
 
 
-@cache
-def _collect_rarely() -> None:
-    """Collect cycles rarely: reference counts free nearly everything that a schedule makes, and collecting took a fifth of the time."""
+def _stop_collecting() -> None:
+    """Collect cycles between schedules only: reference counts free nearly everything that one makes."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.disable()
 
 
 @dataclass(slots=True)
@@ -69,6 +74,7 @@ class Campaign:
         done: schedules executed.
         fired: fault -> how often it happened.
         checked: invariant -> how often it was checked.
+        reached: feature, fact, step or fault -> how often it was reached; see `coverage`.
         violations: seed -> its first violation.
     """
 
@@ -77,6 +83,7 @@ class Campaign:
     done: int = 0
     fired: Counter[str] = field(default_factory=Counter)
     checked: Counter[str] = field(default_factory=Counter)
+    reached: Counter[str] = field(default_factory=Counter)
     violations: dict[int, Violation] = field(default_factory=dict)
 
     def run(self) -> Iterator[int]:
@@ -88,15 +95,49 @@ class Campaign:
                 self.done += 1
                 self.fired += outcome.fired
                 self.checked += outcome.checked
+                self.reached += outcome.reached
                 yield outcome.seed
 
     @contextmanager
     def _outcomes(self) -> Iterator[Iterator[Outcome]]:
         if self.jobs == 1:
-            yield map(run_seed, self.seeds)
+            _stop_collecting()
+            try:
+                yield map(run_seed, self.seeds)
+            finally:
+                gc.enable()
             return
-        with get_context("spawn").Pool(self.jobs) as pool:
+        with get_context("spawn").Pool(self.jobs, _stop_collecting) as pool:
             yield pool.imap(run_seed, self.seeds, _CHUNK)
+
+    def figures(self, seconds: float) -> dict[str, object]:
+        """The figures of the campaign, as JSON: counts by name, and what was never reached.
+
+        Args:
+            seconds: how long it took.
+        """
+        counts = {"schedules": self.done, "faults": count_faults(self.fired)}
+        return {
+            "tool": "simulator",
+            "counts": counts
+            | {f"checked: {name}": count for name, count in sorted(self.checked.items())}
+            | {name: self.reached[name] for name in EXPECTED},
+            "never reached": ", ".join(missing(self.reached)),
+            "violations": len(self.violations),
+            "seed": self.seeds[0] if self.seeds else 0,
+            "seconds": round(seconds, 1),
+        }
+
+    def coverage(self) -> str:
+        """What was reached how often, what was never reached in the end."""
+        lines = [f"  {self.reached[name]:9,}  {name}" for name in EXPECTED if self.reached[name]]
+        never = [f"never reached: {name}" for name in missing(self.reached)]
+        return "\n".join(["reached", *lines, *never, ""])
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether something was never reached, in so many schedules that it must have been."""
+        return self.done >= WHOLE and bool(missing(self.reached))
 
     def report(self, seconds: float | None = None, *, shrink: bool = True) -> str:
         """Report counts, and the first violation as a test.

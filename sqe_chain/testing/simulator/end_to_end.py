@@ -104,7 +104,7 @@ def _check_windows(simulation: Simulation) -> None:
         if (way.lane, way.position) in seen:
             continue
         seen.add((way.lane, way.position))
-        for span, ids in _results_in(envelope, as_json=simulation.world.json):
+        for span, ids in _results_in(envelope, simulation.world.form):
             found.setdefault(span, []).extend(ids)
     for window in totals.windows("windows"):
         span = (window.key.decode(), window.span.start_ms)
@@ -117,13 +117,13 @@ def _check_windows(simulation: Simulation) -> None:
         raise Violation("sum", f"windows: (found, must be) {off}")
 
 
-def _results_in(envelope: Envelope, *, as_json: bool) -> Iterator[tuple[Span, list[str]]]:
+def _results_in(envelope: Envelope, form: facts.Form) -> Iterator[tuple[Span, list[str]]]:
     """The windows in an envelope, each with its ids."""
-    if as_json:
+    if form == "json":
         for window in envelope.payloads_as(window_of(facts.Text)):
             if window is not None:
                 yield (window.key, window.start_ms), facts.ids_of(window.state)
         return
     for result in envelope.payloads_as(WindowResult):
         if result is not None:
-            yield (result.key.decode(), result.start_ms), facts.ids_of(facts.parsed(result.state))
+            yield (result.key.decode(), result.start_ms), facts.ids_of(facts.parsed(result.state, form))

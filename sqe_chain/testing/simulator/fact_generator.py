@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.schedule import Step
-from sqe_chain.testing.simulator.world import chance, extended_world, random_world
+from sqe_chain.testing.simulator.world import chance, extended_world, newest_world, random_world
 
 TWO: Final = 2
 """Hops or stages."""
@@ -19,6 +19,7 @@ class FactGenerator:
     Args:
         draw: the source of randomness.
         more: another one, for what came later, so that a seed still gives the schedule that it gave without that.
+        newest: a third one, for what came last.
 
     Attributes:
         world: the world.
@@ -29,9 +30,9 @@ class FactGenerator:
         misplaced_probability: how often a key is in another partition than murmur2's, in worlds with misplaced keys.
     """
 
-    def __init__(self, draw: random.Random, more: random.Random) -> None:
-        self.draw, self.more = draw, more
-        self.world = extended_world(random_world(draw), more)
+    def __init__(self, draw: random.Random, more: random.Random, newest: random.Random) -> None:
+        self.draw, self.more, self.newest = draw, more, newest
+        self.world = newest_world(extended_world(random_world(draw), more), newest)
         self.steps: list[Step] = []
         self.number = 0
         self.filter_ids: list[str] = []

@@ -7,14 +7,16 @@ own, and states are lists of these ids, so that a loss, a duplicate or a wrong o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from google.protobuf.struct_pb2 import Value
 from google.protobuf.wrappers_pb2 import StringValue
 
+from sqe_chain.codecs.codec import Codec
+from sqe_chain.codecs.registry import register
 from sqe_chain.flow.context import Context
 
 KEYS = ("a", "b", "c", "d", "e")
@@ -65,6 +67,49 @@ class Text:
     """
 
     value: str = ""
+
+
+@dataclass(slots=True)
+class OwnText:
+    """What facts and states are in worlds with a codec of their own.
+
+    Attributes:
+        value: the text.
+    """
+
+    value: str = ""
+
+
+OWN_MARK = b"own\n"
+"""How what the codec of these worlds writes begins."""
+
+
+@register
+class OwnCodec(Codec[OwnText]):
+    """The codec of worlds with a codec of their own."""
+
+    name = "simulated"
+
+    @classmethod
+    def takes(cls, python_type: type) -> bool:
+        """See `Codec`."""
+        return python_type is OwnText
+
+    def encode(self, value: OwnText) -> bytes:
+        """See `Codec`."""
+        return OWN_MARK + value.value.encode()
+
+    def decode(self, data: bytes) -> OwnText:
+        """See `Codec`."""
+        if not data.startswith(OWN_MARK):
+            raise ValueError("no text of these worlds")
+        return OwnText(data[len(OWN_MARK) :].decode())
+
+
+Form = Literal["protobuf", "json", "own"]
+"""How payloads and states are encoded."""
+TYPES: Final[Mapping[Form, type[Any]]] = {"protobuf": StringValue, "json": Text, "own": OwnText}
+"""Form -> the type of payloads and states."""
 
 
 class Unit(NamedTuple):
@@ -121,6 +166,11 @@ def split_json(fact: Text) -> list[Text]:
     return [Text(text) for text in units_of(fact.value)]
 
 
+def split_own(fact: OwnText) -> list[OwnText]:
+    """A fact's units, in worlds with a codec of their own."""
+    return [OwnText(text) for text in units_of(fact.value)]
+
+
 def decode(data: bytes) -> StringValue:
     """A fact of a raw topic."""
     return StringValue(value=data.decode())
@@ -131,6 +181,11 @@ def decode_json(data: bytes) -> Text:
     return Text(data.decode())
 
 
+def decode_own(data: bytes) -> OwnText:
+    """A fact of a raw topic, in worlds with a codec of their own."""
+    return OwnText(data.decode())
+
+
 def decode_row(data: bytes) -> StringValue:
     """A fact in a row of a file."""
     return StringValue(value=json.loads(data)["fact"])
@@ -139,6 +194,11 @@ def decode_row(data: bytes) -> StringValue:
 def decode_row_json(data: bytes) -> Text:
     """A fact in a row of a file, in worlds with JSON."""
     return Text(json.loads(data)["fact"])
+
+
+def decode_row_own(data: bytes) -> OwnText:
+    """A fact in a row of a file, in worlds with a codec of their own."""
+    return OwnText(json.loads(data)["fact"])
 
 
 def route(value: StringValue) -> str:
@@ -328,21 +388,25 @@ def keep_newest(state: StringValue, value: Any) -> None:  # noqa: ANN401 - a sta
 
 def ids_of(state: Any) -> list[str]:  # noqa: ANN401 - a state of either type
     """The ids that a state lists, in order."""
-    if isinstance(state, StringValue | Text):
+    if isinstance(state, StringValue | Text | OwnText):
         return state.value.split()
     return [
         value.string_value for value in state.list_value.values if value.WhichOneof("kind") == "string_value"
     ]
 
 
-def serialized(notes: Iterable[str], *, as_json: bool = False) -> bytes:
+def serialized(notes: Iterable[str], form: Form = "protobuf") -> bytes:
     """A text state with these entries, serialized."""
     text = "".join(f"{note} " for note in notes)
-    if as_json:
+    if form == "json":
         return json.dumps({"value": text}, separators=(",", ":")).encode()
+    if form == "own":
+        return OWN_MARK + text.encode()
     return StringValue(value=text).SerializeToString()
 
 
-def parsed(state: bytes, *, as_json: bool = False) -> StringValue | Text:
+def parsed(state: bytes, form: Form = "protobuf") -> StringValue | Text | OwnText:
     """What `serialized` gave."""
-    return Text(**json.loads(state)) if as_json else StringValue.FromString(state)
+    if form == "own":
+        return OwnText(state.removeprefix(OWN_MARK).decode())
+    return Text(**json.loads(state)) if form == "json" else StringValue.FromString(state)

@@ -17,9 +17,10 @@ from sqe_chain.protocol.commit_metadata import parse_metadata
 from sqe_chain.protocol.plan import Plan
 from sqe_chain.stores.memory import MemoryStore
 from sqe_chain.testing.simulator.facts import ids_of, parsed, unit_of
+from sqe_chain.testing.simulator.flows import text_type
 from sqe_chain.testing.simulator.model import ExpectedStates, Model, lane_position_of
 from sqe_chain.testing.simulator.table_checks import TableChecks
-from sqe_chain.testing.simulator.world import TABLE, World, text_type
+from sqe_chain.testing.simulator.world import TABLE, World
 
 if TYPE_CHECKING:
     from sqe_chain.testing.simulator.table_audit import TableAudit
@@ -70,7 +71,7 @@ def _unordered(content: Content, world: World) -> object:
     def ids(payload: bytes) -> list[str]:
         if type_name == Value.DESCRIPTOR.full_name:
             return ids_of(Value.FromString(payload))
-        return ids_of(parsed(payload, as_json=world.json)) if payload else []
+        return ids_of(parsed(payload, world.form)) if payload else []
 
     return [sorted(ids(payload or b"")) for payload in payloads], key, rest
 

@@ -26,8 +26,9 @@ from sqe_chain.protocol.plan import Plan, at_name
 from sqe_chain.segment.event_times import ORIGIN, WHOLE, EventTimes, guard_of
 from sqe_chain.testing.simulator import facts
 from sqe_chain.testing.simulator.facts import Unit, unit_of, units_of
+from sqe_chain.testing.simulator.flows import text_type
 from sqe_chain.testing.simulator.table_rows import TableRow, in_files
-from sqe_chain.testing.simulator.world import WINDOW_MS, World, text_type
+from sqe_chain.testing.simulator.world import WINDOW_MS, World
 
 Cells = dict[str, dict[int, dict[bytes, Any]]]
 StageIds = dict[tuple[str, str], list[str]]
@@ -447,7 +448,7 @@ class Model:
                     state.list_value.values.add(string_value=note.removesuffix(facts.NOT_A_NUMBER))
                 cells[cell][key] = state.SerializeToString()
             else:
-                cells[cell][key] = facts.serialized(ids, as_json=world.json)
+                cells[cell][key] = facts.serialized(ids, world.form)
 
 
 def lane_position_of(links: Iterable[Link]) -> LanePosition:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sqe_chain.errors import (
     ChainError,
@@ -24,17 +25,19 @@ from sqe_chain.testing.faults import Crash, FaultScript, InjectedFault, Port
 from sqe_chain.testing.faulty_tables import FaultyStorage
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import end_to_end
+from sqe_chain.testing.simulator.coverage import features_of, reached_by
+from sqe_chain.testing.simulator.flows import totals_of
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.schedule import Schedule, Step, count_faults
 from sqe_chain.testing.simulator.system import BETWEEN, SimulatedSystem
-from sqe_chain.testing.simulator.world import World, totals_of
+from sqe_chain.testing.simulator.world import World
 
 if TYPE_CHECKING:
     from sqe_chain.tables.memory import TableCopy
 
 NAME = "simulation"
-OF_TABLE = "table "
-"""How the name of a fault at a call of the table begins."""
+OF_PORTS: Final[Mapping[str, Port]] = {"table ": "table", "store ": "store"}
+"""How the name of a fault begins that is for calls of one port."""
 MOST_BATCHES = 60
 MOST_WAITS = 60
 
@@ -48,11 +51,13 @@ class Simulation(SimulatedSystem):
     Attributes:
         fired: fault -> how often it happened; also how often services ended or stopped because of one.
         invariants: the checks after every write.
+        reached: features of the world, kinds of facts and steps -> how often; see `coverage`.
     """
 
     def __init__(self, schedule: Schedule) -> None:
         super().__init__(schedule.world)
         self.steps = schedule.steps
+        self.reached = Counter(features_of(schedule.world))
         self._copies: Mapping[str, StoreCopy] | None = None
         self._table_copy: TableCopy | None = None
         self._changes: set[str] = set()
@@ -75,6 +80,7 @@ class Simulation(SimulatedSystem):
 
     def do(self, step: Step) -> None:
         """Execute one step, given as its name and arguments; tests may execute a schedule step by step."""
+        self.reached.update(reached_by(step))
         getattr(self, f"_do_{step[0].replace(' ', '_')}")(*step[1:])
 
     # ------------------------------------------------------------------ services
@@ -156,8 +162,8 @@ class Simulation(SimulatedSystem):
 
     def _injected_fault(self, name: str, fault: Sequence[Any]) -> InjectedFault:
         what, at, when, writes, *rest = fault
-        of: Port | None = "table" if what.startswith(OF_TABLE) else None
-        where = " of the table" if of else ""
+        prefix, of = next((one for one in OF_PORTS.items() if what.startswith(one[0])), ("", None))
+        where = f" of the {of}" if of else ""
 
         def crash() -> None:
             self.fired[f"crash {when} a {'write' if writes else 'call'}{where}"] += 1
@@ -168,7 +174,7 @@ class Simulation(SimulatedSystem):
             raise Unavailable("no answer at this call")
 
         def meanwhile() -> None:
-            self.fired[f"others meanwhile{where and ', at the table'}"] += 1
+            self.fired["others meanwhile" + (f", at the {of}" if of else "")] += 1
             found = self.services[name]
             mine, found.service = found.service, None
             for step in rest[0]:
@@ -176,7 +182,7 @@ class Simulation(SimulatedSystem):
             if found.service is None:
                 found.service = mine
 
-        what = what.removeprefix(OF_TABLE)
+        what = what.removeprefix(prefix)
         action = {"crash": crash, "silence": silence, "meanwhile": meanwhile}[what]
         return InjectedFault(action, of, when, writes, at, rest[0] if what == "silence" else 1)
 

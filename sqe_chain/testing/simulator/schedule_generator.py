@@ -25,8 +25,8 @@ def drawn(seed: int) -> Schedule:
     Args:
         seed: any whole number.
     """
-    draw, more = (random.Random(one) for one in (seed, f"{seed} more"))  # noqa: S311 - not for secrets
-    return _ScheduleGenerator(draw, more).schedule()
+    draw, more, newest = (random.Random(one) for one in (seed, f"{seed} more", f"{seed} newest"))  # noqa: S311 - not for secrets
+    return _ScheduleGenerator(draw, more, newest).schedule()
 
 
 class _ScheduleGenerator(FactGenerator):
@@ -45,6 +45,7 @@ class _ScheduleGenerator(FactGenerator):
         if chance(self.draw, 0.45):
             self.steps += self._special_steps()
         self.steps += self._later_steps()
+        self.steps += self._newest_steps()
         for name in self._services():
             if chance(self.draw, 0.85) or name == "totals":
                 self.steps.append(self._run(name))
@@ -104,6 +105,26 @@ class _ScheduleGenerator(FactGenerator):
             steps.append(["change", "functions"])
         return steps
 
+    def _newest_steps(self) -> list[Step]:
+        """Code that changes while a plan is unfinished, and an origin that is created again while it is read."""
+        world, newest = self.world, self.newest
+        if self.special_done or world.kind:
+            return []
+        if world.hops and chance(newest, 0.06):
+            self.special_done = True
+            feed = self.feed(world.origins()[0], 2)
+            hops: list[Step] = [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
+            crash = ["crash", newest.randrange(2, 10), newest.choice(["before", "after"]), True]
+            change: Step = ["change", newest.choice(["stages", "sources"])]
+            return [feed, *hops, ["run", "totals", 3, [crash]], change]
+        if world.raw and not world.hops and chance(newest, 0.3):
+            self.special_done = True
+            topic = world.origins()[0]
+            again: list[Step] = [["recreate", topic, world.partitions]]
+            fault = ["meanwhile", newest.randrange(16), newest.choice(["before", "after"]), False, again]
+            return [["settle"], self.feed(topic, 2), ["run", "totals", 2, [fault]]]
+        return []
+
     def _fault(self, name: str) -> list[Any]:
         draw = self.draw
         if name == "totals" and chance(draw, 0.2):
@@ -155,7 +176,7 @@ class _ScheduleGenerator(FactGenerator):
             (plain and not world.doors, 3, self._publish_in_part),
             (world.block > LONG and world.records > LONG and not keyed, 1, self._long_block),
             (world.poison != "stop", 2, self._rubbish),
-            (world.kind == "windows", 5, self._close_windows),
+            (world.kind == "windows", 10, self._close_windows),
             (once and world.recreated == "skip", 6, self._recreate_between),
             (once and world.raw, 6, self._recreate_raw),
             (once and plain and hops > 0, 2, self._change),
@@ -335,7 +356,8 @@ class _ScheduleGenerator(FactGenerator):
         steps: list[Step] = [["settle"], ["jump", 3 * DAY_MS], self.feed(topic, 6)]
         steps += [["run", name, 2, []] for name in self._services() if name.startswith("hop")]
         faults: list[list[Any]] = [
-            ["silence", at, "before", False, 1] for at in draw.sample(range(4, 24), draw.choice([1, 3, 3]))
+            ["store silence", at, "before", False, 1]
+            for at in draw.sample(range(2, 20), draw.choice([1, 3, 3]))
         ]
         if chance(draw, 0.2):
             faults = [["meanwhile", draw.randrange(4, 16), "before", False, [["run", "totals", 2, []]]]]

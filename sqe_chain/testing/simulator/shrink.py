@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any
 
+from sqe_chain.testing.shrinking import smallest
 from sqe_chain.testing.simulator.invariants import Violation
 from sqe_chain.testing.simulator.run import simulate
 from sqe_chain.testing.simulator.schedule import Schedule, Step
@@ -36,24 +37,15 @@ def shrink_schedule(
         fails: executes a schedule.
         most_attempts: limit on schedules to try.
     """
-    left = [most_attempts]
 
     def fails_the_same(candidate: Schedule) -> bool:
-        left[0] -= 1
         try:
             found = fails(candidate)
         except (LookupError, TypeError, ValueError):
             return False  # the remaining steps make no sense
         return found is not None and found.name == name
 
-    while left[0] > 0:
-        smaller = next(
-            (one for one in _smaller_schedules(schedule) if left[0] > 0 and fails_the_same(one)), None
-        )
-        if smaller is None:
-            break
-        schedule = smaller
-    return schedule
+    return smallest(schedule, _smaller_schedules, fails_the_same, most_attempts)
 
 
 def _smaller_schedules(schedule: Schedule) -> Iterator[Schedule]:
@@ -86,7 +78,7 @@ def _shorter_steps(step: Step) -> Iterator[Step]:
 
 def _shorter_faults(element: list[Any]) -> Iterator[list[Any]]:
     """Variants of a pausing fault with fewer steps during the pause."""
-    if element and element[0] == "meanwhile":
+    if element and isinstance(element[0], str) and element[0].endswith("meanwhile"):
         *head, steps = element
         for index, step in enumerate(steps):
             yield [*head, [*steps[:index], *steps[index + 1 :]]]

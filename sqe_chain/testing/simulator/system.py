@@ -20,15 +20,17 @@ from sqe_chain.testing.clock import SteppingClock
 from sqe_chain.testing.faults import Crash
 from sqe_chain.testing.rehearsal import Rehearsal, Zombie
 from sqe_chain.testing.simulator import facts, malformed
+from sqe_chain.testing.simulator.flows import flows_of, text_type
 from sqe_chain.testing.simulator.invariants import Invariants
 from sqe_chain.testing.simulator.model import Model
-from sqe_chain.testing.simulator.world import COMPACTED, FOLDER, World, text_type
+from sqe_chain.testing.simulator.world import COMPACTED, FOLDER, World
 
 if TYPE_CHECKING:
     from sqe_chain.testing.simulator.table_audit import TableAudit
 
 NAME = "simulation"
 MOST_WAITS = 60
+MOST_ROWS = 5_000
 BETWEEN = {"state": "states", "publish": "outputs", "table": "steps of the table"}
 """Kinds of writes between which a service may crash."""
 LIMIT_MS = 3_600_000
@@ -58,6 +60,8 @@ class SimulatedSystem:
     Attributes:
         fired: fault -> how often it happened.
         invariants: the checks after every write.
+        store: of `totals`, and of republishers that need one.
+        other_stores: of the reader, and of a republisher of files.
         writes_left: kind of write -> how many more take effect before the service crashes.
         origins: topic -> facts written to it, each with whether the topic's present incarnation has it.
     """
@@ -66,11 +70,14 @@ class SimulatedSystem:
         self.world = world
         self.fired: Counter[str] = Counter()
         self.clock = SteppingClock(stop_after=MOST_WAITS)
-        self.log = MemoryLog(NAME)
+        self.log = self.new_log(NAME)
         self.log.clear()
+        self.log.set_clock(self.clock.now_ms if world.limits else lambda: self.clock.now)
         self.log.set_block(world.block)
-        self.store = MemoryStore(NAME, world.rows)
-        others = {name: MemoryStore(f"{NAME}.{name}") for name in ("reader", "files")}
+        self.store = self.new_store(NAME, world.rows)
+        self.other_stores = others = {
+            name: self.new_store(f"{NAME}.{name}", MOST_ROWS) for name in ("reader", "files")
+        }
         for one in (self.store, *others.values()):
             one.restore_all()
         self.origins: dict[str, list[tuple[str, bool]]] = {topic: [] for topic in world.origins()}
@@ -88,14 +95,13 @@ class SimulatedSystem:
         partitions = dict.fromkeys(("origin", "other", "mid", "far", "extra"), world.partitions)
         for topic in ("origin", "other", "mid", "far"):
             self.log.create_topic(topic, world.partitions)
-        for name, flow in world.flows().items():
+        for name, flow in flows_of(world).items():
             store = others.get("files" if flow.file_sources() else name, self.store)
             found = Rehearsal(flow, partitions=partitions, log=self.log, store=store, settings=settings)
             found.clock = self.clock
             self.services[name] = found
             self.zombies[name] = []
         if world.limits:
-            self.log.set_clock(self.clock.now_ms)
             for topic in self._output_topics():
                 self.log.configure(
                     topic, compacted=topic == COMPACTED, before_max_ms=LIMIT_MS, after_max_ms=LIMIT_MS
@@ -111,6 +117,14 @@ class SimulatedSystem:
         self.invariants.ordered = True
         self._transactions: list[Transaction] = []
         self._expected_errors: dict[type[ChainError], Callable[[], None]] = {}
+
+    def new_log(self, name: str) -> MemoryLog:
+        """The broker; another class may record what is asked of it."""
+        return MemoryLog(name)
+
+    def new_store(self, name: str, rows: int) -> MemoryStore:
+        """A store that takes so many rows at once; another class may record what is asked of it."""
+        return MemoryStore(name, rows)
 
     # ------------------------------------------------------------------ writes
 

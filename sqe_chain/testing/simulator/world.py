@@ -1,4 +1,4 @@
-"""Worlds: the services of a simulation, their declarations and layouts, as plain data; and the flows made from it."""
+"""Worlds: the services of a simulation, their declarations and layouts, as plain data."""
 
 from __future__ import annotations
 
@@ -6,22 +6,11 @@ import os
 import random
 import tempfile
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Literal
 
-from google.protobuf.struct_pb2 import Value
-from google.protobuf.wrappers_pb2 import StringValue
-
-from sqe_chain.flow import Flow, Stage, Stream, count, last, max_, sum_
 from sqe_chain.flow.nodes import Carrier
-from sqe_chain.stages.windowing import Tumbling
-from sqe_chain.tables.columns import Column
-from sqe_chain.testing.simulator import facts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from sqe_chain.testing.simulator.facts import Form
 
 DAY_MS = 86_400_000
 WINDOW_MS = 60_000
@@ -74,6 +63,7 @@ class World:
         json: payloads and states are JSON, not protobuf.
         batches: the first operator of `totals` works on columns.
         declared: another stage has declared aggregates.
+        own: payloads and states are of a codec of the world's own, neither protobuf nor JSON.
     """
 
     hops: int = 2
@@ -103,6 +93,12 @@ class World:
     json: bool = False
     batches: bool = False
     declared: bool = False
+    own: bool = False
+
+    @property
+    def form(self) -> Form:
+        """How payloads and states are encoded."""
+        return "json" if self.json else "own" if self.own else "protobuf"
 
     def origins(self) -> list[str]:
         """Topics that producers write."""
@@ -112,10 +108,6 @@ class World:
         """Names of the services, in the order in which facts reach them."""
         hops = [f"hop{number + 1}" for number in range(self.hops)]
         return [*hops, *(["twin"] if self.twin else []), "totals", *(["reader"] if self.reader else [])]
-
-    def flows(self) -> dict[str, Flow]:
-        """The flows of the services, in the order in which facts reach them."""
-        return flows_of(self)
 
 
 def chance(draw: random.Random, probability: float) -> bool:
@@ -189,176 +181,12 @@ def extended_world(world: World, draw: random.Random) -> World:
     )
 
 
-@lru_cache(2_000)
-def flows_of(world: World) -> dict[str, Flow]:
-    """The flows of a world; see `World.flows`."""
-    found: dict[str, Flow] = {}
-    if world.hops > 1:
-        found["hop1"] = _hop(world, "hop1", "origin", "mid", first=True, last=False)
-        found["hop2"] = _hop(world, "hop2", "mid", "far", first=False, last=True)
-    elif world.hops == 1:
-        found["hop1"] = _hop(world, "hop1", "origin", "far", first=True, last=True)
-    if world.twin:
-        found["twin"] = _hop(world, "twin", "other", "far", first=True, last=True)
-    found["totals"] = totals_of(world)
-    if world.reader == "aggregation":
-        found["reader"] = _reader(world)
-    elif world.reader == "republisher":
-        flow = Flow("reader", poison=world.poison, recreated=world.recreated)
-        flow.source("notes", text_type(world)).to("heard", partitions=1)
-        found["reader"] = flow
-    return found
-
-
-def _hop(world: World, name: str, source: str, target: str, *, first: bool, last: bool) -> Flow:
-    flow = Flow(name, poison=world.poison)
-    stream = _origin(world, flow, source) if first else flow.source(source, text_type(world))
-    if last:
-        stream = stream.map(facts.refuse_in_hop)
-    # Where a topic in between may be created again, siblings have keys of their own, so that each is an envelope.
-    key = facts.route if world.recreated == "stop" else lambda value: value.value
-    stream.to(target, key=key, partitions=world.partitions, carrier=world.carrier)
-    return flow
-
-
-def _origin(world: World, flow: Flow, topic: str) -> Stream[StringValue]:
-    decode, decode_row, split = facts.decode, facts.decode_row, facts.split
-    if world.json:
-        decode, decode_row, split = cast("Any", (facts.decode_json, facts.decode_row_json, facts.split_json))
-    if world.files and topic == "origin":
-        return flow.files(topic, decode_row, str(FOLDER / "*.jsonl")).flat_map(split)
-    stream = flow.source(topic, decode, raw=True) if world.raw else flow.source(topic, text_type(world))
-    return stream.flat_map(split)
-
-
-def text_type(world: World) -> type[StringValue]:
-    """The type of payloads and states."""
-    return cast("type[StringValue]", facts.Text) if world.json else StringValue
-
-
-def totals_of(
-    world: World, *, more_stages: bool = False, more_sources: bool = False, changed: bool = False
-) -> Flow:
-    """The flow of the service `totals`.
+def newest_world(world: World, draw: random.Random) -> World:
+    """The world with what came last: codecs of its own.
 
     Args:
-        world: the world.
-        more_stages: with another stage, as after a change of code.
-        more_sources: with another input topic, as after a change of code.
-        changed: with another fold of the first stage, as after a change of code.
+        world: from `extended_world`.
+        draw: a third source of randomness.
     """
-    text = text_type(world)
-    flow = Flow(
-        "totals",
-        state_partitions=world.state_partitions,
-        poison=world.poison,
-        recreated=world.recreated,
-    )
-    stream = flow.source("far", text) if world.hops else _origin(world, flow, "far")
-    stream = (
-        stream.map_batches(facts.refuse_batch, text, columns=text)
-        if world.batches
-        else stream.map(facts.refuse_before)
-    )
-    if more_sources:
-        flow.source("extra", text).aggregate("extra", key=facts.key, state=text, fold=facts.fold_text(""))
-    for name in ["beside"] * world.beside + ["more"] * more_stages:
-        stream.aggregate(name, key=facts.key, state=text, fold=facts.fold_text(""))
-    if world.table == "beside":
-        _ingest(world, stream)
-    if world.declared:
-        stream.map(facts.numbered).aggregate(
-            "sums",
-            key=facts.numbered_key,
-            units=count(),
-            total=sum_("number"),
-            most=max_("number"),
-            newest=last("id"),
-        )
-    if world.kind == "windows":
-        stream.windowed(
-            "windows",
-            Tumbling(WINDOW_MS),
-            key=facts.key,
-            state=text,
-            fold=cast("Callable[[StringValue, StringValue], None]", facts.fold_text(facts.FIRST)),
-            lateness_ms=DAY_MS,
-            heartbeat=facts.is_beat,
-        ).to("closed", partitions=2, carrier=world.carrier)
-        return flow
-    state: type[Any] = Value if world.view else text
-    fold: Any = facts.fold_values
-    if not world.view:
-        fold = facts.fold_text(facts.FIRST, doors=world.doors == "fold", changed=changed)
-    first: Stage[Any, StringValue] = _filtered(world, stream).aggregate(
-        "first",
-        key=facts.key,
-        state=state,
-        fold=fold,
-        buckets=world.buckets,
-        view="json" if world.view else None,
-    )
-    if world.table == "after":
-        _ingest(world, first)
-    first.to("notes", key=facts.group, partitions=2, carrier=world.carrier)
-    changes = first.changes()
-    (changes.map(facts.refuse_open_doors) if world.doors == "changes" else changes).to(
-        "first.states", partitions=2, carrier=world.carrier
-    )
-    if world.limits:
-        first.to(COMPACTED, key=facts.compacted_key, partitions=1)
-    if world.stages > 1:
-        second = first.aggregate(
-            "second",
-            key=facts.group,
-            state=text,
-            fold=facts.fold_text(facts.SECOND),
-            buckets=world.buckets,
-        )
-        second.map(facts.refuse_after).to(
-            "notes", name="second.notes", key=facts.key, partitions=2, carrier=world.carrier
-        )
-        second.changes().to("second.states", partitions=1, carrier=world.carrier)
-    return flow
-
-
-def _ingest(world: World, stream: Stream[StringValue]) -> None:
-    stream.ingest(
-        TABLE,
-        partition_key="key",
-        row_key="slot",
-        columns=[
-            Column("key", "string", of=facts.row_key),
-            Column("slot", "string", of=facts.row_slot if world.replaced else facts.row_of_its_own),
-            Column("id", "string", of=facts.row_id),
-            Column("rest", "string", of=facts.row_rest),
-        ],
-        at=TABLES,
-        max_row_bytes=facts.MAX_ROW_BYTES,
-    )
-
-
-def _filtered(world: World, stream: Stream[StringValue]) -> Stream[StringValue]:
-    if world.kind == "deduplicate":
-        return stream.deduplicate("once", facts.filter_id, 30 * DAY_MS)
-    if world.kind == "distinct":
-        return stream.key_by(facts.filter_id).distinct("once", Tumbling(3_650 * DAY_MS))
-    if world.kind == "roots":
-        return stream.key_by(facts.key).drop_replays("once", by="key")
-    if world.kind == "sequences":
-        return stream.drop_stale("once", sequence=facts.sequence, scope="lane")
-    return stream
-
-
-def _reader(world: World) -> Flow:
-    flow = Flow("reader", state_partitions=1, poison=world.poison, recreated=world.recreated)
-    text = text_type(world)
-    flow.source("notes", text).aggregate("heard", key=facts.key, state=text, fold=facts.append_heard)
-    state = Value if world.view else text
-    flow.source("first.states", state).aggregate(
-        "states",
-        key=lambda value: (facts.ids_of(value) or ["-"])[0],
-        state=text,
-        fold=facts.keep_newest,
-    )
-    return flow
+    own = not (world.json or world.view or world.batches) and chance(draw, 0.1)
+    return replace(world, own=own)

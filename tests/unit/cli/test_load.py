@@ -8,7 +8,9 @@ import pytest
 from rich.console import Console
 
 from sqe_chain.cli import load
-from sqe_chain.protocol.events import Committed, FilesSeen, Notice
+from sqe_chain.errors import ConfigurationError
+from sqe_chain.protocol.events import Committed, FilesSeen, Notice, TableReplaced
+from sqe_chain.protocol.settings import Settings
 
 
 def committed(inputs: int, excluded: int = 0) -> Committed:
@@ -50,3 +52,14 @@ def test_elsewhere_nothing_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
         found.event(Notice("said by a line of its own"))
     assert screen.getvalue() == ""
     assert found.result() == {"files": 0, "rows": 0, "read": 0, "left_out": 0, "left": 0}
+
+
+def test_an_overwrite_is_told_and_two_options_for_one_thing_are_refused() -> None:
+    found = load.Loading()
+    found.event(TableReplaced(9, "readings", "partitions", 3))
+    assert found.overwrites == [
+        "table readings: the partition keys of these files replaced by those of 3 files (plan 9)"
+    ]
+    for wrong in ({"overwrite": "table", "drop_overwrite": True}, {"again": True}, {"overwrite": "all"}):
+        with pytest.raises(ConfigurationError, match="overwrite"):
+            Settings(**wrong)

@@ -524,7 +524,6 @@ def test_the_strict_check_finds_what_no_writer_may_do() -> None:
     for value, error in (
         (edited(hop(), lane=1), InconsistentEnvelope),
         (sealed(origin()[:-5] + b"\x70\x05\x6a\x00"), MalformedField),
-        (edited(origin(), payload=b"a", deleted=[0]), MalformedField),
     ):
         read(value)
         with pytest.raises(error):
@@ -551,6 +550,7 @@ def at(epoch: int, offset: int, ordinal: int) -> bytes:
         (edited(hop(), timestamp_ms=2**63 - 1), OutOfBounds),
         (edited(hop(), timestamp_ms=-(2**63)), OutOfBounds),
         (sealed(origin()[:-5] + b"\x20\x05"), MalformedField),
+        (edited(origin(), payload=b"a", deleted=[0]), MalformedField),
         (sealed(origin()), MalformedField),
     ],
 )
@@ -616,6 +616,29 @@ def test_a_repeated_field_is_refused_because_readers_would_not_agree() -> None:
             with pytest.raises(MalformedField, match=f"field {number} is repeated"):
                 parse_head(sealed(twice))
     assert parse_head(sealed(body + b"\x70\x05")) is not None, "a field of a later version of the format"
+
+
+def test_a_field_of_a_later_version_stands_once_too() -> None:
+    body = hop()[:-5]
+    read(sealed(body + b"\x70\x05"), strict=True)
+    with pytest.raises(MalformedField, match="field 14 is repeated"):
+        read(sealed(body + b"\x70\x05\x70\x06"), strict=True)
+
+
+def test_what_is_deleted_may_be_said_number_by_number() -> None:
+    """As writers do that do not pack repeated numbers."""
+    screws = SCREWS.SerializeToString()
+    collection = wrap([SCREWS, SCREWS, SCREWS], key="robot-7", timestamp_ms=TIME_MS)
+    body = edited(collection, payload=b"", more=[screws, b""])[:-5]
+    assert read(sealed(body + b"\x68\x00\x68\x02")).payloads == (None, screws, None)
+
+
+@pytest.mark.parametrize("watermark_ms", [-2, MAX_TIMESTAMP_MS + 1])
+def test_a_watermark_that_no_event_can_reach_is_refused(watermark_ms: int) -> None:
+    value = edited(hop(), watermark_ms=watermark_ms)
+    for reads in (read, parse_head):
+        with pytest.raises(OutOfBounds, match="event time"):
+            reads(value)
 
 
 def test_another_last_field_with_a_right_checksum_is_no_end() -> None:

@@ -180,3 +180,19 @@ def test_a_chain_in_headers_counts_as_one_in_the_value() -> None:
         ReplayFilter(IDS, raw=["robot.ok"]).accept(Message(value, 0, heads=headers))
     with pytest.raises(NotAnEnvelope):
         replays.accept(Message(value, 4, heads=[("other", b"")]))
+
+
+@pytest.mark.parametrize("text", ["[" * 5_000, '{"format":1,"partitions":' + "[" * 5_000])
+def test_marks_nested_without_end_are_refused_by_name(text: str) -> None:
+    with pytest.raises(ConfigurationError, match="not marks written by"):
+        ReplayFilter.load(text, IDS)
+
+
+@pytest.mark.parametrize(("name", "wrong"), [("topic", ["robot.ok"]), ("partition", {})])
+def test_marks_of_something_that_is_no_partition_are_refused_by_name(name: str, wrong: object) -> None:
+    replays = ReplayFilter(IDS)
+    replays.accept(Message(wrap(StringValue(value="x"), key=None, timestamp_ms=1), 0))
+    stored = json.loads(replays.export())
+    stored["partitions"][0][name] = wrong
+    with pytest.raises(ConfigurationError, match="not marks written by"):
+        ReplayFilter.load(json.dumps(stored), IDS)

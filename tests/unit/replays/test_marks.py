@@ -304,6 +304,15 @@ def test_an_undecodable_record_excuses_a_hole_until_the_lane_is_beyond_it() -> N
     assert partition.marks.undecodable_offset == 1
 
 
+def test_a_replay_after_an_undecodable_record_does_not_use_up_what_that_excuses() -> None:
+    partition = Partition(fresh())
+    assert partition.accept(made(5))
+    partition.offset += 1
+    partition.marks.undecodable(partition.offset)
+    assert not partition.accept(made(5))
+    assert partition.accept(made(9, previous=8))
+
+
 def test_a_compacted_input_may_have_holes() -> None:
     partition = Partition(fresh(compacted=True))
     assert partition.accept(made(5))

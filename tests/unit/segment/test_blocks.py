@@ -165,6 +165,27 @@ def test_what_fails_before_a_message_that_stops_the_service_is_said_first(
         deque(reading.read(portion, blocks), maxlen=0)
 
 
+@pytest.mark.parametrize("run", [1, NEVER])
+@pytest.mark.parametrize("block", [1, NEVER])
+def test_what_fails_before_a_gap_is_said_first_in_every_way(block: int, run: int) -> None:
+    def checked(word: StringValue) -> StringValue:
+        if word.value == "bad":
+            raise ValueError("no word")
+        return word
+
+    flow = Flow("notes", state_partitions=1)
+    flow.source("words", StringValue).map(checked).aggregate(
+        "letters", key=lambda word: word.value[0], state=StringValue, fold=note
+    )
+    written = records_of([(0, "plain", ["ant"]), (0, "plain", ["bad"]), (0, "gap", ["bee"])])
+    job = Job(Transition("notes", Claim(1, "run"), 3, "plan-3"), 1, in_place=True)
+    store: Any = Store(BEFORE)
+    reading = Reading(flow, job, lambda _: store)
+    portion = Portion(Range("words", bytes(16), 0, 0, 100), PartitionMarks("words", bytes(16), 0))
+    with taken_as(block=block, run=run), pytest.raises(PoisonError, match="no word"):
+        deque(reading.read(portion, cast("Sequence[Sequence[Message]]", [written])), maxlen=0)
+
+
 def test_another_key_is_poison() -> None:
     with pytest.raises(PoisonError, match="a null key"):
         states_after([words(["ant", "asp"])], key=lambda word: None if word.value == "asp" else "a")

@@ -252,3 +252,36 @@ def test_a_run_of_several_types_for_one_key_is_refused_like_its_input() -> None:
         gatherer.gather_run(made, [*range(60), 59], TP, block, lane_of, records)
     assert not records
     assert not remembered(gatherer)
+
+
+@pytest.mark.parametrize("why", ["on trial", "refused"])
+def test_an_input_that_is_taken_back_leaves_no_position_behind(why: str) -> None:
+    """The next envelope would name it as the one before, and readers would stop because it is missing."""
+    flow = Flow("f")
+    flow.source("in", StringValue).to("out", partitions=1)
+    refuses = {"out": TopicInfo("out", bytes(16), 1, max_message_bytes=2_000)}
+    gatherer, naive = (Gatherer(flow, None, refuses, NOW_MS) for _ in range(2))
+    (index,) = gatherer._targets
+    block = block_of(Random(1), "raw", 3, 0)
+    records: list[Output] = []
+    expected: list[Output] = []
+
+    def gather(
+        one: Gatherer, number: int, made: list[Made], into: list[Output], *, keep: bool = True
+    ) -> None:
+        position, message = root_position(0, number), block.messages[number]
+        origin = new_origin((TP, number, 0, lane_of(0), position, None, message, None, -1))
+        one.gather(made, origin, into, keep=keep)
+
+    ordinary: Made = (index, b"k", "a.B", b"x")
+    for one, into in ((gatherer, records), (naive, expected)):
+        gather(one, 0, [ordinary], into)
+    if why == "on trial":
+        gather(gatherer, 1, [ordinary, (index, b"l", "a.B", b"y")], records, keep=False)
+    else:
+        with pytest.raises(PoisonError):
+            gather(gatherer, 1, [ordinary, (index, b"l", "a.B", b"y" * 3_000)], records)
+    for one, into in ((gatherer, records), (naive, expected)):
+        gather(one, 2, [ordinary], into)
+    assert records == expected
+    assert remembered(gatherer) == remembered(naive)

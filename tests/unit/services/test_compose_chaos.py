@@ -39,6 +39,11 @@ def test_a_seed_gives_the_same_faults() -> None:
     assert plan(3, 40) != plan(4, 40)
 
 
+def test_a_run_may_begin_with_any_of_them() -> None:
+    """Runs of two, one after the other, are one long run."""
+    assert [fault for first in range(1, 22, 2) for fault in plan(7, 2, first)] == plan(7, 22)
+
+
 def test_a_fault_without_evidence_proves_nothing() -> None:
     fault = plan(7, 1)[0]
     outcome = Outcome([Struck(fault, "", 1.0), Struck(fault, "a pid", 1.0)], audit="…\nexact: 249 keys")

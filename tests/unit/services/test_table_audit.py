@@ -126,13 +126,25 @@ def test_the_outcome_says_what_is_off_and_what_proves_nothing() -> None:
     standardize, rows = Kills("standardize", 0, 0, Random(1)), Kills("rows", 0, 0, Random(1))
     plain = Naive(truth.messages * 2, truth.events * 2, truth.events, 1, 1, "robot-0001", 1)
     table = TableAudit("t", rows=truth.events, chunks=9)
-    right = Outcome(truth, [table], wanted_sums(truth), truth.messages * 2, 5, plain, [standardize, rows])
+    other = replace(table, table="cassandra://h/k/t", chunks=8)
+    sums = {one.table: wanted_sums(truth) for one in (table, other)}
+    right = Outcome(truth, [table, other], sums, truth.messages * 2, 5, plain, [standardize, rows])
 
     assert right.failures == []
-    assert right.last_line == f"exact: {truth.events} rows, 9 chunks, 0 kills, 0 missing, 0 doubled"
-    doubled = replace(table, doubled=3, findings=["more than once: x"])
-    off = replace(right, tables=[doubled])
-    assert off.last_line == f"not exact: {truth.events} rows, 9 chunks, 0 kills, 0 missing, 3 doubled"
-    sums = wanted_sums(truth) | {"line-0": (1, 2, 3, 4, 5)}
-    assert "Spark finds (1, 2, 3, 4, 5) for line-0" in replace(right, spark=sums).failures[0]
+    assert right.lines == [
+        f"Delta Lake: {truth.events} rows, 9 chunks, 0 missing, 0 doubled",
+        f"Cassandra: {truth.events} rows, 8 chunks, 0 missing, 0 doubled",
+    ]
+    assert right.last_line == f"exact: {2 * truth.events} rows, 17 chunks, 0 kills, 0 missing, 0 doubled"
+    for number, one in enumerate(right.tables):
+        doubled = replace(one, doubled=3, findings=["more than once: x"])
+        tables = [doubled if place == number else table for place, table in enumerate(right.tables)]
+        off = replace(right, tables=tables)
+        assert (
+            off.last_line == f"not exact: {2 * truth.events} rows, 17 chunks, 0 kills, 0 missing, 3 doubled"
+        )
+        wrong = sums | {one.table: wanted_sums(truth) | {"line-0": (1, 2, 3, 4, 5)}}
+        assert (
+            f"{one.table}: Spark finds (1, 2, 3, 4, 5) for line-0" in replace(right, spark=wrong).failures[0]
+        )
     assert "proves nothing" in replace(right, records=truth.messages, reported_replays=0).failures[0]

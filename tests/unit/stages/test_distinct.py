@@ -88,6 +88,15 @@ def test_the_one_that_began_the_window_goes_on_again_and_duplicates_name_it() ->
     assert stage.accept(event(1, place=b"a")).forward
 
 
+def test_of_joined_sessions_the_one_that_began_the_earliest_counts() -> None:
+    stage = Distinct(MemoryTable(), windows=Sessions(gap_ms=10), grace_ms=100)
+    stage.accept(event(20, place=b"later"))
+    stage.accept(event(0, place=b"earlier"))
+    assert stage.accept(event(10, place=b"between")).original == Spot(1, b"earlier")
+    assert stage.accept(event(0, place=b"earlier")).forward
+    assert not stage.accept(event(20, place=b"later")).forward
+
+
 def test_elements_without_position_are_always_deduplicated() -> None:
     stage = Distinct(MemoryTable(), windows=Tumbling(size_ms=10), grace_ms=0)
     assert [stage.accept(event(1)).forward for _ in range(2)] == [True, False]

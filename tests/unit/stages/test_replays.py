@@ -192,6 +192,11 @@ def test_only_records_that_pass_keep_a_mark_alive() -> None:
     assert rows_after(10, steps)[3] == [False, False]
 
 
+def test_a_mark_is_as_old_as_the_last_record_that_passed() -> None:
+    steps = [(100, [keyed(5)]), (109, [keyed(6)]), (112, []), (112, [keyed(5)])]
+    assert rows_after(10, steps)[3] == [False], "younger than the first one"
+
+
 def test_one_mark_expires_alone() -> None:
     steps = [(0, [keyed(5)]), (5, [keyed(5, pid=1)]), (11, []), (11, [keyed(5), keyed(5, pid=1)])]
     assert rows_after(10, steps)[3] == [True, False]

@@ -81,6 +81,8 @@ def test_a_one_to_one_republisher_more_or_less_changes_nothing() -> None:
     short, long = [made(offset, 1) for offset in (5, 6)], [made(offset, 1, 0, lane=8) for offset in (5, 6, 7)]
     assert passes(short + long) == [True, True, False, False, True]
     assert passes(long + short) == [True, True, True, False, False]
+    longer = [made(offset, 1, 0, 0, lane=9) for offset in (5, 6, 7)]
+    assert passes(short + longer) == passes(long[:2] + longer) == [True, True, False, False, True]
 
 
 def test_a_fan_out_upstream_is_told_apart_by_its_ordinals() -> None:

@@ -173,6 +173,8 @@ def test_a_hole_is_reported_with_its_size_and_the_record_goes_on() -> None:
     assert [verdict.reason for verdict in verdicts] == [None, None, Reason.GAP, None]
     assert (verdicts[2].forward, verdicts[2].detail) == (True, "2 missing between 2 and 5")
     assert said(records, gaps=False) == [(True, None)] * 4
+    one_missing = [numbered(sequence, at=at) for at, sequence in enumerate((1, 3))]
+    assert run_batch(stage(), {}, one_missing).verdicts[1].detail == "1 missing between 1 and 3"
 
 
 def test_a_greater_epoch_begins_anew_and_a_smaller_one_is_stale() -> None:

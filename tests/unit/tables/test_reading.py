@@ -153,6 +153,18 @@ def test_wrong_names_are_refused(tmp_path: Path) -> None:
         table.vacuum(retain_hours=0)
 
 
+def test_a_table_is_opened_by_a_text_or_a_path(tmp_path: Path) -> None:
+    found = filled(tmp_path, 1)
+    rows = found.table.read()
+    for address in (Path(found.address), f"file://{found.address}"):
+        assert open_table(address).read().equals(rows)
+    for wrong in (None, b"tables/readings", "", 7):
+        with pytest.raises(ConfigurationError, match="a directory or an address, as text or a path"):
+            open_table(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="give it as text"):
+        open_table(Path("cassandra://localhost/sqe_chain/readings"))
+
+
 def test_duckdb_polars_and_pyarrow_find_the_same(tmp_path: Path) -> None:
     found = filled(tmp_path)
     delta = DeltaTable(found.address)
@@ -227,12 +239,12 @@ def test_a_compaction_that_crashes_changes_nothing(tmp_path: Path, monkeypatch: 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Do it once, after a compaction has written its first files and before it commits them."""
-    put = compacting._put
+    put = compacting.put_merged
 
     def put_then_act(*arguments: Any) -> Any:
         found = put(*arguments)
-        monkeypatch.setattr(compacting, "_put", put)
+        monkeypatch.setattr(compacting, "put_merged", put)
         act()
         return found
 
-    monkeypatch.setattr(compacting, "_put", put_then_act)
+    monkeypatch.setattr(compacting, "put_merged", put_then_act)

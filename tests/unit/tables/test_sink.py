@@ -16,10 +16,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
 
-from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent
+from sqe_chain.errors import ConfigurationError, Superseded, TableAltered, TableInconsistent, Unavailable
 from sqe_chain.ports import Flush, SinkClaim, SinkState
-from sqe_chain.tables import TableSchema
+from sqe_chain.tables import TableSchema, directory
+from sqe_chain.tables.delta_snapshot import DeltaSnapshot
 from sqe_chain.tables.directory import TableDirectory
 from sqe_chain.tables.files import files_of
 from sqe_chain.tables.memtable import Memtable
@@ -372,3 +374,38 @@ def test_what_a_flush_has_looked_at_is_kept_not_what_it_has_made(tmp_path: Path)
     snapshot = sink.storage.snapshot()
     _, known = sink.flush(flush_of(sink, 3))
     assert json.loads(known)["version"] == snapshot.version
+
+
+class Unreadable:
+    """A table of delta-rs whose log cannot be read any more; it is read when it is asked for more."""
+
+    def __getattr__(self, name: str) -> Any:
+        def failing(*_: object, **__: object) -> None:
+            raise DeltaError(f"{name}: the log cannot be read")
+
+        return (lambda: 3) if name == "version" else failing
+
+
+def test_errors_of_a_log_that_is_read_after_the_snapshot_was_taken_are_mapped(tmp_path: Path) -> None:
+    storage = TableDirectory(str(tmp_path / "t"))
+    snapshot = DeltaSnapshot(Unreadable(), storage._mapped)
+    calls: list[Callable[[], object]] = [
+        lambda: snapshot.marker("m"),
+        lambda: snapshot.heads("f", "t", [0]),
+        snapshot.files,
+        snapshot.foreign_file,
+        lambda: snapshot.foreign_commit(0),
+    ]
+    for call in calls:
+        with pytest.raises(Unavailable, match="the log cannot be read"):
+            call()
+
+
+def test_a_table_in_new_directories_syncs_each_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(directory, "_sync_directory", synced.append)
+    claimed(tmp_path / "years" / "2026")
+    table = tmp_path / "years" / "2026" / "t"
+    assert {table, table.parent, table.parent.parent, tmp_path} <= set(synced)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import main, sample
+from tests.mutants.__main__ import is_known, main, sample
 from tests.mutants.catalogue import ALL, CATALOGUE
 from tests.mutants.injection import TREE, misplaced
-from tests.mutants.ledger import BY_TESTS, PAGE, Judgement, gaps, page_with, read_ledger, table
+from tests.mutants.ledger import (
+    BY_SIMULATOR,
+    BY_TESTS,
+    PAGE,
+    Judgement,
+    files_of,
+    gaps,
+    page_with,
+    read_ledger,
+    table,
+)
 from tests.mutants.mutant import Mutant, mutant
 
 KILLS = "tests/unit/test_chain.py::test_epochs_are_stored_plus_one"
@@ -83,6 +94,7 @@ def test_a_survivor_fails_the_build_and_one_that_a_test_kills_does_not(
     )
     monkeypatch.setattr("tests.mutants.__main__.CATALOGUE", {"some": (killed, kept)})
     monkeypatch.setattr("tests.mutants.__main__.write", lambda _: None)
+    monkeypatch.setattr("tests.mutants.__main__.write_ledger", lambda *_: None)
     assert main([]) == 1
     told = capsys.readouterr().out
     assert f"no epoch is one: {KILLS}" in told
@@ -97,3 +109,40 @@ def test_a_text_that_is_gone_fails_the_build(
     monkeypatch.setattr("tests.mutants.__main__.CATALOGUE", {"some": (gone,)})
     assert main([]) == 1
     assert "stands there 0 times" in capsys.readouterr().out
+
+
+def test_every_mutant_is_simulated_or_says_why_not() -> None:
+    assert [one.name for one in ALL if one.schedules and one.unsimulated] == []
+    assert [one.name for one in ALL if not one.schedules and not one.unsimulated] == []
+    one = mutant("x", ("chain.py", "a", "b"), tests=(KILLS,), unsimulated="not simulated: Redis itself")
+    assert "not simulated: Redis itself" in table([one], {})
+
+
+def test_a_judgement_holds_as_long_as_the_mutant_its_files_and_its_tests_stay_as_they_are() -> None:
+    one = mutant("x", ("chain.py", "MAX_LINKS = 32\n", "MAX_LINKS = 31\n"), tests=(KILLS,), schedules=1)
+    known = {
+        (one.name, by): replace(judged(one), by=by, files=files_of(one, by))
+        for by in (BY_TESTS, BY_SIMULATOR)
+    }
+    for (name, by), judgement in known.items():
+        assert is_known(one, by, known)
+        changes = (
+            replace(judgement, digest="x"),
+            replace(judgement, files="x"),
+            replace(judgement, killed_by=None),
+        )
+        assert not any(is_known(one, by, {(name, by): changed}) for changed in changes)
+    assert not is_known(one, BY_TESTS, {})
+    assert files_of(one, BY_TESTS) != files_of(one, BY_TESTS, ["tests/unit/test_imports.py::test_x"])
+
+
+def test_the_seed_of_a_judgement_is_that_of_the_schedule_that_found_it() -> None:
+    one = mutant("x", ("chain.py", "a", "b"))
+    assert judged(one, "once, seed 82").seed == 82
+    assert judged(one, None).seed is None
+    assert judged(one).seed is None
+
+
+def test_a_schedule_that_is_known_to_find_a_mutant_takes_little_of_a_sample_s_time() -> None:
+    known = {(one.name, BY_SIMULATOR): judged(one, "once, seed 1", seconds=500.0) for one in ALL}
+    assert len(sample(6, 30.0, "a", known)) == 6

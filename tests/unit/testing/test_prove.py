@@ -27,6 +27,8 @@ from sqe_chain.flow import Context
 from sqe_chain.stages import Record, RecordFunctions, RecordKind, Table, Verdict
 from sqe_chain.testing import Feed, Finding, Schedule, prove, prove_schedule
 from sqe_chain.testing.proving.drawing import drawn as drawn_from
+from sqe_chain.testing.proving.drawing import single_faults
+from sqe_chain.testing.proving.schedule import Point
 
 Event = dict[str, Any]
 
@@ -401,6 +403,14 @@ def test_a_defect_that_only_a_redo_shows_has_one_fault_and_one_input() -> None:
     prove_schedule(flow, {"in": EVENTS}, schedule.undisturbed)
     with pytest.raises(ConfigurationError, match="numbers of the 8 records"):
         prove_schedule(flow, {"in": EVENTS}, Schedule(inputs=(8,)))
+
+
+def test_a_service_upstream_crashes_and_waits_but_is_not_taken_over() -> None:
+    """Nobody takes over from it, and two runs that republish in turns are another proof."""
+    points = [Point(0, "before", "a write", write=True, step=5, service="upstream")]
+    found = list(single_faults(Schedule((0,), upstream=True), points, writes=True))
+    assert [one.faults[0].what for one in found] == ["crash", "no answer"]
+    assert {one.faults[0].service for one in found} == {"upstream"}
 
 
 def test_the_same_seed_draws_the_same_schedules() -> None:

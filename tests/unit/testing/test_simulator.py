@@ -182,6 +182,19 @@ def test_a_failing_schedule_is_made_small_and_printed_as_a_test_that_fails(
     found["test_it"]()
 
 
+def test_steps_within_pauses_become_fewer_at_tables_too() -> None:
+    kept, left_out = ["compact", []], ["run", "hop1", 1, []]
+    pauses = [[what, 2, "before", False, [left_out, kept]] for what in ("meanwhile", "table meanwhile")]
+    world = World(table="beside")
+    for pause in pauses:
+
+        def fails(candidate: Schedule) -> Violation | None:
+            return Violation("sum", "as always") if "compact" in candidate.to_json() else None
+
+        small = shrink_schedule(Schedule(world, (["run", "totals", 1, [pause]],)), "sum", fails)
+        assert small.steps == (["run", "totals", 1, [[*pause[:-1], [kept]]]],)
+
+
 def test_a_campaign_counts_faults_and_invariants(
     capsys: pytest.CaptureFixture[str], whole: list[int]
 ) -> None:

@@ -81,7 +81,7 @@ CALLS = calls()
 def test_the_run_does_everything_that_a_log_does() -> None:
     kinds = {" ".join(call.split()[: 2 if call.startswith("broker") else 1]) for call in CALLS}
     assert kinds == {
-        "create", "append", "overwrite", "sync", "rename", "remove", "sync_directory", "broker write", "broker flush",
+        "create", "write", "overwrite", "truncate", "sync", "rename", "remove", "sync_directory", "broker write", "broker flush",
     }  # fmt: skip
 
 

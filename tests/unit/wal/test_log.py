@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from struct import pack
 from typing import Any
 from zlib import crc32
 
@@ -24,6 +25,7 @@ from sqe_chain.errors import (
     RecordTooLarge,
 )
 from sqe_chain.wal import Limits, LocalFiles, MemoryFiles, Record, WriteAheadLog
+from sqe_chain.wal.record import decode, encode
 from tests.support.waiting import PATIENCE_S
 from tests.support.wal_faults import SMALL, open_log
 
@@ -86,7 +88,7 @@ def test_a_tail_that_was_cut_anywhere_is_recognised() -> None:
     """Whole groups stay, whatever remains of the next one; zeros after it, as some file systems show them, do not matter."""
     files = filled()
     (name,) = segments(files)
-    content = files.contents()[name]
+    content = files.contents()[name].rstrip(b"\0")
     starts = [place for place in range(len(content)) if content[place : place + 4] == b"WALg"]
     for length in range(starts[0], len(content)):
         for zeros in (0, 1, 5_000):
@@ -110,9 +112,11 @@ def test_a_group_of_which_some_sectors_were_not_written_is_a_torn_tail() -> None
         log = open_log(files, limits=ROOMY)
         log.append(Record(b"x" * filler, b"key"))
         (name,) = segments(files)
-        begin = files.size(name)
+        begin = len(files.contents()[name].rstrip(b"\0"))
         log.append(Record(b"y" * 700, b"key"))
         contents = without_position(files)
+        assert b"gLAW" + bytes(1_024) in contents[name], "the rest is zeros"
+        contents[name] = contents[name].rstrip(b"\0")
         sectors = range(begin - begin % 512, len(contents[name]), 512)
         for missing in range(1, 1 << len(sectors)):
             torn = bytearray(contents[name])
@@ -120,7 +124,8 @@ def test_a_group_of_which_some_sectors_were_not_written_is_a_torn_tail() -> None
                 if missing >> index & 1:
                     first, end = max(at, begin), min(at + 512, len(torn))
                     torn[first:end] = bytes(end - first)
-            with open_log(MemoryFiles({**contents, name: bytes(torn)})) as again:
+            zeros = bytes(missing % 2 * 1_000)
+            with open_log(MemoryFiles({**contents, name: bytes(torn) + zeros})) as again:
                 assert values(again) == [b"x" * filler], (filler, missing)
                 assert again.append(Record(b"next", b"key")) == 1
                 assert values(again) == [b"x" * filler, b"next"]
@@ -154,12 +159,57 @@ def test_sectors_that_are_zeros_after_they_were_synced_are_damage(followed: bool
 def test_a_changed_bit_anywhere_is_an_error_and_nothing_is_skipped() -> None:
     files = filled()
     (name,) = segments(files)
-    for place in range(files.size(name)):
+    for place in range(len(files.contents()[name].rstrip(b"\0"))):
         for bit in (0, 3, 7):
             contents = {file: bytearray(content) for file, content in files.contents().items()}
             contents[name][place] ^= 1 << bit
             with pytest.raises(LogDamaged, match=r"accept_loss|Move it back"):
                 open_log(MemoryFiles({file: bytes(content) for file, content in contents.items()}))
+
+
+def test_a_changed_bit_in_the_zeros_ahead_loses_nothing() -> None:
+    files = filled()
+    (name,) = segments(files)
+    size = files.size(name)
+    first = len(files.contents()[name].rstrip(b"\0"))
+    assert size > first + 512, "small groups are written into zeros"
+    for place in range(first, size):
+        contents = files.contents()
+        changed = bytearray(contents[name])
+        changed[place] ^= 16
+        try:
+            with open_log(MemoryFiles({**contents, name: bytes(changed)})) as log:
+                assert values(log) == [b"value 0", b"value 1", b"value 2"]
+        except LogDamaged:
+            assert place < first + 512, "nothing was written so far behind"
+
+
+def test_zeros_ahead_are_cut_off_when_a_log_is_closed_and_when_it_is_opened_after_a_kill(
+    tmp_path: Path,
+) -> None:
+    closed = WriteAheadLog(LocalFiles(tmp_path / "closed"), "t", 1)
+    closed.append(Record(b"value", b"key"))
+    (file,) = (tmp_path / "closed").glob("*.wal")
+    assert file.stat().st_size > 100_000
+    closed.close()
+    assert file.stat().st_size < 200
+    files = filled()
+    (name,) = segments(files)
+    with open_log(files) as log:
+        assert log.used_bytes == files.size(name) < 500
+
+
+def test_zeros_ahead_stay_within_the_limits_of_a_segment_and_of_the_log() -> None:
+    files = MemoryFiles()
+    with open_log(files, limits=Limits(5_000, 2_048, 1_024, 10, 1_024)) as log:
+        for _ in range(35):
+            log.append(Record(bytes(60)))
+            sizes = [files.size(name) for name in segments(files)]
+            assert max(sizes) <= 2_048
+            assert sum(sizes) <= 5_000
+        with pytest.raises(LogFull):
+            append_without_end(log)
+        assert log.used_bytes > 4_800
 
 
 def test_a_changed_bit_in_an_earlier_segment_is_found_when_it_is_read() -> None:
@@ -409,3 +459,24 @@ def test_the_format_is_the_one_that_is_documented() -> None:
     )
     slot = b"SQEPOS1\n" + b"".join(number.to_bytes(8, "little") for number in (1, 1, 1))
     assert contents["position"][4_096:4_132] == slot + crc32(slot).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(
+    ("at", "packed"),
+    [
+        (16, pack("<i", 50)),  # size of the key
+        (16, pack("<i", 2)),
+        (20, pack("<i", 2**31 - 1)),  # of the value
+        (24, pack("<H", 2)),  # number of headers
+        (24, pack("<H", 0)),
+        (36, pack("<i", 2**31 - 1)),  # size of a header's content
+        (40, b"\xff"),  # its name
+    ],
+)
+def test_a_frame_whose_fields_do_not_fill_it_is_damaged_whatever_its_checksum_says(
+    at: int, packed: bytes
+) -> None:
+    frame = bytearray(encode(Record(b"value", b"key", [("n", b"c")]), 0)[:-4])
+    assert decode(bytes(frame) + pack("<I", crc32(frame)), 0) is not None
+    frame[at : at + len(packed)] = packed
+    assert decode(bytes(frame) + pack("<I", crc32(frame)), 0) is None

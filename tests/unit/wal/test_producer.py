@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from sqe_chain.errors import (
     Unavailable,
 )
 from sqe_chain.logs.memory import MemoryLog
-from sqe_chain.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Record
+from sqe_chain.wal import DurableProducer, Limits, LocalFiles, MemoryFiles, Pending, Record
 from tests.support.waiting import PATIENCE_S, eventually
 from tests.support.wal_faults import SMALL, TOPIC, Faults, FaultyBroker, counted, key_of, new_broker
 
@@ -215,11 +215,11 @@ def test_a_full_disk_is_told_to_everyone_who_waits() -> None:
     class FullDisk(MemoryFiles):
         full = False
 
-        def append(self, name: str, data: bytes) -> None:
+        def write(self, name: str, at: int, data: bytes, zeros: int = 0) -> None:
             if self.full:
-                super().append(name, data[:7])
+                super().write(name, at, data[:7])
                 raise OSError(28, "No space left on device")
-            super().append(name, data)
+            super().write(name, at, data, zeros)
 
     disk, broker = FullDisk(), new_broker("wal-disk-full")
     with producer(disk, broker) as one:
@@ -281,6 +281,54 @@ def test_a_fork_cannot_append() -> None:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+INTERRUPTED = ("write", "sync", "_end", "_on_durable")
+"""Where the main thread is interrupted, while others wait for the group that it writes; the last two: when the group is durable."""
+
+
+@pytest.mark.parametrize("effect", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("at", INTERRUPTED)
+def test_a_signal_in_the_main_thread_leaves_nobody_waiting(
+    at: str, effect: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, broker = MemoryFiles(), new_broker("wal-interrupted")
+    with producer(files, broker) as one:
+        one.append(b"0", key=b"key")
+        commit = one._commit
+        with commit._lock:  # of another thread, which has not come to write it
+            other = Pending(commit, *commit._add(one.log.framed([Record(b"1", b"key")], count())))
+        where: Any = files if at in {"write", "sync"} else commit
+        called = getattr(where, at)
+
+        def interrupted(*arguments: Any) -> Any:
+            monkeypatch.undo()
+            if effect:
+                called(*arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(where, at, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            one.append(b"2", key=b"key")
+        if at in {"write", "sync"}:
+            with pytest.raises(LogUnwritable, match="interrupted"):
+                other.result()
+        else:
+            assert other.result().offset == 1
+        assert one.append(b"3", key=b"key").offset == (1 if at in {"write", "sync"} else 3)
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == ([0, 3] if at in {"write", "sync"} else [0, 1, 2, 3])
+
+
+def test_values_that_change_after_they_were_handed_over_do_not_change_the_record() -> None:
+    broker, value = new_broker("wal-mutable"), bytearray(b"0")
+    with producer(MemoryFiles(), broker) as one:
+        with one._commit._writing:  # so that nothing is written yet
+            pending = one.submit(value, key=b"key")  # type: ignore[arg-type]  # some callers do that
+            value[:] = b"7"
+        pending.result()
+        one.flush(timeout_s=PATIENCE_S)
+    assert counted(broker) == [0]
 
 
 def test_a_callers_mistake_stops_nobody() -> None:

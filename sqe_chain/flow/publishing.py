@@ -1,0 +1,155 @@
+"""The end of a stream in a topic: the values of an input are published under its position."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, overload
+
+from sqe_chain.codecs import Codec
+from sqe_chain.errors import FlowError
+from sqe_chain.flow.declaration import (
+    TOPIC_LENGTH,
+    caller_line,
+    check_bool,
+    check_callable,
+    check_choice,
+    check_int,
+    check_name,
+    check_topic,
+    output_codec,
+    wants_context,
+)
+from sqe_chain.flow.functions import OutputKeyInContext, OutputKeyOf, UserFunction, Value
+from sqe_chain.flow.nodes import Carrier, Node, OutputNode
+from sqe_chain.flow.topology import MAX_PARTITIONS, Topology
+
+
+class PublishSteps(Generic[Value]):
+    """The end of a stream in a topic."""
+
+    __slots__ = ()
+
+    flow: Topology
+    node: Node
+
+    @overload
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: OutputKeyOf[Value] | None = None,
+        codec: Codec[Any] | str | None = None,
+        carrier: Carrier = "value",
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None: ...
+
+    @overload
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: OutputKeyInContext[Value],
+        codec: Codec[Any] | str | None = None,
+        carrier: Carrier = "value",
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None: ...
+
+    def to(
+        self,
+        topic: str,
+        *,
+        partitions: int,
+        key: UserFunction | None = None,
+        codec: Codec[Any] | str | None = None,
+        carrier: Carrier = "value",
+        name: str | None = None,
+        headers: bool = True,
+    ) -> None:
+        """Publish: the values of one input and key become one envelope.
+
+        Args:
+            topic: output topic.
+            partitions: N of ``murmur2(key) % N``; permanent. To grow, give the output a new name.
+            key: ``value -> bytes | str | None``; without it the stage's key, else the message's.
+            codec: a codec, or the name of one; by default the one that takes the type of each value.
+            carrier: where the chain is carried: in the "value", which is then an envelope; or in the "headers", and the
+                value is the bare payload, for readers without sqe-chain (`sqe_chain.envelope.carrier`). Each payload is
+                then a record of its own.
+            name: permanent name of the output; by default the topic.
+            headers: pass the input's headers on (outputs before any stage only).
+
+        Raises:
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or an unknown codec.
+        """
+        where = caller_line()
+        check_choice("carrier", carrier, ("value", "headers"), where)
+        return self._to(
+            topic,
+            where,
+            partitions,
+            key,
+            name,
+            headers=headers,
+            encoding=output_codec(topic, codec, where),
+            carrier=carrier,
+        )
+
+    def to_sqe(
+        self, topic: str, *, partitions: int, process_id: int, name: str | None = None, headers: bool = True
+    ) -> None:
+        """Publish bare payloads under SQE's record keys, for readers that only understand those.
+
+        A key holds process, source partition and source offset, so an input may give at most one payload here, and
+        the flow must read one topic only. The output partition is the source partition modulo `partitions`.
+
+        Args:
+            topic: output topic.
+            partitions: N; permanent.
+            process_id: `sqe_chain.replays.process_id` of the name by which these readers know this flow.
+            name: permanent name of the output; by default the topic.
+            headers: pass the input's headers on (before any stage).
+
+        Raises:
+            FlowError: a name clash, a loop into the flow's own input, partitions below 1, or a process id that is not a 64-bit number.
+        """
+        where = caller_line()
+        check_int("process_id", process_id, -(1 << 63), (1 << 63) - 1, where)
+        self._to(topic, where, partitions, None, name, headers=headers, process_id=process_id)
+
+    def _to(
+        self,
+        topic: str,
+        where: str,
+        partitions: int,
+        key: UserFunction | None,
+        name: str | None,
+        **more: Any,  # noqa: ANN401 - the fields of OutputNode
+    ) -> None:
+        check_topic(topic, where)
+        output = topic if name is None else name
+        check_name("output", output, where, TOPIC_LENGTH)
+        for other in self.flow.outputs():
+            if other.name == output:
+                raise FlowError(
+                    f"{where}: output {output!r} already exists at {other.declared_at}; give this one a name=..."
+                )
+        if topic in self.flow.input_topics():
+            raise FlowError(f"{where}: flow {self.flow.name!r} reads {topic!r} itself: that would be a loop")
+        check_int("partitions", partitions, 1, MAX_PARTITIONS, where)
+        check_bool("headers", more.get("headers"), where)
+        if key is not None:
+            check_callable("key", key, where)
+        self.flow.add(
+            OutputNode,
+            where,
+            self.node,
+            key=key,
+            key_takes_context=wants_context(key, 1, where),
+            name=output,
+            topic=topic,
+            partitions=partitions,
+            **more,
+        )

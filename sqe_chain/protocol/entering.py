@@ -1,0 +1,95 @@
+"""What enters a flow with a plan of its own that reads nothing: the flow itself, partitions, sources, stages, outputs, and files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqe_chain.ports import TopicInfo
+from sqe_chain.protocol import inputs, same_inputs
+from sqe_chain.protocol.declared import news_of
+from sqe_chain.protocol.environment import Environment
+from sqe_chain.protocol.file_inputs import (
+    abandoned_files,
+    abandonment_text,
+    entering_files,
+    gone_files,
+    leaving_files,
+)
+from sqe_chain.protocol.owned_flow import OwnedFlow
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.planning import birth_plan, layout_of, layout_plan
+from sqe_chain.protocol.readers import notice_unread
+from sqe_chain.protocol.verifying import check_new_stages
+from sqe_chain.segment.states import Claim
+
+Infos = Mapping[str, TopicInfo]
+
+
+def first_plan(env: Environment, claim: Claim, infos: Infos) -> Plan:
+    """The plan with which a flow begins: where each input partition is read from.
+
+    Args:
+        env: the flow and its ports.
+        claim: this run's.
+        infos: the flow's topics.
+
+    Raises:
+        ServiceStopped: an input does not hold what is to be read first.
+    """
+    tps = inputs.input_partitions(env.flow, infos)
+    bounds = env.log.bounds(tps)
+    spec = env.settings.rebuild
+    if spec is not None:
+        starts = {tp: (spec.starts.get(tp, 0), tp in spec.starts) for tp in tps}
+        for tp, (offset, _) in starts.items():
+            inputs.check_bounds(tp, offset, bounds[tp])
+    else:
+        starts = inputs.first_offsets(env.flow, bounds, env.settings.start)
+    return birth_plan(env.flow, claim, env.clock.now_ms(), infos, starts, spec)
+
+
+def bring_up_to_date(owned: OwnedFlow, infos: Infos) -> None:
+    """Let new partitions, sources, stages, outputs and files enter, with an empty plan of their own.
+
+    A topic without envelopes that was created again enters in the same way: it is another root.
+
+    Args:
+        owned: the flow.
+        infos: its topics.
+
+    Raises:
+        ServiceStopped: an input is not what was read, or does not hold what is to be read next.
+        ConfigurationError: a new stage cannot enter.
+    """
+    last, env = owned.last, owned.env
+    gone = [
+        planned
+        for planned in last.ranges
+        if same_inputs.is_new_root(env.flow, planned.topic, planned.topic_id, infos.get(planned.topic))
+    ]
+    read, leaving = last.read_files(), leaving_files(env.flow, last)
+    abandoned, missed = abandoned_files(last, env.settings.abandon) - read, gone_files(last, infos)
+    # An unfinished batch needs its inputs as they were, so then nothing may be gone.
+    kept = [planned for planned in last.ranges if last.unfinished or planned not in gone]
+    kept = [planned for planned in kept if planned.topic not in leaving | abandoned | missed]
+    for planned in kept:
+        if planned.topic not in read:
+            same_inputs.check_same(planned, infos.get(planned.topic), last.files)
+    layout = layout_of(env.flow, infos, last.number + 1, last.layout)
+    files = entering_files(env.flow, last, infos, env.settings)
+    if layout == last.layout and not files and not abandoned and not missed:
+        return
+    check_new_stages(env, last)
+    known = {planned.tp for planned in kept}
+    tps = inputs.input_partitions(env.flow, infos)
+    starts = {tp: (0, False) for tp in tps if tp not in known}
+    sources = [tp for tp in starts if tp[0] not in last.layout.sources]
+    if sources:
+        bounds = env.log.bounds(sources)
+        starts.update(inputs.first_offsets(env.flow, bounds, env.settings.start))
+    starts |= {(info.name, 0): (0, False) for info in files}
+    spec = env.settings.rebuild
+    plan = layout_plan(last, kept, owned.claim, env.clock.now_ms(), layout, infos, starts, spec)
+    notice_unread(env, infos)
+    news = [*news_of(env.flow, last, plan, infos)]
+    owned.apply_empty(plan, [*news, abandonment_text(last, abandoned)] if abandoned else news)

@@ -1,0 +1,116 @@
+"""What a flow is bound to for life: partitions, stages, outputs, sources, and the types of what is stored and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class StageLayout:
+    """Where and how the states of a stage are stored.
+
+    Attributes:
+        birth: number of the stage's birth plan.
+        buckets: buckets of each state partition; each has a header of its own.
+        flow: name of the flow under which the store keeps them: another one after a rebuild.
+    """
+
+    birth: int
+    buckets: int
+    flow: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLayout:
+    """The type of what a stage stores, or of what is read from a topic, to be compared with later declarations.
+
+    Attributes:
+        kind: `aggregate`, or that of a filter or of windows; of a topic `raw` or `envelopes`.
+        name: of the type, as envelopes say it: full protobuf name, or ``codec:Name``; empty where the library alone knows what is stored.
+        shape: of that type: see `Codec.shape`.
+    """
+
+    kind: str
+    name: str = ""
+    shape: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What a flow is bound to for life.
+
+    Attributes:
+        state_partitions: P.
+        stages: stage name -> where and how its states are stored.
+        outputs: output name -> [topic, partitions].
+        sources: topic -> [topic id (hexadecimal), known partitions].
+        starts: "topic/partition" -> where the flow once began to read it, where that was not offset 0.
+        gone: topics of which something was read and that were created again since, so that it cannot be read again.
+        ways: "stage/NAME" or "output/NAME" -> where its units come from; empty in plans of older versions.
+        types: "stage/NAME" or "source/TOPIC" -> what is stored or read there; empty in plans of older versions.
+    """
+
+    state_partitions: int
+    stages: dict[str, StageLayout] = field(default_factory=dict)
+    outputs: dict[str, tuple[str, int]] = field(default_factory=dict)
+    sources: dict[str, tuple[str, int]] = field(default_factory=dict)
+    starts: dict[str, int] = field(default_factory=dict)
+    gone: tuple[str, ...] = ()
+    ways: dict[str, str] = field(default_factory=dict)
+    types: dict[str, TypeLayout] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The layout as JSON. What came later is left out when empty, so that older plans keep their ids."""
+        plain = _members(self, _LAYOUT)
+        plain["stages"] = {name: _members(stage, _STAGE) for name, stage in self.stages.items()}
+        plain["types"] = {name: _members(one, _TYPE) for name, one in self.types.items()}
+        for name in [name for name in ("ways", "types") if not plain[name]]:
+            del plain[name]
+        return plain
+
+    @classmethod
+    def from_json(cls, raw: Mapping[str, Any]) -> Layout:
+        """A layout from what `to_json` gave."""
+        return cls(
+            raw["state_partitions"],
+            {name: StageLayout(**stage) for name, stage in raw["stages"].items()},
+            {name: (topic, number) for name, (topic, number) in raw["outputs"].items()},
+            {topic: (topic_id, number) for topic, (topic_id, number) in raw["sources"].items()},
+            raw["starts"],
+            tuple(raw["gone"]),
+            raw.get("ways", {}),
+            {holder: TypeLayout(**known) for holder, known in raw.get("types", {}).items()},
+        )
+
+    def stored_in(self) -> dict[str, str]:
+        """Stage name -> name of the flow under which the store keeps its states."""
+        return {name: stage.flow for name, stage in self.stages.items()}
+
+    def changes_since(self, before: Layout) -> list[str]:
+        """What was added or removed since, in words: stages, outputs, topics, partitions; not topics created again."""
+        found = [f"stage {name!r}" for name in self.stages if name not in before.stages]
+        found += [f"stage {name!r} is gone" for name in before.stages if name not in self.stages]
+        found += [
+            f"output {name!r} ({number} partitions of {topic!r})"
+            for name, (topic, number) in self.outputs.items()
+            if name not in before.outputs
+        ]
+        for topic, (topic_id, number) in self.sources.items():
+            known_id, known = before.sources.get(topic, ("", 0))
+            if not known_id:
+                found.append(f"input {topic!r} with {number} partitions" if number else f"files {topic!r}")
+            elif known_id == topic_id and known != number:
+                found.append(f"partitions {known} to {number - 1} of input {topic!r}")
+        return found
+
+
+_LAYOUT = tuple(one.name for one in fields(Layout))
+_STAGE = tuple(one.name for one in fields(StageLayout))
+_TYPE = tuple(one.name for one in fields(TypeLayout))
+
+
+def _members(one: object, names: Sequence[str]) -> dict[str, Any]:
+    """Fields as they are: `dataclasses.asdict` copies all they hold, which took most of a small batch's time."""
+    return {name: getattr(one, name) for name in names}

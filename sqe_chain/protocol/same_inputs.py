@@ -1,0 +1,155 @@
+"""Whether the inputs of a service are still those that it has read: ids of topics, contents of files, and the last records read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from sqe_chain.chain import stored_epoch
+from sqe_chain.errors import START_OVER, PartitionsMismatch, PlanMismatch, RecreatedTopic, TruncatedInput
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Bounds, Message, Range, TopicInfo, TopicPartition
+from sqe_chain.ports.files import gone
+from sqe_chain.protocol.plan import PlannedRange
+from sqe_chain.protocol.retrying import RetryingLog
+from sqe_chain.segment.exclusion import record_crc
+
+Files = Mapping[str, tuple[str, int]]
+"""See `Plan.files`."""
+_NO_FILES: Files = MappingProxyType({})
+
+
+def check_same(known: PlannedRange, info: TopicInfo | None, files: Files = _NO_FILES) -> None:
+    """Check that a topic is still the one that was read.
+
+    Args:
+        known: what was read.
+        info: its topic now; None: it is gone.
+        files: see `Plan.files`.
+
+    Raises:
+        RecreatedTopic: it has another id, or is gone.
+        ChangedFile: it is a file, and no file has this content any more.
+        PartitionsMismatch: it has fewer partitions.
+    """
+    check_same_id(known, None if info is None else info.topic_id, files)
+    if info is not None and info.partitions <= known.partition:
+        raise PartitionsMismatch(
+            f"input {known.topic!r} has {info.partitions} partitions, partition {known.partition} was read"
+        ).at(known.topic, known.partition)
+
+
+def check_same_id(known: PlannedRange, topic_id: bytes | None, files: Files = _NO_FILES) -> None:
+    """Check that a topic still has the id of the one that was read; None: it is gone.
+
+    Raises:
+        RecreatedTopic: it has another id, or is gone.
+        ChangedFile: it is a file, and no file has this content any more.
+    """
+    if topic_id is None and known.topic in files:
+        path, rows = files[known.topic]
+        raise gone(known.topic, f"{path}, of which {known.stop:,} of {rows:,} rows are read").at(
+            known.topic, 0, known.stop
+        )
+    if topic_id is None or topic_id.hex() != known.topic_id:
+        found = "no topic" if topic_id is None else topic_id.hex()
+        raise RecreatedTopic(
+            f"input {known.topic!r} was {known.topic_id}, now it is {found}: it was deleted or created again; what it "
+            f"holds now is not what was read. The only way on is to {START_OVER}"
+        ).at(known.topic, known.partition)
+
+
+def is_new_root(flow: Flow, topic: str, known_id: str, info: TopicInfo | None) -> bool:
+    """Whether an input without envelopes was created again: then it is another root, and is read from offset 0.
+
+    Args:
+        flow: the flow.
+        topic: one of its inputs.
+        known_id: id of the topic that was read, hexadecimal.
+        info: the topic now.
+    """
+    node = next((node for node in flow.sources() if topic in node.topics), None)
+    return node is not None and node.raw and info is not None and info.topic_id.hex() != known_id
+
+
+def recreation_text(topic: str, known_id: str, info: TopicInfo, read: Mapping[TopicPartition, int]) -> str:
+    """The text of the notice that a topic without envelopes was created again.
+
+    Args:
+        topic: its name.
+        known_id: id of the topic that was read, hexadecimal.
+        info: the topic now.
+        read: partition -> offset up to which the old topic was read.
+    """
+    ends = ", ".join(f"[{tp[1]}] up to {offset}" for tp, offset in sorted(read.items()))
+    return (
+        f"input {topic!r} was {known_id}, now it is {info.topic_id.hex()}: it was deleted and created again. What was "
+        f"read of the old one ({ends}) stays counted and published; the new one is another root: all of its "
+        f"{info.partitions} partitions are read from offset 0, and count as new"
+    )
+
+
+def check_last_records(
+    log: RetryingLog,
+    ranges: Iterable[PlannedRange],
+    bounds: Mapping[TopicPartition, Bounds],
+    files: Files = _NO_FILES,
+) -> list[PlannedRange]:
+    """Read the last record of each range again and compare it.
+
+    Args:
+        log: Kafka.
+        ranges: as planned.
+        bounds: of their partitions.
+        files: see `Plan.files`.
+
+    Returns:
+        The ranges whose last record retention has deleted, so that nothing could be compared.
+
+    Raises:
+        TruncatedInput: there is another record now, or none.
+        PlanMismatch: it is a row of a file, which is read in another way now.
+        Unavailable: asked to stop while waiting for the broker.
+    """
+    known = [planned for planned in ranges if planned.last_offset >= 0]
+    aged_out = [planned for planned in known if bounds[planned.tp].begin > planned.last_offset]
+    there = [planned for planned in known if bounds[planned.tp].begin <= planned.last_offset]
+    ends = [
+        Range(one.topic, bytes.fromhex(one.topic_id), one.partition, one.last_offset, one.last_offset + 1)
+        for one in there
+    ]
+    for planned, found in zip(there, log.read_all(ends), strict=True):
+        if planned.topic in files:
+            _check_last_row(planned, found, files[planned.topic][0])
+        else:
+            _check_last_record(planned, found)
+    return aged_out
+
+
+def _check_last_row(known: PlannedRange, found: Sequence[Message], path: str) -> None:
+    """The same for a row: the content is the same, so what differs is how it is read."""
+    if not found or (known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc):
+        raise PlanMismatch(
+            f"{path}: row {known.last_offset} is read as something else than before, though the file's content is the same: how files "
+            "are read was declared otherwise (csv=..., file_format=...), so row numbers mean other rows. Declare it as it was, until the "
+            "file is read to its end"
+        ).at(known.topic, known.partition, known.last_offset)
+
+
+def _check_last_record(known: PlannedRange, found: Sequence[Message]) -> None:
+    where = f"{known.topic}[{known.partition}]@{known.last_offset}"
+    if not found:
+        raise TruncatedInput(
+            f"{where}: it was read before, but there is no record now: the log was truncated or compacted"
+        ).at(known.topic, known.partition, known.last_offset)
+    epoch, timestamp_ms = stored_epoch(found[0].leader_epoch()), found[0].timestamp()[1]
+    if (epoch, timestamp_ms) != (known.last_epoch, known.last_timestamp_ms):
+        raise TruncatedInput(
+            f"{where}: was written in leader epoch {known.last_epoch - 1} at {known.last_timestamp_ms} ms, now it is "
+            f"epoch {epoch - 1} at {timestamp_ms} ms: the log was truncated and written again. Restore it, or {START_OVER}"
+        ).at(known.topic, known.partition, known.last_offset)
+    if known.last_crc >= 0 and record_crc(found[0].key(), found[0].value()) != known.last_crc:
+        raise TruncatedInput(
+            f"{where}: key or value are not those that were read, though leader epoch and time are: the log was truncated "
+            f"and written again. Restore it, or {START_OVER}"
+        ).at(known.topic, known.partition, known.last_offset)

@@ -1,0 +1,40 @@
+"""Inputs and outputs of several payloads: each counts as a whole."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import mutant
+
+MUTANTS: Final = (
+    mutant(
+        "units of an input that failed before the stage are folded",
+        (
+            "segment/source_partition.py",
+            "            units[:] = [unit for unit in units if unit[4] not in records.failures]\n",
+            "            units[:] = list(units)\n",
+        ),
+        tests=("tests/protocol/test_poison.py::test_an_input_that_fails_anywhere_is_left_out_of_everything",),
+        schedules=200,
+    ),
+    mutant(
+        "a payload that says 'deleted' is an empty one",
+        (
+            "envelope/message.py",
+            "        payloads[index] = None\n",
+            '        payloads[index] = payloads[index] or b""\n',
+        ),
+        tests=("tests/unit/envelope/test_envelope.py::test_what_is_deleted_may_be_said_number_by_number",),
+        unsimulated="not simulated: nothing is deleted in collections there",
+    ),
+    mutant(
+        "the last payload of a collection cannot be deleted",
+        (
+            "envelope/head.py",
+            "        if index >= len(payloads) or payloads[index]:",
+            "        if index >= len(payloads) - 1 or payloads[index]:",
+        ),
+        tests=("tests/unit/envelope/test_envelope.py::test_what_is_deleted_may_be_said_number_by_number",),
+        unsimulated="not simulated: nothing is deleted in collections there",
+    ),
+)

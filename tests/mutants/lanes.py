@@ -1,0 +1,142 @@
+"""Lanes and paths, and where an output goes on on them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import mutant
+
+MUTANTS: Final = (
+    mutant(
+        "the partition that a message is read from does not belong to its lane",
+        (
+            "chain.py",
+            "topic.encode(), topic_id, _UINT32.pack(partition))",
+            "topic.encode(), topic_id, _UINT32.pack(0))",
+        ),
+        tests=(
+            "tests/unit/test_chain.py::test_whatever_names_a_writer_or_a_place_of_order_makes_another_lane",
+        ),
+        schedules=100,
+    ),
+    mutant(
+        "a topic that is created again goes on with its lanes",
+        (
+            "chain.py",
+            '    return b64(lane.to_bytes(8, "little"), topic.encode(), topic_id, _UINT32.pack(partition))',
+            '    return b64(lane.to_bytes(8, "little"), topic.encode(), bytes(16), _UINT32.pack(partition))',
+        ),
+        tests=(
+            "tests/unit/test_chain.py::test_whatever_names_a_writer_or_a_place_of_order_makes_another_lane",
+        ),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "what no stage precedes is on the lane of state partition 0",
+        ("chain.py", 'b"" if shard is None else _UINT32.pack(shard))', "_UINT32.pack(shard or 0))"),
+        tests=(
+            "tests/unit/test_chain.py::test_whatever_names_a_writer_or_a_place_of_order_makes_another_lane",
+        ),
+        unsimulated="not simulated: no output has both there",
+    ),
+    mutant(
+        "the id of a topic in between belongs to the path",
+        (
+            "chain.py",
+            'link.topic, b"" if index else link.topic_id, link.partition)',
+            "link.topic, link.topic_id, link.partition)",
+        ),
+        tests=("tests/unit/test_chain.py::test_a_path_forgets_topic_ids_except_the_root_s",),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "the id of the topic at hand belongs to the path",
+        (
+            "chain.py",
+            '    return read_lane(path, topic, b"" if chain else topic_id, partition)',
+            "    return read_lane(path, topic, topic_id, partition)",
+        ),
+        tests=("tests/unit/test_chain.py::test_a_path_forgets_topic_ids_except_the_root_s",),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "the id of the root's topic does not belong to the path",
+        (
+            "chain.py",
+            'link.topic, b"" if index else link.topic_id, link.partition)',
+            'link.topic, b"", link.partition)',
+        ),
+        tests=("tests/unit/test_chain.py::test_a_path_forgets_topic_ids_except_the_root_s",),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "the lane of a first message is not checked against its chain",
+        (
+            "envelope/head.py",
+            "    if chain.lane() != head.lane:",
+            "    if chain.lane() != head.lane and not head.lane:",
+        ),
+        tests=(
+            "tests/unit/envelope/test_envelope.py::test_a_chain_out_of_bounds_or_against_lane_and_position_is_found_by_the_strict_check",
+        ),
+        unsimulated="not simulated: no writer states another lane there than its chain",
+    ),
+    mutant(
+        "the position of a first message is not checked against its chain",
+        (
+            "envelope/head.py",
+            "    if chain.position() != head.position:",
+            "    if len(chain.position()) != len(head.position):",
+        ),
+        tests=(
+            "tests/unit/envelope/test_envelope.py::test_a_chain_out_of_bounds_or_against_lane_and_position_is_found_by_the_strict_check",
+        ),
+        unsimulated="not simulated: no writer states another position there than its chain",
+    ),
+    mutant(
+        "an output writes one lane for all state partitions",
+        ("segment/target.py", "            shard=self._shard,\n", "            shard=self._shard and 0,\n"),
+        tests=("tests/protocol/test_lanes.py::test_emissions_beside_changes_into_one_topic",),
+        schedules=100,
+    ),
+    mutant(
+        "a replay that is passed on moves back what was written last",
+        (
+            "segment/outputs.py",
+            "            if own > before:  # not for a replay that is passed on: its position lies further back\n",
+            "            if own != before:\n",
+        ),
+        tests=("tests/unit/segment/test_run_outputs.py::test_a_run_gives_the_records_of_its_inputs",),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "what was written last is forgotten in the order in which it was written",
+        (
+            "segment/outputs.py",
+            "    for previous, partition, position in reversed(undo):",
+            "    for previous, partition, position in undo:",
+        ),
+        tests=("tests/unit/segment/test_run_outputs.py::test_a_run_gives_the_records_of_its_inputs",),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "records without a key go to partition 0",
+        (
+            "segment/outputs.py",
+            '                partition, field = tp.partition % target.partitions, b""\n            else:\n                partition, field = keys.get(key)',
+            '                partition, field = 0, b""\n            else:\n                partition, field = keys.get(key)',
+        ),
+        tests=("tests/unit/segment/test_run_outputs.py::test_a_run_gives_the_records_of_its_inputs",),
+        unsimulated="not found by 80 schedules",
+    ),
+    mutant(
+        "a key without its sign bit goes elsewhere than in Kafka",
+        (
+            "partitioner.py",
+            "        murmur2(key) & 0x7FFFFFFF\n    ) % partitions",
+            "        murmur2(key)\n    ) % partitions",
+        ),
+        tests=("tests/unit/test_partitioner.py::test_a_negative_hash_loses_its_sign_bit_as_in_kafka",),
+        unsimulated="not simulated: totals are exact with any partitioner",
+    ),
+)

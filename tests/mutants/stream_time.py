@@ -1,0 +1,112 @@
+"""Stream time, its guard, and how far event time has come."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.mutant import mutant
+
+MUTANTS: Final = (
+    mutant(
+        "a record exactly as far ahead as it may be is not believed",
+        (
+            "stages/stream_time.py",
+            "timestamp_ms - known_ms > guard.max_jump_ms:",
+            "timestamp_ms - known_ms >= guard.max_jump_ms:",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_a_jump_within_the_guard_is_believed_and_one_beyond_is_not",
+        ),
+        unsimulated="not simulated: no record is exactly a day ahead there",
+    ),
+    mutant(
+        "one record too few confirms a jump",
+        (
+            "stages/stream_time.py",
+            "            if self._ahead < guard.confirmations:",
+            "            if self._ahead < guard.confirmations - 1:",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_after_a_long_silence_stream_time_follows_those_who_agree",
+        ),
+        unsimulated="not simulated: no wrong clocks agree with each other there",
+    ),
+    mutant(
+        "a jump that is confirmed goes to the record that confirmed it",
+        (
+            "stages/stream_time.py",
+            "            timestamp_ms = self._ahead_highest_ms  # confirmed: the whole run is believed, its latest included\n",
+            "",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_after_a_long_silence_stream_time_follows_those_who_agree",
+        ),
+        unsimulated="not simulated: no wrong clocks agree with each other there",
+    ),
+    mutant(
+        "a record that is believed does not end a run of those that are not",
+        (
+            "stages/stream_time.py",
+            "        if self._ahead:\n            self._begin_run(0, 0)\n        if now_ms is None",
+            "        if now_ms is None",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_wrong_clocks_that_do_not_agree_or_are_contradicted_are_never_believed",
+        ),
+        unsimulated="not simulated: no wrong clocks agree with each other there",
+    ),
+    mutant(
+        "a heartbeat moves stream time back",
+        (
+            "stages/stream_time.py",
+            "        if self.now_ms is None or to_ms > self.now_ms:\n            self._begin_run(0, 0)\n            self._move(to_ms)",
+            "        if self.now_ms is None or to_ms != self.now_ms:\n            self._begin_run(0, 0)\n            self._move(to_ms)",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_from_outside_it_is_moved_forward_only_and_past_the_guard",
+        ),
+        unsimulated="not found by 100 schedules",
+    ),
+    mutant(
+        "records far from each other confirm a jump",
+        (
+            "stages/stream_time.py",
+            "        if self._ahead and highest_ms - lowest_ms <= max_jump_ms:",
+            "        if self._ahead:",
+        ),
+        tests=(
+            "tests/unit/stages/test_stream_time.py::test_those_who_agree_lie_within_the_guard_of_each_other",
+        ),
+        unsimulated="not simulated: no wrong clocks agree with each other there",
+    ),
+    mutant(
+        "a run of jumps is forgotten between two batches",
+        ("stages/stream_time.py", "        clock.ahead = self._ahead\n", "        clock.ahead = 0\n"),
+        tests=("tests/unit/stages/test_stream_time.py::test_the_first_of_all_is_compared_with_the_clock",),
+        unsimulated="not simulated: no wrong clocks agree with each other there",
+    ),
+    mutant(
+        "the partition that is ahead decides how far event time has come",
+        (
+            "segment/event_times.py",
+            "    return min(Frontier(one.watermark_ms, *one[:2]) for one in waited_for",
+            "    return max(Frontier(one.watermark_ms, *one[:2]) for one in waited_for",
+        ),
+        tests=(
+            "tests/unit/segment/test_event_times.py::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
+        ),
+        unsimulated="not found by 100 schedules",
+    ),
+    mutant(
+        "a partition of which nothing is known is not waited for",
+        (
+            "segment/event_times.py",
+            "    if any(one.watermark_ms is None for one in waited_for):\n        return None\n",
+            "    if all(one.watermark_ms is None for one in waited_for):\n        return None\n",
+        ),
+        tests=(
+            "tests/unit/segment/test_event_times.py::test_the_frontier_is_the_watermark_of_the_partition_that_is_behind",
+        ),
+        unsimulated="not found by 100 schedules",
+    ),
+)

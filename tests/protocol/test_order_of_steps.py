@@ -1,0 +1,85 @@
+"""Goal: each step of a batch is done before the next one begins. Method: all writes of one batch, in the order in which they took effect."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future
+from itertools import groupby
+from typing import Any, cast
+
+from google.protobuf.wrappers_pb2 import StringValue
+
+from sqe_chain.flow import Flow
+from sqe_chain.ports import Header
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.testing import Rehearsal
+from tests.support.word_flows import append_word, same_key, word, words_by_letter
+
+
+class Unanswered(Executor):
+    """Does what it was given when somebody waits for it."""
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        found = Future[Any]()
+        found.result = lambda timeout=None: fn(*args, **kwargs)  # type: ignore[method-assign]
+        return found
+
+
+def two_levels() -> Rehearsal:
+    """Letters, and all of them together, in four state partitions; both are published."""
+    flow = Flow("notes", state_partitions=4)
+    letters = words_by_letter(flow)
+    letters.to("said", partitions=1)
+    whole = letters.aggregate("whole", key=same_key, state=StringValue, fold=append_word)
+    whole.changes().to("wholes", partitions=1)
+    return Rehearsal(flow)
+
+
+def writes_of(found: Rehearsal) -> list[str]:
+    """What takes effect from now on; states by their stage."""
+    writes: list[str] = []
+
+    def watch(kind: str, what: tuple[object, ...]) -> None:
+        writes.append(str(what[2]) if kind == "state" else kind)
+
+    found.script.watch = watch
+    return writes
+
+
+def running() -> tuple[Rehearsal, Aggregation]:
+    found = two_levels()
+    found.feed("words", word("ant"))
+    run = cast("Aggregation", found.start())
+    run.batch()
+    found.feed("words", word("bee"))
+    return found, run
+
+
+def test_a_batch_is_sealed_published_persisted_from_the_last_stage_on_and_committed() -> None:
+    found, run = running()
+    writes = writes_of(found)
+    run.batch()
+    steps = [name for name, _ in groupby(writes)]
+    assert steps == ["home", "publish", "whole", "letters", "commit"]
+
+
+def test_after_a_batch_every_header_is_at_its_plan_whatever_it_touched() -> None:
+    """A batch of one key, in four state partitions."""
+    found, run = running()
+    run.batch()
+    headers = [header for stage in ("letters", "whole") for header in found.headers(stage)]
+    assert len(headers) == 8
+    assert run.last is not None
+    assert {(cast("Header", one).number, cast("Header", one).plan_id) for one in headers} == {
+        (run.last.number, run.last.plan_id)
+    }
+
+
+def test_the_next_batch_is_sealed_when_the_commit_of_the_one_before_is_acknowledged() -> None:
+    found, run = running()
+    run.env.commits._pool = Unanswered()
+    writes = writes_of(found)
+    run.batch()
+    assert "commit" not in writes, "it is under way"
+    found.feed("words", word("cat"))
+    run.batch()
+    assert [name for name in writes if name in ("home", "commit")] == ["home", "commit", "home"]

@@ -1,0 +1,282 @@
+"""Goal: an overwrite shows readers the old rows or the new ones, never a mixture and never an empty table, and is done exactly once.
+
+Method: a flow of files into a table of Delta Lake on disk, and into one in memory, with the real protocol; broker and store in memory.
+At each call of store and table in turn a reader looks, the process dies, there is no answer, another run takes over, a compaction
+comes in between. The same command is then started again until it ends. What readers may see is computed from the files alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from sqe_chain.errors import Superseded
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.interfaces import When
+from sqe_chain.tables import compacting
+from sqe_chain.tables.memory import MemoryTable
+from sqe_chain.testing import Crash
+from tests.support.overwrite_flows import Found, LoadedTable, rows_of
+
+OLD = {"a": rows_of(1, "123", 3), "b": rows_of(2, "14", 4)}
+NEW = {"b": rows_of(2, "14", 4), "c": rows_of(4, "2", 3)}  # one file that was loaded before, and another one
+MODES = ("table", "partitions")
+
+
+@pytest.fixture(params=["delta", "memory"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Where tables are."""
+    found: str = request.param
+    return found
+
+
+def begun(at: Path, kind: str) -> tuple[LoadedTable, Found]:
+    """A table that holds the rows of the old files, and a folder with the new ones; and the rows of these."""
+    place = str(at / "warehouse") if kind == "delta" else f"memory://{at.as_posix().replace('/', '-')}"
+    found = LoadedTable(at / "files", place)
+    found.files(**OLD)
+    found.run(None)
+    found.table.compact()  # so that partition keys share files
+    return found, found.files(**NEW)
+
+
+class Again:
+    """The same beginning again and again, in memory."""
+
+    def __init__(self, at: Path) -> None:
+        self._found, self.new = begun(at, "memory")
+        self.old = self._found.rows
+        self._stores, self._table = self._found.load.copy_stores(), MemoryTable(self._found.address)
+        self._copy = self._table.copy_all()
+
+    def start(self) -> LoadedTable:
+        """As it was in the beginning."""
+        self._found.load.cancel()
+        self._found.load.roll_back(self._stores)
+        self._found.load.script.events.clear()
+        self._table.restore_all(self._copy)
+        return self._found
+
+
+def expected(old: Found, new: Found, mode: str) -> Found:
+    """What the table holds in the end."""
+    if mode == "table":
+        return new
+    replaced = {robot for robot, _ in new}
+    return {key: bar for key, bar in old.items() if key[0] not in replaced} | new
+
+
+def seen_once_and_whole(found: LoadedTable, old: Found, new: Found) -> Callable[[], Any]:
+    """A reader: it fails where it sees anything but one of both; and the old rows never come back."""
+    seen: list[Found] = []
+
+    def look() -> None:
+        rows = found.rows
+        assert rows in (old, new), sorted(rows)
+        if seen and seen[-1] == new:
+            assert rows == new, "the old rows came back"
+        seen.append(rows)
+
+    return look
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_readers_see_all_old_rows_or_all_new_ones(tmp_path: Path, kind: str, mode: str) -> None:
+    """At each call of the table a reader looks."""
+    found, new = begun(tmp_path, kind)
+    old = found.rows
+    goal = expected(old, new, mode)
+    look = seen_once_and_whole(found, old, goal)
+    found.use(mode)
+    for number in range(200):
+        found.load.meanwhile(look, of="table", at=number)
+    found.load.complete_overwrite()
+    assert found.rows == goal
+    assert found.replaced() == 1
+
+
+def load_until_crash(found: LoadedTable) -> None:
+    """One process: to its end, or to the crash."""
+    try:
+        service = found.load.start()
+        while found.load.batch():
+            pass
+        assert isinstance(service, Aggregation)
+        service.complete_overwrite()
+    except Crash:
+        pass
+    found.load.service = None
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_at_every_call(tmp_path: Path, mode: str, when: When) -> None:
+    again = Again(tmp_path)
+    goal = expected(again.old, again.new, mode)
+    for number in range(1_000):
+        found = again.start()
+        found.use(mode)
+        found.load.crash_at_call(number, when)
+        load_until_crash(found)
+        beyond = bool(found.load.script.injected)
+        found.load.cancel()
+        assert found.rows in (again.old, goal)
+        found.run(mode)
+        assert found.rows == goal, number
+        check_once(found, mode, goal)
+        if beyond:
+            assert number > 60
+            return
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_crash_at_every_call_of_a_table_on_disk(tmp_path: Path, mode: str) -> None:
+    for number in range(100):
+        found, new = begun(tmp_path / str(number), "delta")
+        old = found.rows
+        goal = expected(old, new, mode)
+        found.use(mode)
+        found.load.crash_at_call(number, "after", of="table")
+        load_until_crash(found)
+        beyond = bool(found.load.script.injected)
+        found.load.cancel()
+        assert found.rows in (old, goal)
+        found.run(mode)
+        assert found.rows == goal, number
+        if beyond:
+            check_once(found, mode, goal)
+            assert number > 15
+            return
+
+
+def check_once(found: LoadedTable, mode: str, goal: Found) -> None:
+    """The same command again replaces nothing and reads nothing; a plain load adds nothing."""
+    plan, files = found.last.number, found.table._snapshot().files()
+    found.run(mode)
+    found.run(None)
+    assert (found.rows, found.last.number, found.table._snapshot().files()) == (goal, plan, files)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_pairs_of_crashes(tmp_path: Path, mode: str) -> None:
+    """The second one while the first is repaired: at calls of the table, where most is at stake."""
+    again = Again(tmp_path)
+    goal = expected(again.old, again.new, mode)
+    for first in range(0, 40, 3):
+        for second in range(0, 24, 4):
+            found = again.start()
+            found.use(mode)
+            found.load.crash_at_call(first, "after", of="table")
+            load_until_crash(found)
+            found.load.crash_at_call(second, "before", of="table")
+            found.run(mode)
+            found.load.cancel()
+            assert found.rows == goal, (first, second)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("of", ["table", "store"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_no_answer_at_every_call(
+    tmp_path: Path, mode: str, of: Literal["table", "store"], when: When
+) -> None:
+    again = Again(tmp_path)
+    goal = expected(again.old, again.new, mode)
+    for number in range(1_000):
+        found = again.start()
+        found.use(mode)
+        found.load.outage(of, at=number, when=when)
+        found.load.complete_overwrite()
+        assert found.rows == goal, number
+        if found.load.script.injected:
+            assert number > 15
+            return
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_zombie_at_every_call_of_the_table_changes_nothing(tmp_path: Path, mode: str, when: When) -> None:
+    """Another run takes over, finishes the overwrite, and loads another file; then the first one wakes up."""
+    again = Again(tmp_path)
+    goal = expected(again.old, again.new, mode)
+    more = rows_of(5, "5", 2)
+    superseded = 0
+    for number in range(100):
+        found = again.start()
+        found.files(**NEW)
+
+        def others(found: LoadedTable = found) -> None:
+            run = found.load.service
+            found.run(mode)
+            assert found.rows == goal
+            found.add(d=more)
+            found.run(None)
+            found.use(mode)
+            found.load.service = run
+
+        found.use(mode)
+        found.load.start()
+        found.load.meanwhile(others, of="table", at=number, when=when)
+        try:
+            service = found.load.service
+            assert isinstance(service, Aggregation)
+            while service.batch().worked:
+                pass
+            service.complete_overwrite()
+        except Superseded:
+            superseded += 1
+        beyond = bool(found.load.script.injected)
+        found.load.cancel()
+        if beyond:
+            assert found.rows == goal
+            assert superseded == number > 6
+            return
+        assert found.rows == goal | more, number
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_compaction_at_every_call_of_the_table(tmp_path: Path, kind: str, mode: str) -> None:
+    for number in range(0, 60, 1 if kind == "memory" else 4):
+        found, new = begun(tmp_path / str(number), kind)
+        found.run(None)
+        goal = expected(found.rows | new, new, mode)  # a load before: several files
+        found.files(**NEW, e=rows_of(3, "1", 2))
+        goal = expected(goal, found.files(**NEW, e=rows_of(3, "1", 2)), mode)
+        found.use(mode)
+        found.load.meanwhile(found.table.compact, of="table", at=number, writes=True)
+        found.load.complete_overwrite()
+        assert found.rows == goal, number
+        if found.load.script.injected:
+            assert number >= 4
+            return
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_compaction_that_began_before_ends_after_it_and_brings_nothing_back(
+    tmp_path: Path, kind: str, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Old rows are merged, the overwrite comes in between, and the compaction's commit is refused."""
+    found, new = begun(tmp_path, kind)
+    found.files(**NEW)
+    found.run(None)
+    goal = expected(found.rows, new, mode)
+    merged = compacting.put_merged
+    calls = 0
+
+    def slow(*arguments: Any) -> Any:
+        nonlocal calls
+        done = merged(*arguments)
+        calls += 1
+        if calls == 1:
+            monkeypatch.setattr(compacting, "put_merged", merged)
+            found.run(mode)
+            assert found.rows == goal
+        return done
+
+    monkeypatch.setattr(compacting, "put_merged", slow)
+    found.table.compact()
+    assert calls == 1
+    assert found.rows == goal

@@ -1,0 +1,87 @@
+"""Outputs that acknowledge what stands on one broker only, and tables that are lost, are refused, unless that is accepted by name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from google.protobuf.wrappers_pb2 import Int64Value
+
+from sqe_chain.errors import ConfigurationError, WeakDurability
+from sqe_chain.flow import Flow
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.stores import open_store
+from sqe_chain.tables.memory import MemoryTable
+from sqe_chain.testing import Rehearsal
+from tests.support.table_flows import table_flow
+
+
+def passing_on() -> Rehearsal:
+    flow = Flow("pass-on")
+    flow.source("in", Int64Value).to("out", partitions=1)
+    rehearsal = Rehearsal(flow)
+    rehearsal.log.configure("out", replicas=3, min_insync_replicas=1)
+    return rehearsal
+
+
+def test_three_replicas_of_which_one_acknowledges_are_refused() -> None:
+    with pytest.raises(WeakDurability, match=r"out.*min\.insync\.replicas"):
+        passing_on().start(Settings())
+
+
+def test_it_can_be_accepted_and_is_said() -> None:
+    rehearsal = passing_on()
+    rehearsal.start(replace(Settings(), allow_weak_durability=True))
+    assert "min.insync.replicas=1" in str(rehearsal.events("notice"))
+
+
+def test_a_single_copy_is_said_but_not_refused() -> None:
+    rehearsal = passing_on()
+    rehearsal.log.configure("out", replicas=1, min_insync_replicas=1)
+    rehearsal.start(Settings())
+    assert "1 replicas" in str(rehearsal.events("notice"))
+
+
+def into_memory(tmp_path: Path) -> Rehearsal:
+    """The store is durable, and the table is not."""
+    return Rehearsal(
+        table_flow(f"memory://{tmp_path.name}"), store=open_store(f"sqlite://{tmp_path}/states.db")
+    )
+
+
+def test_a_table_that_may_lose_rows_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        WeakDurability,
+        match=r"the table of stage 'readings' may lose.*all rows are lost.*--allow-weak-durability",
+    ):
+        into_memory(tmp_path).start(Settings())
+
+
+def test_a_table_that_may_lose_rows_can_be_accepted_and_is_said(tmp_path: Path) -> None:
+    rehearsal = into_memory(tmp_path)
+    rehearsal.start(Settings(allow_weak_durability=True))
+    assert "weak durability accepted: memory://" in str(rehearsal.events("notice"))
+
+
+def test_what_is_worth_knowing_of_a_table_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryTable, "remarks", lambda _: ["worth knowing"])
+    rehearsal = into_memory(tmp_path)
+    rehearsal.start(Settings(allow_weak_durability=True))
+    assert "worth knowing" in str(rehearsal.events("notice"))
+
+
+def test_a_durable_table_needs_nothing(tmp_path: Path) -> None:
+    store = open_store(f"sqlite://{tmp_path}/states.db")
+    rehearsal = Rehearsal(table_flow(tmp_path), store=store)
+    rehearsal.start(Settings())
+    assert not rehearsal.events("notice")
+
+
+def test_a_stage_that_wants_an_unknown_store_is_named() -> None:
+    flow = Flow("sums")
+    flow.source("in", Int64Value).aggregate(
+        "sum", key=lambda _: "all", state=Int64Value, fold=lambda total, number: None, store="big"
+    )
+    with pytest.raises(ConfigurationError, match="big"):
+        Rehearsal(flow).start()

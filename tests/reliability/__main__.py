@@ -1,0 +1,93 @@
+"""Record a run in the ledger, and write the tables of docs/reliability.md.
+
+    python -m tests.reliability run fuzz --executions 20000000 --jobs 2 --directory DIR
+    python -m tests.reliability run simulator --schedules 250000 --seed 250000 --jobs 2
+    python -m tests.reliability run pairs --module sqe_chain.testing.explorer.pairs ...     a tool that is not known here
+    python -m tests.reliability report                                                      `make reliability-report`
+
+A tool takes `--json FILE` and writes one JSON object there: `tool`, `counts` (names -> numbers, which are added up over the
+parts of a run), `violations`, `seed`, `seconds`, and whatever else: of further numbers the largest is shown; `not_reached` is a
+text or a list of them; `part` tells parts of a run apart that have the same command.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tests.mutants.ledger import PAGE, page_with
+from tests.reliability.ledger import LEDGER, TREE, append, read_ledger, recorded, tree
+from tests.reliability.report import changes, tables
+
+MODULES: Final[Mapping[str, str]] = {
+    "simulator": "sqe_chain.testing.simulator",
+    "explorer": "sqe_chain.testing.explorer",
+    "traces": "tests.traces",
+    "fuzz": "tests.fuzzing",
+    "mutants": "tests.mutants",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a tool, or write the page.
+
+    Returns:
+        Exit status: that of the tool.
+    """
+    match arguments:
+        case ["run", tool, "--module", module, *rest]:
+            return record(tool, module, rest)
+        case ["run", tool, *rest] if tool in MODULES:
+            return record(tool, MODULES[tool], rest)
+        case ["report"]:
+            write()
+            return 0
+    sys.stderr.write(__doc__ or "")
+    return 2
+
+
+def record(tool: str, module: str, options: Sequence[str], *, ledger: Path = LEDGER) -> int:
+    """Run a tool, and note in the ledger what came of it.
+
+    Args:
+        tool: its name.
+        module: that is run.
+        options: of the tool.
+        ledger: the file.
+    """
+    with tempfile.TemporaryDirectory(prefix="run-") as folder:
+        said = Path(folder, "said.json")
+        command, ran = ["-m", module, *options], tree(tool)
+        done = subprocess.run([sys.executable, *command, "--json", str(said)], cwd=TREE, check=False)
+        if not said.exists():
+            sys.stderr.write(
+                f"{module} ended with status {done.returncode} and has written no JSON: nothing is recorded\n"
+            )
+            return done.returncode or 1
+        found: dict[str, Any] = json.loads(said.read_text())
+    told = [
+        Path(one).name if one.startswith("/") else one for one in command
+    ]  # directories of one machine mean nothing elsewhere
+    append(recorded(tool, shlex.join(["python", *told]), ran, found), ledger)
+    return done.returncode
+
+
+def write() -> None:
+    """Write the tables of the page, and say where the code has changed since a run."""
+    runs = read_ledger()
+    state = changes(runs)
+    PAGE.write_text(page_with(PAGE.read_text(), tables(runs, state)))
+    for tool, text in state.items():
+        sys.stdout.write(
+            f"{tool}: the code is {text}\n" if text.startswith("as") else f"{tool}: the code has {text}\n"
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,141 @@
+"""Tables of docs/reliability.md, made of the ledger."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from tests.fuzzing import planted
+from tests.reliability.ledger import Run, digest
+
+WHAT: Final[Mapping[str, str]] = {
+    "simulator": "Simulator",
+    "explorer": "Explorer: all interleavings of a small configuration",
+    "pairs": "Pairs of faults",
+    "traces": "Traces of the simulator on real servers",
+    "fuzz": "Fuzzer",
+    "mutants": "Deliberate bugs",
+}
+"""Tools in the order of the page, with what they are called there."""
+AS_NOW, CHANGED = "as it is now", "changed since"
+
+
+def current(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Tool -> its runs over the code of the last one: their counts may be added up.
+
+    A command that was run again with the same seed shows nothing new, so only the last time counts; unless the tool says that
+    it went on (`part`).
+    """
+    found: dict[str, list[Run]] = {}
+    for tool in [*WHAT, *dict.fromkeys(one.tool for one in runs if one.tool not in WHAT)]:
+        own = [one for one in runs if one.tool == tool]
+        same = {(one.command, one.seed, one.more.get("part")): one for one in own if one.code == own[-1].code}
+        if same:
+            found[tool] = list(same.values())
+    return found
+
+
+def summed(runs: Sequence[Run]) -> dict[str, float]:
+    """What the parts of a run have counted together."""
+    found: dict[str, float] = defaultdict(float)
+    for one in runs:
+        for name, number in one.counts.items():
+            found[name] += number
+    return dict(found)
+
+
+def largest(runs: Sequence[Run]) -> dict[str, float]:
+    """Other numbers, of all parts the largest."""
+    found: dict[str, float] = {}
+    for one in runs:
+        for name, number in one.more.items():
+            if isinstance(number, int | float) and not isinstance(number, bool) and name != "part":
+                found[name] = max(found.get(name, number), number)
+    return found
+
+
+def changes(runs: Sequence[Run]) -> dict[str, str]:
+    """Tool -> whether the code that its figures are of has changed since."""
+    return {tool: AS_NOW if own[-1].code == digest(tool) else CHANGED for tool, own in current(runs).items()}
+
+
+def tables(runs: Sequence[Run], state: Mapping[str, str]) -> dict[str, str]:
+    """The tables of the page: what came of the runs, the runs themselves, and what was never reached.
+
+    Args:
+        runs: the ledger.
+        state: from `changes`.
+    """
+    known = current(runs)
+    return {
+        "recorded runs": _figures(known, state),
+        "commands": _commands(known),
+        "not reached": _not_reached(known),
+        "reading": planted.table(),
+    }
+
+
+def _figures(known: Mapping[str, Sequence[Run]], state: Mapping[str, str]) -> str:
+    rows = ["| | counted | violations | took | code |", "|---|---|---|---|---|"]
+    for tool, runs in known.items():
+        counts = [
+            f"{_number(number)} {_words(name)}" for name, number in (summed(runs) | largest(runs)).items()
+        ]
+        violations = sum(one.violations for one in runs)
+        took = _duration(sum(one.seconds for one in runs))
+        commits = list(dict.fromkeys(one.commit for one in runs))
+        code = commits[0] if len(commits) == 1 else f"{commits[0]} to {commits[-1]}"
+        dirty = "" if all(one.clean for one in runs) else ", with changes that were not committed"
+        cells = (
+            WHAT.get(tool, tool),
+            "; ".join(counts),
+            str(violations),
+            took,
+            f"`{code}`{dirty}; {state[tool]}",
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _commands(known: Mapping[str, Sequence[Run]]) -> str:
+    rows = ["| ended | command | seed | commit | took | on |", "|---|---|---|---|---|---|"]
+    for runs in known.values():
+        for one in runs:
+            versions = ", ".join(
+                f"{name} {number}" for name, number in one.versions.items() if number != "none"
+            )
+            place = f"{one.machine}; {versions}"
+            cells = (
+                one.date,
+                f"`{one.command}`",
+                str(one.seed),
+                f"`{one.commit}`",
+                _duration(one.seconds),
+                place,
+            )
+            rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def _not_reached(known: Mapping[str, Sequence[Run]]) -> str:
+    found = []
+    for tool, runs in known.items():
+        said: Any = runs[-1].more.get("not_reached", ())
+        texts = [said] if isinstance(said, str) else list(said)
+        found += [f"- {WHAT.get(tool, tool)}: {text}" for text in texts if text]
+    return "\n".join(found) or "The recorded runs name nothing that they did not reach."
+
+
+def _number(number: float) -> str:
+    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"

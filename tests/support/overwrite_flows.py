@@ -1,0 +1,117 @@
+"""Flows that load files into a table, and what readers of the table see at each moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sqe_chain import Flow
+from sqe_chain.protocol.aggregation import Aggregation
+from sqe_chain.protocol.plan import Plan
+from sqe_chain.protocol.settings import Settings
+from sqe_chain.tables.reading import Table, open_table
+from sqe_chain.testing import Rehearsal
+
+Found = dict[tuple[str, int], float]
+
+
+class Measured(msgspec.Struct):
+    """A row of a file, and of the table."""
+
+    robot: str
+    at_ms: int
+    bar: float
+
+
+def load_flow(folder: Path, at: str, **declared: Any) -> Flow:
+    """Files of a folder into the table `readings`."""
+    flow = Flow("readings-of-files", state_partitions=2, **declared)
+    files = flow.files("readings", Measured, folder / "*.csv")
+    files.ingest("readings", partition_key="robot", row_key="at_ms", at=at)
+    return flow
+
+
+def rows_of(number: int, robots: str, count: int = 5) -> Found:
+    """Rows of one file: of these robots, and like those of no other file."""
+    return {
+        (f"r{robots[row % len(robots)]}", row + 10 * (number % 3)): number + row / 100 for row in range(count)
+    }
+
+
+def write(path: Path, rows: Mapping[tuple[str, int], float]) -> None:
+    lines = [f"{robot},{at_ms},{bar}\n" for (robot, at_ms), bar in rows.items()]
+    path.write_text("robot,at_ms,bar\n" + "".join(lines))
+
+
+class LoadedTable:
+    """A folder of files, a flow that loads them, and a table.
+
+    Args:
+        folder: of the files; empty.
+        at: where the table lives.
+        settings: of its loads.
+    """
+
+    def __init__(self, folder: Path, at: str, settings: Settings | None = None, **declared: Any) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.address = f"{at}/readings"
+        small = Settings(
+            takeover=True, allow_weak_durability=True, open_files=2, max_records=4, back_off_ms=10
+        )
+        self.load = Rehearsal(load_flow(folder, at, **declared), settings=settings or small)
+        self._settings = self.load.settings
+
+    def files(self, **rows: Found) -> Found:
+        """Let the folder have these files alone; returns their rows, a later file over an earlier one."""
+        for path in self.folder.iterdir():
+            path.unlink()
+        return self.add(**rows)
+
+    def add(self, **rows: Found) -> Found:
+        """Write further files."""
+        found: Found = {}
+        for name, own in rows.items():
+            write(self.folder / f"{name}.csv", own)
+            found |= own
+        return found
+
+    def use(self, overwrite: str | None, **settings: Any) -> None:
+        """How the next runs load: as who starts another command."""
+        self.load.service = None
+        self.load.settings = replace(self._settings, overwrite=overwrite, **settings)  # type: ignore[arg-type]
+
+    def run(self, overwrite: str | None, **settings: Any) -> None:
+        """A whole command, with restarts after crashes."""
+        self.use(overwrite, **settings)
+        if overwrite is None:
+            self.load.run_until_caught_up()
+        else:
+            self.load.complete_overwrite()
+
+    @property
+    def table(self) -> Table:
+        return open_table(self.address)
+
+    @property
+    def rows(self) -> Found:
+        """What a reader sees now."""
+        found = self.table.read().to_pylist()
+        rows = {(row["robot"], row["at_ms"]): row["bar"] for row in found}
+        assert len(rows) == len(found)
+        return rows
+
+    @property
+    def last(self) -> Plan:
+        service = self.load.service
+        assert isinstance(service, Aggregation)
+        assert service.last is not None
+        return service.last
+
+    def replaced(self) -> int:
+        """How often the table was said to be replaced."""
+        return len(self.load.events("replaced"))

@@ -1,0 +1,103 @@
+"""The page says of recorded runs what the ledger says, and adds up only what belongs together."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.ledger import PAGE, page_with
+from tests.reliability.__main__ import MODULES, main, record
+from tests.reliability.ledger import CODE, TREE, Run, digest, read_ledger
+from tests.reliability.report import AS_NOW, CHANGED, changes, current, largest, summed, tables
+
+RUN = Run(
+    "simulator", "python -m sqe_chain.testing.simulator", "abc", clean=True, code="c0de", date="2026-01-01 00:00",
+    machine="a machine", versions={"python": "3.11"}, counts={"schedules": 10}, seed=0, seconds=5, violations=0,
+)  # fmt: skip
+
+
+def test_the_page_has_the_tables_of_the_ledger() -> None:
+    """Whether the code has changed since is true of the day of the report, and may stand there either way."""
+    runs, page = read_ledger(), PAGE.read_text()
+    stated = {
+        tool: next((word for word in (AS_NOW, CHANGED) if f"; {word} |" in row), AS_NOW)
+        for tool, row in zip(current(runs), _rows(page), strict=True)
+    }
+    assert page_with(page, tables(runs, stated)) == page, "run make reliability-report"
+
+
+def _rows(page: str) -> list[str]:
+    table = page.partition("<!-- table: recorded runs -->")[2].partition("<!-- end -->")[0]
+    return [line for line in table.splitlines() if line.startswith("|")][2:]
+
+
+def test_no_recorded_run_of_this_code_has_found_anything_that_is_still_there() -> None:
+    assert [one for own in current(read_ledger()).values() for one in own if one.violations] == []
+
+
+def test_parts_of_a_run_are_added_up() -> None:
+    runs = [RUN, replace(RUN, seed=10, counts={"schedules": 5, "faults": 1}, more={"peak_mib": 3})]
+    assert summed(current(runs)["simulator"]) == {"schedules": 15, "faults": 1}
+    assert largest([*runs, replace(RUN, more={"peak_mib": 2, "part": 7, "note": "text"})]) == {"peak_mib": 3}
+
+
+def test_the_same_again_and_other_code_are_not_added_up() -> None:
+    assert current([RUN, RUN])["simulator"] == [RUN]
+    again = replace(RUN, more={"part": 2})
+    assert current([RUN, again])["simulator"] == [RUN, again]
+    newer = replace(RUN, code="new")
+    assert current([RUN, newer])["simulator"] == [newer]
+
+
+def test_the_page_says_whether_the_code_is_still_the_same() -> None:
+    assert changes([RUN]) == {"simulator": CHANGED}
+    assert changes([replace(RUN, code=digest("simulator"))]) == {"simulator": AS_NOW}
+
+
+def test_a_digest_is_of_the_files_that_count(tmp_path: Path) -> None:
+    (tmp_path / "sqe_chain" / "envelope").mkdir(parents=True)
+    file = tmp_path / "sqe_chain" / "envelope" / "head.py"
+    file.write_text("1")
+    before = digest("fuzz", tmp_path)
+    (tmp_path / "sqe_chain" / "errors.py").write_text("1")
+    assert digest("fuzz", tmp_path) == before
+    file.write_text("2")
+    assert digest("fuzz", tmp_path) != before
+
+
+def test_everything_a_digest_is_made_of_is_there() -> None:
+    built = {"sqe_chain/testing/explorer", "tests/traces"}
+    assert [
+        one for places in CODE.values() for one in places if not (TREE / one).exists() and one not in built
+    ] == []
+
+
+def test_what_was_not_reached_is_stated() -> None:
+    found = tables([replace(RUN, more={"not_reached": ["a pair", "another"]})], {"simulator": AS_NOW})
+    assert found["not reached"] == "- Simulator: a pair\n- Simulator: another"
+    assert "10 schedules" in found["recorded runs"]
+    assert re.search(r"a machine; python 3.11", found["commands"])
+
+
+def test_a_run_is_recorded_with_what_it_ran_on(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    options = ["--executions", "300", "--target", "keys", "--seed", "5"]
+    assert record("fuzz", MODULES["fuzz"], options, ledger=ledger) == 0
+    (run,) = read_ledger(ledger)
+    assert (run.tool, run.seed, run.violations, run.code) == ("fuzz", 5, 0, digest("fuzz"))
+    assert run.counts["executions"] >= 300
+    assert run.command == "python -m tests.fuzzing --executions 300 --target keys --seed 5"
+    assert run.versions["python"]
+    assert json.loads(ledger.read_text())["machine"] == run.machine
+
+
+def test_a_tool_that_says_nothing_is_not_recorded(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    ledger = tmp_path / "ledger.jsonl"
+    assert record("fuzz", "tests.reliability", ["nonsense"], ledger=ledger) == 2
+    assert not ledger.exists()
+    assert "nothing is recorded" in capfd.readouterr().err
+    assert main(["run", "what"]) == 2
