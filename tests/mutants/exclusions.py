@@ -35,7 +35,7 @@ MUTANTS: Final = (
             "        head = None\n        if offset in self._skipped and not self._trial and not node.raw:\n            records.failures[number] = self._skipped[offset]\n            return 0\n        if node.raw or (value",
         ),
         tests=("tests/protocol/test_poison.py::test_dead_letters_come_once_for_each_input_through_crashes",),
-        schedules=100,
+        schedules=1500,
     ),
     mutant(
         "the brake forgets what earlier batches left out",

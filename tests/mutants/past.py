@@ -63,7 +63,7 @@ MUTANTS: Final = (
         tests=(
             "tests/protocol/test_outages.py::test_a_store_that_does_not_answer_is_waited_for_at_every_read",
         ),
-        unsimulated="not found by 5,000 schedules since worlds have tables, files and JSON",
+        schedules=1500,
     ),
     mutant(
         "windows ask a heartbeat function again, with another key in its context",

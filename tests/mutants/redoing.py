@@ -15,7 +15,7 @@ MUTANTS: Final = (
             "            report = self.processor.attempt(batch, ())\n",
         ),
         tests=("tests/protocol/test_poison.py::test_dead_letters_come_once_for_each_input_through_crashes",),
-        schedules=100,
+        schedules=1500,
     ),
     mutant(
         "it is not checked where a redo ends",
