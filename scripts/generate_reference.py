@@ -128,6 +128,7 @@ PAGES: dict[str, tuple[str, ...]] = {
         "Header",
         "StateStore",
         *("Sink", "SinkState", "SinkClaim", "Flush"),
+        *("ReplacingSink", "Staged", "Replacement", "replacing"),
     ),
 }
 """Module -> public names in the order of the page; () for all names that the module defines."""

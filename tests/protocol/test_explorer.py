@@ -101,7 +101,7 @@ def commit_before_states_are_written(patch: pytest.MonkeyPatch) -> None:
 
 def publish_nothing_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "sqe_chain.protocol.aggregation.redo_of",
+        "sqe_chain.protocol.recovery.redo_of",
         lambda *args: replace(recover.redo_of(*args), publish=False),
     )
 

@@ -197,6 +197,7 @@ def test_the_readme_stays_short() -> None:
         ("make no-such-target", "no target"),
         ("pip install '.[no-such-extra]'", "no extra"),
         ("format-the-disk", "no known kind"),
+        ("python -c 'print('", "SyntaxError"),
     ],
 )
 def test_a_wrong_command_is_found(command: str, reason: str) -> None:
@@ -222,6 +223,9 @@ def _check(command: Command, page: Path) -> None:
                 assert set(extra.split(",")) <= set(PROJECT["optional-dependencies"]), f"no extra {extra}"
         elif program == "python":
             shown = {block.file for block in docs_examples.blocks(page)}
+            if arguments[0] == "-c":
+                compile(arguments[1], str(page), "exec")
+                continue
             known = docs_examples.exists(arguments[1]) if arguments[0] == "-m" else arguments[0] in shown
             assert known, "no such module, and no file of this page"
         elif program == "spark-submit":

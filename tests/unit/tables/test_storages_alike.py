@@ -43,6 +43,9 @@ class MarkedTable(Storage, Protocol):
     def written(self, path: str, file: TableFile | None = None) -> Written | None: ...
 
 
+DESCRIPTION = '{"sqe-chain": {"flow": "f", "stage": "t"}}'
+
+
 def both(at: Path) -> list[MarkedTable]:
     memory = MemoryTable(f"memory://alike/{at.name}")
     memory.restore_all()
@@ -56,7 +59,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> MarkedTable:
 
 
 def created(storage: MarkedTable) -> MarkedTable:
-    storage.create(table_schema(SCHEMA), "t", "what it is")
+    storage.create(table_schema(SCHEMA), "t", DESCRIPTION)
     return storage
 
 
@@ -181,7 +184,7 @@ def test_creating_it_again_changes_nothing(storage: MarkedTable) -> None:
     first = created(storage).snapshot()
     storage.create(table_schema(SCHEMA), "t", "something else")
     again = storage.snapshot()
-    assert (again.version, again.table_id, again.description) == (0, first.table_id, "what it is")
+    assert (again.version, again.table_id, again.description) == (0, first.table_id, DESCRIPTION)
 
 
 def test_vacuum_keeps_what_is_needed_and_what_is_young(storage: MarkedTable) -> None:
