@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -275,21 +275,7 @@ class Rehearsal(Arming):
             ChainError: the service stopped for an error that a restart does not fix.
         """
         check_closes(self.flow)
-        while True:  # bounded by the faults that were injected
-            self.run_until_caught_up()
-            try:
-                service = self.service or self.start()
-                if isinstance(service, Aggregation):
-                    service.close_windows()
-            except Crash:
-                self.crashes += 1
-                self.service = None
-            except (Superseded, Unavailable):
-                self.ended += 1
-                self.service = None
-                self.clock.waits = 0
-            else:
-                return
+        self._end_with(Aggregation.close_windows)
 
     def complete_overwrite(self) -> None:
         """Run until caught up, then let the tables change: what `sqe-chain load --overwrite` does, under a supervisor.
@@ -299,12 +285,16 @@ class Rehearsal(Arming):
         Raises:
             ChainError: the service stopped for an error that a restart does not fix.
         """
+        self._end_with(Aggregation.complete_overwrite)
+
+    def _end_with(self, last: Callable[[Aggregation], object]) -> None:
+        """Run until caught up, then do what comes at the end of finite inputs, under a supervisor."""
         while True:  # bounded by the faults that were injected
             self.run_until_caught_up()
             try:
                 service = self.service or self.start()
                 if isinstance(service, Aggregation):
-                    service.complete_overwrite()
+                    last(service)
             except Crash:
                 self.crashes += 1
                 self.service = None

@@ -16,7 +16,6 @@ that has found a mutant before first; when that one does not find it any more, i
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -26,7 +25,7 @@ from hashlib import blake2b
 from queue import SimpleQueue
 
 from tests.mutants.catalogue import ALL, CATALOGUE
-from tests.mutants.injection import TREE, Copy, Finding, copied, misplaced
+from tests.mutants.injection import Copy, Finding, copied, misplaced
 from tests.mutants.ledger import (
     BY_SIMULATOR,
     BY_TESTS,
@@ -40,6 +39,7 @@ from tests.mutants.ledger import (
     write_ledger,
 )
 from tests.mutants.mutant import Mutant
+from tests.support.commit import commit as checked_out
 
 SCHEDULE_S = 4.0
 """How long the simulator takes for one schedule, with starting Python."""
@@ -105,10 +105,7 @@ def write(known: Known) -> None:
 
 def head() -> str:
     """The commit that is checked out; "unknown" where there is no repository."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=TREE, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
+    return checked_out()[:12]
 
 
 def sample(count: int, seconds: float, commit: str, known: Known) -> list[Mutant]:
