@@ -27,7 +27,7 @@ _RUN: Final = (
     *_READ, "sqe_chain/stages", "sqe_chain/protocol", "sqe_chain/flow", "sqe_chain/ports", "sqe_chain/engines/ahead.py",
     "sqe_chain/engines/inprocess.py", "sqe_chain/engines/task.py", "sqe_chain/stores/memory.py", "sqe_chain/stores/limits.py", "sqe_chain/logs/memory",
     "sqe_chain/testing/clock.py", "sqe_chain/testing/fault_injection.py", "sqe_chain/testing/faults.py",
-    "sqe_chain/testing/faulty_tables.py", "sqe_chain/testing/rehearsal.py",
+    "sqe_chain/testing/rehearsal.py",
 )  # fmt: skip
 _TABLES: Final = tuple(
     f"sqe_chain/tables/{name}.py"
@@ -44,7 +44,7 @@ CODE: Final[Mapping[str, Sequence[str]]] = {
         *_READ, *_FRAMES, "sqe_chain/protocol/plan.py", "sqe_chain/protocol/commit_metadata.py", "sqe_chain/protocol/layout.py",
         "tests/fuzzing",
     ),
-    "simulator": (*_RUN, *_TABLES, "sqe_chain/logs/files", "sqe_chain/testing/simulator"),
+    "simulator": (*_RUN, *_TABLES, "sqe_chain/logs/files", "sqe_chain/testing/faulty_tables.py", "sqe_chain/testing/simulator"),
     "explorer": (*_RUN, "sqe_chain/testing/simulator", "sqe_chain/testing/explorer"),
     "pairs": (*_RUN, "sqe_chain/testing/simulator", "sqe_chain/testing/explorer"),
     "traces": (*_RUN, "sqe_chain/stores", "sqe_chain/logs", "sqe_chain/testing/simulator", "tests/traces"),

@@ -83,7 +83,14 @@ LOADED_ONLY = {
         "stores/",
         "tables/addresses.py",
     ),
-    "explorer": ("testing/proving/", "testing/shrinking.py", "engines/warming.py", "stores/", "tables/"),
+    "explorer": (
+        "testing/proving/",
+        "testing/shrinking.py",
+        "engines/warming.py",
+        "stores/",
+        "tables/",
+        "testing/faulty_tables.py",
+    ),
     "fuzz": ("flow/", "stages/", "ports/", "protocol/", "tables/", "wal/"),
 }
 """What a tool imports by the way: of the package's public modules, and of modules that have something else that it calls."""
