@@ -66,7 +66,7 @@ class Memtable:
         schema: of the table.
         table: name of the table, for the names of chunks.
         version: of the table, from 0.
-        max_row_bytes: largest row, in bytes of its cells.
+        max_row_bytes: largest row, in bytes of its cells: those of a text, of bytes or of a list have 4 more than is in them, a null has 1 more.
         max_key_bytes: longest keys of a row together, in bytes of texts and bytes; None: no limit of their own.
 
     Attributes:
