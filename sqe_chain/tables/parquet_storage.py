@@ -210,7 +210,7 @@ class ParquetStorage(ABC):
         del snapshot
         found = Pieces()
         for file in files:
-            with self._opened(file.path) as opened:
+            with self._opened(file) as opened:
                 _read(opened, wanted, found)
         return found
 
@@ -225,16 +225,21 @@ class ParquetStorage(ABC):
         found: list[ChunkInfo] = []
         for file in files:
             own = chunk_id_in(file.path)
-            with self._opened(file.path) as opened:
+            with self._opened(file) as opened:
                 chunks = chunks_in(pq.read_metadata(opened))
             found += [one if own is None else one.with_id(own) for one in chunks]
         return [one for one in found if partition_key is None or one.name.partition_key == partition_key]
 
     @contextmanager
-    def _opened(self, path: str) -> Iterator[Any]:
+    def _opened(self, file: StoredFile) -> Iterator[Any]:
         """A file that a snapshot names; one that is gone or damaged is told by its name."""
+        path = file.path
         try:
             with self.open_file(path) as opened:
+                if opened.size() != file.size:
+                    raise TableAltered(
+                        f"{self}: {path} is cut off or damaged (it has {opened.size():,} bytes, and had {file.size:,}): {WAYS_OUT_OF_A_LOSS}"
+                    )
                 yield opened
         except FileNotFoundError as error:
             newest = self.snapshot()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -146,9 +147,9 @@ def test_what_cannot_be_read_is_no_damage(tmp_path: Path, monkeypatch: pytest.Mo
         def read(self, *_: object) -> bytes:
             raise OSError(5, "Input/output error")
 
-    def failing(self: TableDirectory, path: str) -> Failing:
+    def failing(self: TableDirectory, path: str) -> Any:
         with system(self, path) as opened:
-            return Failing(opened.read())
+            return pa.PythonFile(Failing(opened.read()), mode="r")
 
     monkeypatch.setattr(TableDirectory, "open_file", failing)
     with pytest.raises(Unavailable, match="Input/output error"):
