@@ -52,13 +52,13 @@ class Place:
 
     def flow(self, poison: Any = "stop", payload: type = Reading, **settings: Any) -> Flow:
         flow = Flow(f"flow-{self.name}", state_partitions=2, poison=poison)
-        source = flow.source("raw", payload, codec="json", raw=True)
+        source: Any = flow.source("raw", payload, codec="json", raw=True)
         source.ingest(self.name, partition_key="robot", row_key="at_ms", at=self.at, **settings)
         return flow
 
     def load(self, files: Path, poison: Any = "stop", rows: int = 10) -> Rehearsal:
         flow = Flow(f"flow-{self.name}", state_partitions=2, poison=poison)
-        source: Any = flow.files("readings", Reading, files / "*.parquet")
+        source = flow.files("readings", Reading, files / "*.parquet")
         source.ingest(self.name, partition_key="robot", row_key="at_ms", at=self.at)
         return Rehearsal(flow, settings=Settings(max_records=rows))
 
