@@ -18,9 +18,10 @@ from uuid import uuid4
 from confluent_kafka import Producer
 
 from services.demo.process import members_of_session
-from sqe_chain.dev.process import ProcessIdentity, spawn, wait_until
+from sqe_chain.dev.process import wait_until
 from sqe_chain.logs.kafka import KafkaLog
 from tests.support.waiting import PATIENCE_S
+from tests.support.warm_start import WarmProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = Path(sys.executable).with_name("sqe-chain")
@@ -36,10 +37,8 @@ class ServiceProcess:
 
     def __init__(self, arguments: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self._log = log
-        self._popen = spawn([str(COMMAND), *arguments], log=log, detached=False, environment=environment)
-        found = ProcessIdentity.of(self._popen.pid)
-        assert found is not None
-        self.identity = found
+        self._process = WarmProcess([str(COMMAND), *arguments], log, environment)
+        self.identity = self._process.identity
 
     @property
     def text(self) -> str:
@@ -66,7 +65,7 @@ class ServiceProcess:
         return found()[0]
 
     def status(self) -> int | None:
-        return self._popen.poll()
+        return self._process.poll()
 
     def wait(self) -> int:
         """Wait until it has exited; returns its exit status, negative for a signal."""
@@ -75,7 +74,7 @@ class ServiceProcess:
             self._show_stacks()
         assert ended, f"it still runs after {PATIENCE_S} s\n{self.text}"
         self._kill_children()
-        return self._popen.wait()
+        return self._process.wait()
 
     def stopped_by(self, error: str, status: int = STOPPED_INEXACT) -> str:
         """Wait until it stops with this error; returns the error's text."""
@@ -84,7 +83,7 @@ class ServiceProcess:
         return str(last["text"])
 
     def terminate(self) -> int:
-        self._popen.terminate()
+        self._process.terminate()
         return self.wait()
 
     def kill(self) -> None:
