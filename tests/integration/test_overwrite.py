@@ -99,6 +99,7 @@ def loads(tmp_path: Path) -> Iterator[Loads]:
         one.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("option", ["--overwrite", "--overwrite-partitions"])
 def test_killed_at_each_kind_of_event(loads: Loads, option: str) -> None:
     old = loads.files(OLD)

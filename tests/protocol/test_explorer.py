@@ -47,6 +47,7 @@ def durable_states(states: States) -> set[frozenset[object]]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     "configuration",
     [replace(TINY, crashes=0, silences=0), replace(ALONE, stages=1, words="a1")],
@@ -134,6 +135,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
         yield found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_a_short_path_which_can_be_taken_again(
     bug: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, patch: pytest.MonkeyPatch
@@ -159,6 +161,7 @@ def test_a_path_that_does_not_fit_says_what_would() -> None:
 # ---------------------------------------------------------------------- faults that were reached
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", ["service-alone", "rebuild-alone", "move-alone"])
 def test_every_fault_at_every_call_of_every_step_is_reached(name: str) -> None:
     found = Coverage(replace(CONFIGURATIONS[name], stages=1), 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -21,3 +22,7 @@ def drawn(what: str, choices: int, by: str | None = None) -> int:
     """A number from 0 to `choices` - 1, another for each commit and each thing that is drawn."""
     digest = blake2b(f"{by or commit()} {what}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % choices
+
+
+if __name__ == "__main__":  # for the Makefile: WHAT CHOICES
+    sys.stdout.write(f"{drawn(sys.argv[1], int(sys.argv[2]))}\n")
