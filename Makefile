@@ -46,7 +46,7 @@ test-all: stages  ## the same with all cases, and 20,000 schedules of the simula
 
 .PHONY: stages
 stages: setup servers docker lint
-	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(SAMPLE) $(ARGS)
+	@$(STAGE) "unit and protocol tests" $(PYTEST) $(UNIT) $(SAMPLE)
 	@$(STAGE) "mutants, explorer, fuzzing" $(MAKE) --no-print-directory --jobs=2 --output-sync=target $(FINDERS)
 	@$(STAGE) "simulator" $(BIN)/python -m sqe_chain.testing.simulator $(SCHEDULES) --jobs 0
 	@$(STAGE) "tests on servers" $(PYTEST) $(SERVERS) $(SAMPLE) -m "not alone" -n 3 --dist loadfile --no-loadscope-reorder --durations 40

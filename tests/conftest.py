@@ -49,12 +49,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Tell loops in tests, too."""
-    sampling.sample_from_now_on(sampling=config.getoption(sampling.OPTION))
+    sampling.sample_from_now_on(sampling=config.getoption(sampling.OPTION, default=False))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what a sample does not run; begin with files that take long, else one core waits for another at the end."""
-    if config.getoption(sampling.OPTION):
+    if config.getoption(sampling.OPTION, default=False):
         without = sampling.left_out(items)
         config.hook.pytest_deselected(items=without)
         items[:] = [item for item in items if item not in set(without)]
