@@ -64,7 +64,7 @@ find-bytes:
 
 .PHONY: test-fast
 test-fast: python lint  ## lint, types, unit tests: no JVM, no network, under a minute
-	@$(STAGE) "unit tests" $(PYTEST) tests/unit -n auto --dist worksteal $(ARGS)
+	@$(STAGE) "unit tests" $(PYTEST) tests/unit -n auto --dist worksteal --sample $(ARGS)
 
 .PHONY: explore
 explore: python  ## property tests with new random examples; repeat as often as you like

@@ -68,4 +68,3 @@ def test_loops_run_every_third_point_in_a_sample_and_else_every_point(
         assert (second - first, third - second) == (3, 3)
         begins.add(first)
     assert begins == {0, 1, 2}
-
