@@ -178,12 +178,19 @@ def test_what_was_forgotten_is_as_if_it_had_never_been(url: str, store: StateSto
     assert dict(store.scan(other, "s", 0)) == {b"": b"1", b"k": b"2"}
 
 
-@pytest.mark.parametrize("field", ["epoch", "run_id", "number", "cursor"])
+CHANGED = {
+    "epoch": replace(BORN, epoch=2),
+    "run_id": replace(BORN, run_id="run-b"),
+    "number": replace(BORN, number=1),
+    "cursor": replace(BORN, cursor=b"k"),
+}
+
+
+@pytest.mark.parametrize("field", CHANGED)
 def test_a_state_partition_that_has_changed_is_not_forgotten(
     store: StateStore, flow: str, field: str
 ) -> None:
-    changed = {"epoch": 2, "run_id": "run-b", "number": 1, "cursor": b"k"}[field]
-    standing = replace(BORN, **{field: changed})
+    standing = CHANGED[field]
     store.write(flow, "s", 0, None, standing, [(b"k", b"1")])
     assert store.forget_part(flow, "s", 0, BORN) == standing
     assert store.read(flow, "s", 0, [b"k"]) == (standing, [b"1"], standing)
